@@ -1,0 +1,30 @@
+"""Says whether the compiled loops are used. Every compiled loop has a Python twin with the same
+results; `MOLDAU_PURE_PYTHON=1` chooses the twins, and so does an install without a C compiler.
+"""
+
+import importlib.util
+import os
+import warnings
+
+
+class CompiledLoopsMissingWarning(UserWarning):
+    """The package runs on its Python twins: correct, but many times slower."""
+
+
+def _choose() -> bool:
+    if os.environ.get("MOLDAU_PURE_PYTHON") == "1":
+        return False
+    loops = ("moldau.protocol._codec", "moldau.protocol._records", "moldau.storage._compaction")
+    if all(importlib.util.find_spec(name) for name in loops):
+        return True
+    warnings.warn(
+        "moldau was installed without its compiled loops (no C compiler was found) and runs on "
+        "their Python twins, which are slower; install a C compiler and reinstall moldau, or set "
+        "MOLDAU_PURE_PYTHON=1 to silence this",
+        CompiledLoopsMissingWarning,
+        stacklevel=2,
+    )
+    return False
+
+
+USE_COMPILED: bool = _choose()

@@ -1,0 +1,1 @@
+"""Every setting declared once: name, type, default, doc, bounds."""

@@ -1,0 +1,1 @@
+"""Kafka's wire format: bytes <-> values. No I/O, no policy."""

@@ -1,0 +1,22 @@
+"""The whole exception hierarchy of the lower layers. One enum of codes, one exception that carries
+a code; no class per code.
+"""
+
+from moldau.protocol.error_codes import ErrorCode
+
+
+class MoldauError(Exception):
+    """Anything this package raises on purpose. Its text is one line that says what to do."""
+
+
+class KafkaError(MoldauError):
+    """Has a protocol number; safe to send to a peer."""
+
+    def __init__(self, code: ErrorCode, detail: str = "") -> None:
+        super().__init__(f"{code.name}: {detail}" if detail else code.name)
+        self.code = code
+        self.detail = detail
+
+
+class MalformedRequestError(MoldauError):
+    """The bytes are not Kafka; the only cure is to hang up."""

@@ -1,0 +1,216 @@
+"""The seam between the log and the disk. All storage code goes through `FileSystem` and `File`, so
+that the simulated disk in `moldau.testing` can tear writes, lose unsynced data and fail.
+
+Rules: writes are unbuffered, a short write is continued, a failed sync is final (the caller takes
+the directory offline and never retries), and `view` is only for bytes that nobody truncates.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from moldau.types import Buffer
+
+_FILE_MODE = 0o600
+_DIRECTORY_MODE = 0o700
+# Linux takes at most 1024 buffers in one writev.
+_IOV_MAX = 1024
+
+
+class File(Protocol):
+    """One open file."""
+
+    @property
+    def path(self) -> Path: ...
+    def size(self) -> int: ...
+    def read(self, offset: int, length: int) -> bytes:
+        """Shorter than `length` only where the file ends."""
+    def view(self, offset: int, length: int) -> memoryview:
+        """Bytes without a copy. Only for bytes that are never truncated while the view lives."""
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write all of it at the end. After an error the tail is undefined: truncate it."""
+    def write_at(self, offset: int, content: Buffer) -> None: ...
+    def truncate(self, size: int) -> None: ...
+    def sync(self) -> None:
+        """Returns once content and size are on the disk. An error is final."""
+    def close(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """What the log needs of a disk. Every error is an OSError."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing; `create` makes an empty file if there is none."""
+    def exists(self, path: Path) -> bool: ...
+    def list_directory(self, path: Path) -> list[str]:
+        """Names, sorted."""
+    def make_directory(self, path: Path) -> None:
+        """Parents too; an existing one is fine."""
+    def is_directory(self, path: Path) -> bool: ...
+    def rename(self, source: Path, target: Path) -> None:
+        """Replaces the target."""
+    def remove(self, path: Path) -> None:
+        """A missing file is fine."""
+    def remove_tree(self, path: Path) -> None: ...
+    def sync_directory(self, path: Path) -> None:
+        """Creations, renames and removals inside `path` are on the disk."""
+    def lock(self, path: Path) -> contextlib.AbstractContextManager[None]:
+        """Hold an exclusive lock on a file, or raise BlockingIOError if another process has it."""
+    def modified_ms(self, path: Path) -> int: ...
+    def free_bytes(self, path: Path) -> int: ...
+
+
+def read_whole(filesystem: FileSystem, path: Path) -> bytes:
+    file = filesystem.open(path)
+    try:
+        return file.read(0, file.size())
+    finally:
+        file.close()
+
+
+def write_atomically(filesystem: FileSystem, path: Path, content: Buffer) -> None:
+    """Readers and crashes see the old content or the new, never a mixture."""
+    temporary = path.with_name(path.name + ".tmp")
+    filesystem.remove(temporary)
+    file = filesystem.open(temporary, create=True)
+    try:
+        file.append([content])
+        file.sync()
+    finally:
+        file.close()
+    filesystem.rename(temporary, path)
+    filesystem.sync_directory(path.parent)
+
+
+class DiskFile:
+    """A real file."""
+
+    __slots__ = ("_fd", "_map", "_size", "path")
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+        self._size = os.fstat(fd).st_size
+        self._map: mmap.mmap | None = None
+
+    def size(self) -> int:
+        return self._size
+
+    def read(self, offset: int, length: int) -> bytes:
+        content = os.pread(self._fd, length, offset)
+        if len(content) == length or not content:
+            return content
+        parts = [content]
+        got = len(content)
+        while got < length and (content := os.pread(self._fd, length - got, offset + got)):
+            parts.append(content)
+            got += len(content)
+        return b"".join(parts)
+
+    def view(self, offset: int, length: int) -> memoryview:
+        end = min(offset + length, self._size)
+        if end <= offset:
+            return memoryview(b"")
+        if self._map is None or len(self._map) < end:
+            # The old map stays alive as long as somebody holds a view on it.
+            self._map = mmap.mmap(self._fd, self._size, prot=mmap.PROT_READ)
+        return memoryview(self._map)[offset:end]
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        for start in range(0, len(buffers), _IOV_MAX):
+            group = buffers[start : start + _IOV_MAX]
+            wanted = sum(map(len, group)) if len(group) > 1 else len(group[0])
+            written = os.pwritev(self._fd, group, self._size)
+            self._size += written
+            if written < wanted:
+                self._append_rest(b"".join(group)[written:])
+
+    def _append_rest(self, content: bytes) -> None:
+        while content:
+            written = os.pwrite(self._fd, content, self._size)
+            if written == 0:
+                raise OSError(errno.EIO, "a write made no progress", str(self.path))
+            self._size += written
+            content = content[written:]
+
+    def write_at(self, offset: int, content: Buffer) -> None:
+        rest = memoryview(content)
+        while rest:
+            written = os.pwrite(self._fd, rest, offset)
+            offset += written
+            rest = rest[written:]
+        self._size = max(self._size, offset)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        self._size = size
+        # A map of the longer file would kill the process at the first touch past the end.
+        self._map = None
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            self._map = None
+
+
+class DiskFileSystem:
+    """The real disk."""
+
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return DiskFile(path, os.open(path, flags, _FILE_MODE))
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def list_directory(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))  # noqa: PTH208 - names only; a Path for each costs 10x
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        shutil.rmtree(path)
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def lock(self, path: Path) -> Iterator[None]:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            # POSIX record lock, the kind that Java's FileChannel.tryLock takes: Apache Kafka and we
+            # must exclude each other.
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        finally:
+            os.close(fd)
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def free_bytes(self, path: Path) -> int:
+        return shutil.disk_usage(path).free

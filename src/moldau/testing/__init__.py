@@ -1,0 +1,1 @@
+"""Shipped test support: the simulated disk."""

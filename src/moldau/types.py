@@ -1,0 +1,49 @@
+"""Names for numbers, so that a signature says what it takes. No behaviour beyond conversion."""
+
+import base64
+import binascii
+from typing import NamedTuple, NewType, TypeAlias
+
+Offset = NewType("Offset", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+BrokerId = NewType("BrokerId", int)
+ProducerId = NewType("ProducerId", int)
+ProducerEpoch = NewType("ProducerEpoch", int)
+TimestampMs = NewType("TimestampMs", int)
+
+# Sixteen raw bytes: cheap to read from the wire, hashable, comparable.
+Uuid = NewType("Uuid", bytes)
+
+# bytes-like: what the codec reads and what the log writes.
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+ZERO_UUID = Uuid(bytes(16))
+NO_EPOCH = LeaderEpoch(-1)
+NO_PRODUCER_ID = ProducerId(-1)
+NO_PRODUCER_EPOCH = ProducerEpoch(-1)
+NO_SEQUENCE = -1
+NO_TIMESTAMP = TimestampMs(-1)
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def uuid_text(uuid: Uuid) -> str:
+    """Kafka's text form: URL-safe base64 without padding, 22 characters."""
+    return base64.urlsafe_b64encode(uuid).decode("ascii").rstrip("=")
+
+
+def parse_uuid(text: str) -> Uuid:
+    """Raises ValueError unless `text` is the text form of exactly sixteen bytes."""
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"not a Kafka UUID: {text!r}") from error
+    if len(raw) != 16:
+        raise ValueError(f"not a Kafka UUID: {text!r} has {len(raw)} bytes, expected 16")
+    return Uuid(raw)
