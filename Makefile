@@ -1,0 +1,46 @@
+# Two commands matter: `make run` and `make test`. Both set everything up themselves.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+LOOPS  := $(shell find src/moldau -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi')
+
+.PHONY: help setup run test lint slow interop bench protocol clean
+
+help:            ## show the targets
+	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+setup: $(VENV)/.installed  ## make the virtual environment and build the package into it
+
+$(VENV)/.installed: pyproject.toml setup.py requirements/dev.txt $(LOOPS)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
+	touch $@
+
+run: setup       ## write a small log, read it back and dump it before your eyes
+	$(BIN)/moldau demo
+
+test: setup lint ## everything that needs no JVM
+	$(BIN)/python -m pytest --numprocesses 2
+
+lint: setup      ## format, lint, types, layers
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+slow: setup      ## the long crash and fault suites
+	$(BIN)/python -m pytest -m slow --numprocesses 2
+
+interop: setup   ## against the real Apache Kafka (needs java and mvn)
+	$(BIN)/python -m pytest -m interop
+
+bench: setup     ## all benchmarks; results go to benchmarks/results
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+protocol: setup  ## generate the protocol classes again
+	$(BIN)/python tools/generate_protocol.py
+
+clean:           ## remove what the other targets made
+	rm -rf $(VENV) build dist .interop .hypothesis .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
+	find src -name '*.so' -delete -o -name '*.c' -delete
