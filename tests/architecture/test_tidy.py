@@ -69,7 +69,9 @@ def test_functions_and_classes_stay_small(path: Path) -> None:
 
 
 def _is_property(method: ast.FunctionDef) -> bool:
-    return any("property" in ast.dump(mark) or "setter" in ast.dump(mark) for mark in method.decorator_list)
+    return any(
+        "property" in ast.dump(mark) or "setter" in ast.dump(mark) for mark in method.decorator_list
+    )
 
 
 def test_the_allow_list_holds_nothing_that_is_gone() -> None:
@@ -81,7 +83,9 @@ def test_the_allow_list_holds_nothing_that_is_gone() -> None:
 def test_every_source_module_states_its_rule(path: Path) -> None:
     if "src/" not in path.as_posix():
         pytest.skip("only the package's modules need a docstring")
-    assert ast.get_docstring(ast.parse(path.read_text())), f"{name_of(path)} has no module docstring"
+    assert ast.get_docstring(ast.parse(path.read_text())), (
+        f"{name_of(path)} has no module docstring"
+    )
 
 
 def test_a_to_do_names_its_issue() -> None:

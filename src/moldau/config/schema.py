@@ -14,6 +14,7 @@ ConfigT = TypeVar("ConfigT")
 Check = Callable[[Any], str | None]
 
 _BOOLEANS = {"true": True, "false": False}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,6 @@ def _parse(name: str, text: str, default: object) -> Any:
         if isinstance(default, tuple):
             return tuple(item.strip() for item in text.split(",") if item.strip())
     except (ValueError, KeyError):
-        kind = type(default).__name__
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text!r} is not a {kind}") from None
+        kind = _KINDS[type(default)]
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text!r} is not {kind}") from None
     return text

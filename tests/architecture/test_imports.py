@@ -1,0 +1,38 @@
+"""Starting stays cheap: heavy libraries load only where they are used."""
+
+import subprocess
+import sys
+
+import pytest
+
+SERVER = "import moldau.protocol.codec, moldau.protocol.frame, moldau.storage.logs"
+HEAVY = {"pyarrow", "numpy", "pandas", "typer", "click", "rich", "pyspark", "asyncio", "hypothesis"}
+MEMORY_BUDGET_BYTES = 15 << 20
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.parametrize("statement", ["import moldau", SERVER])
+def test_heavy_libraries_are_not_loaded(statement: str) -> None:
+    loaded = run_python(f"{statement}\nimport sys\nprint(*sys.modules)").split()
+    assert HEAVY.isdisjoint(name.split(".")[0] for name in loaded)
+
+
+def test_message_modules_load_lazily() -> None:
+    loaded = run_python(f"{SERVER}\nimport sys\nprint(*sys.modules)").split()
+    messages = [name for name in loaded if name.startswith("moldau.protocol.messages.")]
+    # The two headers belong to every frame; everything else waits for its first request.
+    assert len(messages) <= 2, messages
+
+
+def test_a_servers_own_modules_fit_their_memory_budget() -> None:
+    code = f"""
+import psutil, crc32c, cramjam, asyncio, struct, dataclasses, enum, typing, mmap, shutil, warnings
+before = psutil.Process().memory_info().rss
+{SERVER}
+print(psutil.Process().memory_info().rss - before)
+"""
+    assert int(run_python(code)) < MEMORY_BUDGET_BYTES

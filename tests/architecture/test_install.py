@@ -1,0 +1,74 @@
+"""The package as a user gets it: with and without a C compiler."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+USE_IT = """
+from moldau.protocol.batch_builder import build_batch
+from moldau.protocol.batches import Record, RecordBatch
+from moldau.compiled import USE_COMPILED
+import moldau.protocol.codec, moldau.storage.log
+
+batch = RecordBatch(build_batch([Record(0, 1, b"k", b"v", ())]))
+print(USE_COMPILED, batch.records()[0].value)
+"""
+
+
+@pytest.fixture(scope="module")
+def installed_without_compiler(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = tmp_path_factory.mktemp("source")
+    target = tmp_path_factory.mktemp("site")
+    ignored = shutil.ignore_patterns("*.so", "*.c", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT / "src", source / "src", ignore=ignored)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+    ]
+    broken = os.environ | {"CC": "/bin/false", "CXX": "/bin/false"}
+    subprocess.run([*command, "--target", target, source], env=broken, check=True, timeout=300)
+    return target
+
+
+def run_python(code: str, site: Path, **extra: str) -> subprocess.CompletedProcess[str]:
+    # -P and PYTHONPATH put the fresh install before the editable one.
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        env=os.environ | {"PYTHONPATH": str(site)} | extra,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+
+def test_without_a_compiler_it_installs_works_on_the_twins_and_says_so_once(
+    installed_without_compiler: Path,
+) -> None:
+    assert not list(installed_without_compiler.rglob("*.so"))
+    finished = run_python(USE_IT, installed_without_compiler)
+    assert finished.stdout.split() == ["False", "b'v'"]
+    assert finished.stderr.count("without its compiled loops") == 1
+
+
+def test_asking_for_the_twins_is_silent(installed_without_compiler: Path) -> None:
+    finished = run_python(USE_IT, installed_without_compiler, MOLDAU_PURE_PYTHON="1")
+    assert finished.stdout.split() == ["False", "b'v'"]
+    assert finished.stderr == ""
+
+
+def test_the_package_is_typed(installed_without_compiler: Path) -> None:
+    assert (installed_without_compiler / "moldau" / "py.typed").exists()

@@ -1,0 +1,63 @@
+"""Log settings: Kafka's names, defaults and bounds."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from moldau.config.log import LogConfig
+from moldau.config.schema import from_properties, settings_of
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+
+FACTS = json.loads((Path(__file__).parents[2] / "protocol" / "configs.json").read_text())
+TOPIC_FACTS = {row["name"]: row for row in FACTS["topic"]}
+
+
+@pytest.mark.parametrize("name", settings_of(LogConfig))
+def test_names_and_defaults_are_kafkas(name: str) -> None:
+    default = settings_of(LogConfig)[name].default
+    fact = TOPIC_FACTS[name].get("default")
+    if name == "internal.segment.bytes":
+        assert fact is None
+        assert default == -1
+    else:
+        assert default == (tuple(fact) if isinstance(fact, list) else fact)
+
+
+def test_text_values_are_parsed_by_type() -> None:
+    config = from_properties(
+        LogConfig,
+        {
+            "cleanup.policy": "compact, delete",
+            "segment.ms": "5",
+            "min.cleanable.dirty.ratio": "0.25",
+        },
+    )
+    assert config.compacts
+    assert config.deletes
+    assert config.segment_ms == 5
+    assert config.min_cleanable_dirty_ratio == 0.25
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("retention.ms", "abc", "is not a whole number"),
+        ("retention.ms", "-2", "at least -1"),
+        ("segment.bytes", "13", "1048576 to"),
+        ("cleanup.policy", "shred", "one of delete, compact"),
+        ("compression.gzip.level", "0", "-1 or 1 to 9"),
+        ("no.such.setting", "1", "unknown setting 'no.such.setting'"),
+    ],
+)
+def test_a_bad_value_is_refused_and_named(name: str, value: str, says: str) -> None:
+    with pytest.raises(KafkaError, match=says) as refused:
+        from_properties(LogConfig, {name: value})
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+    assert name in str(refused.value)
+
+
+def test_a_small_segment_is_possible_for_tests() -> None:
+    assert LogConfig(internal_segment_bytes=512).segment_size_max == 512
+    assert LogConfig().segment_size_max == 1 << 30
