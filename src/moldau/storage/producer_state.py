@@ -1,0 +1,496 @@
+"""What a partition knows of its idempotent and transactional producers: sequences, epochs, open
+transactions. Pure: no files, no clock.
+
+An append is decided first and applied after the write: `begin_append`; `add_data` or `add_marker`
+per batch, which refuse or answer a duplicate and change nothing; write; `apply`; then
+`complete_transaction` for each of `append.completed`.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
+
+BATCHES_REMEMBERED = 5
+SEQUENCE_MAX = 2**31 - 1
+EPOCH_MAX = 2**15 - 1
+PRODUCER_ID_EXPIRATION_MS = 86_400_000
+# Kafka lets the table grow for a day; a client that invents ids would then own the heap.
+PRODUCER_IDS_MAX = 100_000
+LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
+
+NO_OFFSET = -1
+TRANSACTION_VERSION_UNKNOWN = -1
+
+
+class AppendOrigin(Enum):
+    """Who appends, and so how much is checked."""
+
+    CLIENT = "client"
+    """Everything is checked."""
+    COORDINATOR = "coordinator"
+    """Offset commits and end markers: epochs are checked, there are no sequences."""
+    REPLICATION = "replication"
+    """The leader has checked; only what would break our own state is refused."""
+    RAFT_LEADER = "raft leader"
+    """The metadata log: offsets are already assigned."""
+
+
+class BatchMetadata(NamedTuple):
+    """One remembered batch: enough to answer its retry."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class DataBatch(NamedTuple):
+    """The header fields of a data batch, with the offsets it has (or will have) in the log."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    first_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    is_transactional: bool
+
+
+class EndMarker(NamedTuple):
+    """A control batch that ends a transaction, with the fields of its one record."""
+
+    producer_id: int
+    producer_epoch: int
+    offset: int
+    timestamp_ms: int
+    coordinator_epoch: int
+    is_abort: bool
+
+
+class CompletedTransaction(NamedTuple):
+    """`last_offset` is the marker's own."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+def increment_sequence(sequence: int, by: int) -> int:
+    """Sequences wrap from 2^31-1 to 0; the absence of one stays absent."""
+    return sequence if sequence == NO_SEQUENCE else (sequence + by) & SEQUENCE_MAX
+
+
+def decrement_sequence(sequence: int, by: int) -> int:
+    return sequence if sequence == NO_SEQUENCE else (sequence - by) & SEQUENCE_MAX
+
+
+class ProducerEntry:
+    """The state of one producer id. `batches` is oldest first and never mutated, so that a copy for
+    an append in progress costs one object.
+    """
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp_ms",
+        "producer_id",
+        "transaction_first_offset",
+    )
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch: int = NO_PRODUCER_EPOCH
+        self.coordinator_epoch = -1
+        self.last_timestamp_ms: int = NO_TIMESTAMP
+        self.transaction_first_offset = NO_OFFSET
+        self.batches: tuple[BatchMetadata, ...] = ()
+
+    def copy(self) -> "ProducerEntry":
+        twin = ProducerEntry(self.producer_id)
+        twin.epoch = self.epoch
+        twin.coordinator_epoch = self.coordinator_epoch
+        twin.last_timestamp_ms = self.last_timestamp_ms
+        twin.transaction_first_offset = self.transaction_first_offset
+        twin.batches = self.batches
+        return twin
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_data_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    @property
+    def last_offset_delta(self) -> int:
+        return self.batches[-1].last_offset - self.batches[-1].first_offset if self.batches else 0
+
+    def add_batch(self, epoch: int, batch: BatchMetadata) -> None:
+        if epoch != self.epoch:
+            self.batches = (batch,)
+            self.epoch = epoch
+        elif len(self.batches) < BATCHES_REMEMBERED:
+            self.batches = (*self.batches, batch)
+        else:
+            self.batches = (*self.batches[1:], batch)
+        self.last_timestamp_ms = batch.timestamp_ms
+
+    def end_transaction(self, marker: EndMarker) -> None:
+        if marker.producer_epoch != self.epoch:
+            self.batches = ()
+            self.epoch = marker.producer_epoch
+        self.coordinator_epoch = marker.coordinator_epoch
+        self.last_timestamp_ms = marker.timestamp_ms
+        self.transaction_first_offset = NO_OFFSET
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ProducerEntry):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ProducerEntry({', '.join(f'{n}={getattr(self, n)!r}' for n in self.__slots__)})"
+
+
+class ProducerAppend:
+    """One append in the making. Later batches are checked against the earlier ones of the same
+    append; the table sees nothing until `ProducerStateTable.apply`.
+    """
+
+    __slots__ = ("_origin", "_table", "_transaction_version", "completed", "entries", "started")
+
+    def __init__(
+        self, table: "ProducerStateTable", origin: AppendOrigin, transaction_version: int
+    ) -> None:
+        self._table = table
+        self._origin = origin
+        self._transaction_version = transaction_version
+        self.entries: dict[int, ProducerEntry] = {}
+        self.started: list[tuple[int, int]] = []
+        """(first offset, producer id) of transactions that this append opens."""
+        self.completed: list[CompletedTransaction] = []
+
+    def add_data(self, batch: DataBatch) -> BatchMetadata | None:
+        """A retry of a remembered batch is answered with what was appended then: the caller must
+        not write it. Otherwise the batch becomes part of this append.
+        """
+        producer_id, epoch, base_sequence, first_offset, last_offset, _, transactional = batch
+        known = self._table.entry(producer_id)
+        if self._origin is AppendOrigin.CLIENT and known is not None and known.epoch == epoch:
+            duplicate = _find_duplicate(known, batch)
+            if duplicate is not None:
+                return duplicate
+        entry = self._entry(producer_id, known)
+        if epoch < entry.epoch and self._origin is not AppendOrigin.REPLICATION:
+            raise _stale_epoch(producer_id, epoch, entry.epoch, first_offset)
+        if self._origin is AppendOrigin.CLIENT:
+            # The place for verification with the coordinator (KIP-890).
+            _check_sequence(entry, batch, is_unknown=known is None or known.epoch < 0)
+        if entry.transaction_first_offset >= 0 and not transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {producer_id} wrote outside its open transaction at {first_offset}",
+            )
+        last_sequence = increment_sequence(base_sequence, last_offset - first_offset)
+        entry.add_batch(
+            epoch, BatchMetadata(base_sequence, last_sequence, first_offset, last_offset, batch[5])
+        )
+        if transactional and entry.transaction_first_offset < 0:
+            entry.transaction_first_offset = first_offset
+            self.started.append((first_offset, producer_id))
+        self.entries[producer_id] = entry
+        return None
+
+    def add_marker(self, marker: EndMarker) -> CompletedTransaction | None:
+        """None if the transaction had no data here: such a marker moves nothing."""
+        version = self._transaction_version
+        assert version >= 0 or self._origin is AppendOrigin.REPLICATION, "markers need a version"
+        entry = self._entry(marker.producer_id, self._table.entry(marker.producer_id))
+        if self._origin is not AppendOrigin.REPLICATION:
+            _check_marker(entry, marker, version)
+        completed = None
+        if entry.transaction_first_offset >= 0:
+            first_offset = entry.transaction_first_offset
+            completed = CompletedTransaction(
+                marker.producer_id, first_offset, marker.offset, marker.is_abort
+            )
+            self.completed.append(completed)
+        entry.end_transaction(marker)
+        self.entries[marker.producer_id] = entry
+        return completed
+
+    def _entry(self, producer_id: int, known: ProducerEntry | None) -> ProducerEntry:
+        entry = self.entries.get(producer_id)
+        if entry is not None:
+            return entry
+        return ProducerEntry(producer_id) if known is None else known.copy()
+
+
+def _find_duplicate(known: ProducerEntry, batch: DataBatch) -> BatchMetadata | None:
+    base_sequence = batch.base_sequence
+    if not known.batches or base_sequence == known.batches[-1].last_sequence + 1:
+        return None
+    last_sequence = increment_sequence(base_sequence, batch.last_offset - batch.first_offset)
+    for candidate in known.batches:
+        if candidate[0] == base_sequence and candidate[1] == last_sequence:
+            return candidate
+    return None
+
+
+def _check_sequence(entry: ProducerEntry, batch: DataBatch, *, is_unknown: bool) -> None:
+    sequence = batch.base_sequence
+    if is_unknown:
+        # Its records may have been deleted by retention: any sequence may come next.
+        return
+    if batch.producer_epoch != entry.epoch:
+        if sequence != 0:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {batch.producer_id} began epoch {batch.producer_epoch} with sequence "
+                f"{sequence}, expected 0 (last epoch {entry.epoch})",
+            )
+        return
+    last = entry.last_sequence
+    if sequence != last + 1 and not (sequence == 0 and last == SEQUENCE_MAX):
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {batch.producer_id} sent sequence {sequence} after {last}",
+        )
+
+
+def _check_marker(entry: ProducerEntry, marker: EndMarker, version: int) -> None:
+    epoch, current = marker.producer_epoch, entry.epoch
+    if version >= 2:
+        # From version 2 the coordinator bumps the epoch for every marker, so an equal epoch is a
+        # late marker, unless nothing is open: then it is a retry and harmless (KAFKA-19999). At the
+        # last epoch there is nothing to bump to.
+        is_retry = epoch == current and (entry.transaction_first_offset < 0 or epoch == EPOCH_MAX)
+        is_stale = epoch <= current and not is_retry
+    else:
+        is_stale = epoch < current
+    if is_stale:
+        raise _stale_epoch(marker.producer_id, epoch, current, marker.offset)
+    if marker.coordinator_epoch < entry.coordinator_epoch:
+        raise KafkaError(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"marker for producer {marker.producer_id} has coordinator epoch "
+            f"{marker.coordinator_epoch}, already seen {entry.coordinator_epoch}",
+        )
+
+
+def _stale_epoch(producer_id: int, epoch: int, current: int, offset: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer {producer_id} used epoch {epoch} at offset {offset}, last seen {current}",
+    )
+
+
+class ProducerStateTable:
+    """Producers of one partition. `end_offset` is the offset up to which the log is reflected."""
+
+    __slots__ = (
+        "_entries",
+        "_expiration_ms",
+        "_idle",
+        "_ongoing",
+        "_producer_ids_max",
+        "_unreplicated",
+        "end_offset",
+    )
+
+    def __init__(
+        self,
+        *,
+        end_offset: int = 0,
+        expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        producer_ids_max: int = PRODUCER_IDS_MAX,
+    ) -> None:
+        self.end_offset = end_offset
+        self._expiration_ms = expiration_ms
+        self._producer_ids_max = producer_ids_max
+        self._entries: dict[int, ProducerEntry] = {}
+        # Least recently used first; only ids without an open transaction may be evicted.
+        self._idle: OrderedDict[int, None] = OrderedDict()
+        # First offset -> producer id, ascending.
+        self._ongoing: OrderedDict[int, int] = OrderedDict()
+        self._unreplicated = _UnreplicatedTransactions()
+
+    # Appending
+
+    def begin_append(
+        self, origin: AppendOrigin, *, transaction_version: int = TRANSACTION_VERSION_UNKNOWN
+    ) -> ProducerAppend:
+        return ProducerAppend(self, origin, transaction_version)
+
+    def apply(self, append: ProducerAppend) -> None:
+        """The append's batches are in the log now."""
+        for producer_id, entry in append.entries.items():
+            self._put(producer_id, entry)
+        for first_offset, producer_id in append.started:
+            self._open(first_offset, producer_id)
+
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """The last stable offset that goes into the transaction index with `completed`, as if it
+        were already complete.
+        """
+        for first_offset, producer_id in self._ongoing.items():
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def complete_transaction(self, completed: CompletedTransaction) -> None:
+        """Called once the transaction index has it. It stays unstable until the high watermark
+        passes its marker.
+        """
+        self._ongoing.pop(completed.first_offset, None)
+        self._unreplicated.add(completed.first_offset, completed.last_offset)
+
+    # Stability
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset that a reader of committed records must not see yet."""
+        undecided = self.first_undecided_offset
+        unreplicated = self._unreplicated.first_offset
+        if undecided is None or unreplicated is None:
+            return unreplicated if undecided is None else undecided
+        return min(undecided, unreplicated)
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """The first offset of the oldest open transaction, replicated or not."""
+        return next(iter(self._ongoing), None)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        unstable = self.first_unstable_offset
+        return high_watermark if unstable is None else min(unstable, high_watermark)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        self._unreplicated.forget_before(high_watermark)
+
+    def on_log_start(self, log_start_offset: int) -> None:
+        """Producers stay known although their records are gone: retries must still be seen."""
+        self._unreplicated.forget_before(log_start_offset)
+        self.end_offset = max(self.end_offset, log_start_offset)
+
+    # Looking
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    @property
+    def active_producers(self) -> Mapping[int, ProducerEntry]:
+        return MappingProxyType(self._entries)
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.transaction_first_offset >= 0 and entry.epoch == epoch
+
+    def has_late_transaction(self, now_ms: int, *, transaction_timeout_max_ms: int) -> bool:
+        """The oldest transaction should have been ended by its coordinator: it hangs."""
+        for producer_id in self._ongoing.values():
+            entry = self._entries.get(producer_id)
+            if entry is None or entry.last_timestamp_ms <= 0:
+                return False
+            limit_ms = transaction_timeout_max_ms + LATE_TRANSACTION_BUFFER_MS
+            return now_ms - entry.last_timestamp_ms > limit_ms
+        return False
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._entries and self._unreplicated.first_offset is None
+
+    # Housekeeping
+
+    def expire(self, now_ms: int) -> None:
+        for producer_id in [p for p in self._idle if self._is_expired(self._entries[p], now_ms)]:
+            del self._entries[producer_id]
+            del self._idle[producer_id]
+
+    def load(self, entries: Iterable[ProducerEntry], *, end_offset: int, now_ms: int) -> None:
+        """Start over from a snapshot taken at `end_offset`."""
+        self.clear(end_offset)
+        alive = [entry for entry in entries if not self._is_expired(entry, now_ms)]
+        for entry in alive:
+            self._entries[entry.producer_id] = entry
+        # A snapshot does not say who was used last; timestamps come closest.
+        for entry in sorted(alive, key=lambda entry: entry.last_timestamp_ms):
+            self._put(entry.producer_id, entry)
+        opened = [(e.transaction_first_offset, e.producer_id) for e in alive]
+        for first_offset, producer_id in sorted(pair for pair in opened if pair[0] >= 0):
+            self._open(first_offset, producer_id)
+
+    def clear(self, end_offset: int) -> None:
+        self._entries.clear()
+        self._idle.clear()
+        self._ongoing.clear()
+        self._unreplicated = _UnreplicatedTransactions()
+        self.end_offset = end_offset
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        return iter(self._entries.values())
+
+    def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
+        return (
+            entry.transaction_first_offset < 0
+            and now_ms - entry.last_timestamp_ms >= self._expiration_ms
+        )
+
+    def _put(self, producer_id: int, entry: ProducerEntry) -> None:
+        self._entries[producer_id] = entry
+        if entry.transaction_first_offset >= 0:
+            self._idle.pop(producer_id, None)
+            return
+        self._idle[producer_id] = None
+        self._idle.move_to_end(producer_id)
+        while len(self._entries) > self._producer_ids_max and len(self._idle) > 1:
+            evicted, _ = self._idle.popitem(last=False)
+            del self._entries[evicted]
+
+    def _open(self, first_offset: int, producer_id: int) -> None:
+        newest = next(reversed(self._ongoing), None)
+        self._ongoing[first_offset] = producer_id
+        if newest is not None and first_offset < newest:
+            self._ongoing = OrderedDict(sorted(self._ongoing.items()))
+
+
+class _UnreplicatedTransactions:
+    """Completed transactions whose markers are not below the high watermark yet. They end in log
+    order but may have begun in any: the smallest beginning of a sliding window, so each transaction
+    costs a constant however far the high watermark lags.
+    """
+
+    __slots__ = ("_minima",)
+
+    def __init__(self) -> None:
+        # (first offset, last offset), both ascending; those that a later one undercuts drop out.
+        self._minima: deque[tuple[int, int]] = deque()
+
+    @property
+    def first_offset(self) -> int | None:
+        return self._minima[0][0] if self._minima else None
+
+    def add(self, first_offset: int, last_offset: int) -> None:
+        minima = self._minima
+        while minima and minima[-1][0] >= first_offset:
+            minima.pop()
+        minima.append((first_offset, last_offset))
+
+    def forget_before(self, offset: int) -> None:
+        while self._minima and self._minima[0][1] < offset:
+            self._minima.popleft()
