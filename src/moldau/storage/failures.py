@@ -1,0 +1,65 @@
+"""What can be wrong with what lies on a disk. Every error names the path and gives one line of
+reason; a damaged cache (index, checkpoint) is rebuilt by whoever catches it, never trusted.
+"""
+
+from pathlib import Path
+
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+
+_EXCERPT_CHARS = 60
+
+
+class DamagedFileError(MoldauError):
+    """A file's content breaks its own format."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class CorruptCheckpointError(DamagedFileError):
+    """A small text file (checkpoint, epochs, partition.metadata, meta.properties) is broken."""
+
+
+class CorruptIndexError(DamagedFileError):
+    """An index is broken: reset it and rebuild it from the log."""
+
+
+class InvalidIndexEntryError(MoldauError):
+    """The entry does not fit the index: full, out of order, or too far from the base offset."""
+
+
+class DirectoryOfflineError(KafkaError):
+    """The log directory failed earlier and stays offline until the node restarts."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is offline: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class DirectoryLockedError(MoldauError):
+    """Another node, of this process or another, holds the directory."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} is locked by another node; stop that one or give this one another directory"
+        )
+        self.path = path
+
+
+class ForeignDirectoryError(MoldauError):
+    """The directory belongs to another cluster or node, or was never formatted."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+def excerpt(content: str | bytes) -> str:
+    """Content of a broken file for an error text: quoted, one line, short."""
+    shown = repr(content[:_EXCERPT_CHARS])
+    return f"{shown}..." if len(content) > _EXCERPT_CHARS else shown
