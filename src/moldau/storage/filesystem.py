@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -31,14 +32,18 @@ class File(Protocol):
     def size(self) -> int: ...
     def read(self, offset: int, length: int) -> bytes:
         """Shorter than `length` only where the file ends."""
+
     def view(self, offset: int, length: int) -> memoryview:
         """Bytes without a copy. Only for bytes that are never truncated while the view lives."""
+
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """Write all of it at the end. After an error the tail is undefined: truncate it."""
+        """Write all of it at the end. After an error `size` tells how much got in: truncate it."""
+
     def write_at(self, offset: int, content: Buffer) -> None: ...
     def truncate(self, size: int) -> None: ...
     def sync(self) -> None:
         """Returns once content and size are on the disk. An error is final."""
+
     def close(self) -> None: ...
 
 
@@ -47,21 +52,29 @@ class FileSystem(Protocol):
 
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open for reading and writing; `create` makes an empty file if there is none."""
+
     def exists(self, path: Path) -> bool: ...
     def list_directory(self, path: Path) -> list[str]:
         """Names, sorted."""
+
     def make_directory(self, path: Path) -> None:
         """Parents too; an existing one is fine."""
+
     def is_directory(self, path: Path) -> bool: ...
     def rename(self, source: Path, target: Path) -> None:
         """Replaces the target."""
+
     def remove(self, path: Path) -> None:
         """A missing file is fine."""
+
     def remove_tree(self, path: Path) -> None: ...
     def sync_directory(self, path: Path) -> None:
         """Creations, renames and removals inside `path` are on the disk."""
+
     def lock(self, path: Path) -> contextlib.AbstractContextManager[None]:
-        """Hold an exclusive lock on a file, or raise BlockingIOError if another process has it."""
+        """Hold an exclusive lock on a file, or raise BlockingIOError if anybody else has it, in
+        this process or another."""
+
     def modified_ms(self, path: Path) -> int: ...
     def free_bytes(self, path: Path) -> int: ...
 
@@ -123,29 +136,29 @@ class DiskFile:
         return memoryview(self._map)[offset:end]
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        for start in range(0, len(buffers), _IOV_MAX):
-            group = buffers[start : start + _IOV_MAX]
-            wanted = sum(map(len, group)) if len(group) > 1 else len(group[0])
-            written = os.pwritev(self._fd, group, self._size)
-            self._size += written
-            if written < wanted:
-                self._append_rest(b"".join(group)[written:])
-
-    def _append_rest(self, content: bytes) -> None:
-        while content:
-            written = os.pwrite(self._fd, content, self._size)
-            if written == 0:
-                raise OSError(errno.EIO, "a write made no progress", str(self.path))
-            self._size += written
-            content = content[written:]
+        try:
+            for start in range(0, len(buffers), _IOV_MAX):
+                group = buffers[start : start + _IOV_MAX]
+                wanted = sum(map(len, group)) if len(group) > 1 else len(group[0])
+                written = os.pwritev(self._fd, group, self._size)
+                self._size += written
+                if written < wanted:
+                    self.write_at(self._size, memoryview(b"".join(group))[written:])
+        except OSError:
+            # A failed write may still have moved the end.
+            with contextlib.suppress(OSError):
+                self._size = os.fstat(self._fd).st_size
+            raise
 
     def write_at(self, offset: int, content: Buffer) -> None:
         rest = memoryview(content)
         while rest:
             written = os.pwrite(self._fd, rest, offset)
+            if written == 0:
+                raise OSError(errno.EIO, "a write made no progress", str(self.path))
             offset += written
             rest = rest[written:]
-        self._size = max(self._size, offset)
+            self._size = max(self._size, offset)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
@@ -161,6 +174,37 @@ class DiskFile:
             os.close(self._fd)
             self._fd = -1
             self._map = None
+
+
+# POSIX record locks belong to the process: a second open gets the lock too, and its close would
+# drop the first one's. So the process remembers the files that it has locked (device, inode).
+_locked_here: set[tuple[int, int]] = set()
+_locks_guard = threading.Lock()
+
+
+def _take_lock(path: Path) -> tuple[int, tuple[int, int]]:
+    with _locks_guard:
+        if path.exists() and _identity(path.stat()) in _locked_here:
+            raise BlockingIOError(errno.EAGAIN, "locked by this process", str(path))
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            # The kind of lock that Java's FileChannel.tryLock takes: Apache Kafka and we must
+            # exclude each other.
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in {errno.EAGAIN, errno.EACCES}:
+                raise BlockingIOError(
+                    errno.EAGAIN, "locked by another process", str(path)
+                ) from error
+            raise
+        identity = _identity(os.fstat(fd))
+        _locked_here.add(identity)
+        return fd, identity
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 class DiskFileSystem:
@@ -200,14 +244,13 @@ class DiskFileSystem:
 
     @contextlib.contextmanager
     def lock(self, path: Path) -> Iterator[None]:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        fd, identity = _take_lock(path)
         try:
-            # POSIX record lock, the kind that Java's FileChannel.tryLock takes: Apache Kafka and we
-            # must exclude each other.
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
         finally:
-            os.close(fd)
+            with _locks_guard:
+                _locked_here.discard(identity)
+                os.close(fd)
 
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000

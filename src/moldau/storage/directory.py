@@ -1,0 +1,293 @@
+"""One log directory: whose it is, who holds it, whether it works, and what its entries are.
+
+It is used under a lock, belongs to one node of one cluster, and fails once: the first OSError takes
+it offline for ever (a disk that lost a write is not asked again). Names of partition directories
+are made here, from topic names that are checked again at this point.
+"""
+
+import contextlib
+import enum
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.storage.checkpoints import (
+    INT32_MAX,
+    is_topic_name,
+    parse_number,
+    read_offsets,
+    write_offsets,
+)
+from moldau.storage.failures import (
+    DirectoryLockedError,
+    DirectoryOfflineError,
+    ForeignDirectoryError,
+)
+from moldau.storage.filesystem import FileSystem, read_whole, write_atomically
+from moldau.storage.meta_properties import (
+    META_PROPERTIES_FILE,
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
+from moldau.types import BrokerId, Offset, TopicPartition, Uuid
+
+LOCK_FILE = ".lock"
+CLEAN_STOP_FILE = ".kafka_cleanshutdown"
+NO_BROKER_EPOCH = -1
+
+_NAME_CHARS_MAX = 255
+_MARKER_VERSION = 0
+
+
+class DirectoryKind(enum.Enum):
+    """What a partition directory is for; the value is the end of its name."""
+
+    PARTITION = ""
+    DELETED = "-delete"
+    FUTURE = "-future"
+    STRAY = "-stray"
+
+
+class PartitionDirectory(NamedTuple):
+    name: str
+    kind: DirectoryKind
+    # Of a deleted or stray one only the start of the topic's name may be left.
+    topic_partition: TopicPartition
+
+
+def parse_directory_name(name: str) -> PartitionDirectory | None:
+    """None if it is not the name of a partition directory."""
+    kind = DirectoryKind.PARTITION
+    partition_name = name
+    for candidate in (DirectoryKind.DELETED, DirectoryKind.FUTURE, DirectoryKind.STRAY):
+        if name.endswith(candidate.value):
+            kind = candidate
+            partition_name, dot, unique = name.removesuffix(candidate.value).rpartition(".")
+            if not dot or not unique:
+                return None
+    topic, _, number = partition_name.rpartition("-")
+    partition = parse_number(number, INT32_MAX)
+    if partition is None or not is_topic_name(topic):
+        return None
+    return PartitionDirectory(name, kind, TopicPartition(topic, partition))
+
+
+def directory_name(
+    partition: TopicPartition,
+    kind: DirectoryKind = DirectoryKind.PARTITION,
+    unique_id: Uuid | None = None,
+) -> str:
+    """Every kind but PARTITION needs a `unique_id`. Names that are only there until the files are
+    gone are cut to what file systems take; a future one becomes the partition's own, so a topic
+    name that is too long for it is refused."""
+    topic, number = partition
+    if not is_topic_name(topic) or not 0 <= number <= INT32_MAX:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} partition {number}")
+    if kind is DirectoryKind.PARTITION:
+        return f"{topic}-{number}"
+    assert unique_id is not None
+    ending = f"-{number}.{unique_id.hex()}{kind.value}"
+    if kind is DirectoryKind.FUTURE and len(topic) + len(ending) > _NAME_CHARS_MAX:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is too long to be moved")
+    return topic[: _NAME_CHARS_MAX - len(ending)] + ending
+
+
+def format_directory(filesystem: FileSystem, path: Path, meta: MetaProperties) -> None:
+    """Make the directory and say whose it is. Refuses one that already says something else."""
+    filesystem.make_directory(path)
+    filesystem.sync_directory(path.parent)
+    with _locked(filesystem, path):
+        meta_path = path / META_PROPERTIES_FILE
+        if filesystem.exists(meta_path):
+            existing = read_meta_properties(filesystem, meta_path)
+            if existing != meta:
+                raise ForeignDirectoryError(path, f"is already formatted as {existing}")
+            return
+        write_meta_properties(filesystem, meta_path, meta)
+
+
+class LogDirectory:
+    """An open, locked log directory. Make one with `LogDirectory.open`."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        path: Path,
+        meta: MetaProperties,
+        lock: contextlib.ExitStack,
+    ) -> None:
+        self.filesystem = filesystem
+        self.path = path
+        self.meta = meta
+        # Use as `with directory.guard:` around all I/O of its files.
+        self.guard = _Guard(self)
+        self.failure: str | None = None
+        # The broker epoch of the clean stop that was found (-1 is unknown); None after a crash.
+        self.clean_stop_epoch: int | None = None
+        self._lock = lock
+        self._listeners: list[Callable[[LogDirectory, OSError], None]] = []
+
+    @classmethod
+    def open(
+        cls,
+        filesystem: FileSystem,
+        path: Path,
+        *,
+        cluster_id: str,
+        node_id: BrokerId,
+        new_directory_id: Uuid | None = None,
+    ) -> "LogDirectory":
+        """Lock it, check whose it is, and take the clean-stop marker away: from now on a crash is
+        a crash. A directory from before directory ids gets `new_directory_id`."""
+        meta_path = path / META_PROPERTIES_FILE
+        if not filesystem.exists(meta_path):
+            raise ForeignDirectoryError(path, f"is not formatted: it has no {META_PROPERTIES_FILE}")
+        with contextlib.ExitStack() as lock:
+            lock.enter_context(_locked(filesystem, path))
+            meta = read_meta_properties(filesystem, meta_path)
+            _check_owner(path, meta, cluster_id, node_id)
+            if meta.directory_id is None and new_directory_id is not None:
+                meta = replace(meta, directory_id=new_directory_id)
+                write_meta_properties(filesystem, meta_path, meta)
+            directory = cls(filesystem, path, meta, lock.pop_all())
+        try:
+            with directory.guard:
+                directory.clean_stop_epoch = _take_marker(filesystem, path / CLEAN_STOP_FILE)
+        except BaseException:
+            directory.close()
+            raise
+        return directory
+
+    @property
+    def is_online(self) -> bool:
+        return self.failure is None
+
+    def check_online(self) -> None:
+        if self.failure is not None:
+            raise DirectoryOfflineError(self.path, self.failure)
+
+    def fail(self, error: OSError) -> None:
+        """Offline for ever. Listeners hear of the first failure only."""
+        if self.failure is not None:
+            return
+        self.failure = str(error)
+        for listener in self._listeners:
+            listener(self, error)
+
+    def on_failure(self, listener: Callable[["LogDirectory", OSError], None]) -> None:
+        """`listener` is called once, when the directory fails."""
+        self._listeners.append(listener)
+
+    def path_of(
+        self,
+        partition: TopicPartition,
+        kind: DirectoryKind = DirectoryKind.PARTITION,
+        unique_id: Uuid | None = None,
+    ) -> Path:
+        return self.path / directory_name(partition, kind, unique_id)
+
+    def list_partitions(self) -> tuple[list[PartitionDirectory], list[str]]:
+        """The partition directories, and the names of directories that are none of ours."""
+        found: list[PartitionDirectory] = []
+        unknown: list[str] = []
+        with self.guard:
+            for name in self.filesystem.list_directory(self.path):
+                if not self.filesystem.is_directory(self.path / name):
+                    continue
+                parsed = parse_directory_name(name)
+                if parsed is None:
+                    unknown.append(name)
+                else:
+                    found.append(parsed)
+        return found, unknown
+
+    def read_checkpoint(self, file_name: str) -> dict[TopicPartition, Offset]:
+        """Raises CorruptCheckpointError if the file is broken: the caller does without it."""
+        with self.guard:
+            return read_offsets(self.filesystem, self.path / file_name)
+
+    def write_checkpoint(self, file_name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        with self.guard:
+            write_offsets(self.filesystem, self.path / file_name, offsets)
+
+    def mark_clean_stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+        """The last thing written: everything else is on the disk already."""
+        content = f'{{"version":{_MARKER_VERSION},"brokerEpoch":{broker_epoch}}}'
+        with self.guard:
+            write_atomically(self.filesystem, self.path / CLEAN_STOP_FILE, content.encode("ascii"))
+
+    def close(self) -> None:
+        """Let go of the lock. Without `mark_clean_stop` before, the next start recovers."""
+        self._lock.close()
+
+
+class _Guard:
+    """The one place where an OSError becomes a failed directory."""
+
+    __slots__ = ("_directory",)
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+
+    def __enter__(self) -> None:
+        if self._directory.failure is not None:
+            self._directory.check_online()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            self._directory.fail(error)
+            raise DirectoryOfflineError(self._directory.path, str(error)) from error
+
+
+@contextlib.contextmanager
+def _locked(filesystem: FileSystem, path: Path) -> Iterator[None]:
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(filesystem.lock(path / LOCK_FILE))
+        except BlockingIOError:
+            raise DirectoryLockedError(path) from None
+        yield
+
+
+def _check_owner(path: Path, meta: MetaProperties, cluster_id: str, node_id: BrokerId) -> None:
+    if meta.cluster_id not in {cluster_id, None}:
+        raise ForeignDirectoryError(
+            path, f"belongs to cluster {meta.cluster_id}, this node to cluster {cluster_id}"
+        )
+    if meta.node_id not in {node_id, None}:
+        raise ForeignDirectoryError(path, f"belongs to node {meta.node_id}, this is node {node_id}")
+
+
+def _take_marker(filesystem: FileSystem, path: Path) -> int | None:
+    if not filesystem.exists(path):
+        return None
+    epoch = _broker_epoch(read_whole(filesystem, path))
+    filesystem.remove(path)
+    # A crash must not bring the marker back: it would hide that recovery is needed.
+    filesystem.sync_directory(path.parent)
+    return epoch
+
+
+def _broker_epoch(content: bytes) -> int | None:
+    """None if the marker is broken: then the stop counts as a crash."""
+    try:
+        marker = json.loads(content)
+    except ValueError:
+        return None
+    if not isinstance(marker, dict):
+        return None
+    epoch = marker.get("brokerEpoch")
+    if type(marker.get("version")) is not int or type(epoch) is not int:
+        return None
+    return epoch
