@@ -1,0 +1,203 @@
+"""Apache Kafka 4.3.1 as an oracle: its jars, fetched by name with Maven, and one JVM that answers.
+
+Nothing here knows Moldau. What is fetched or compiled lives in the clone's git-ignored `.interop/`.
+"""
+
+import hashlib
+import os
+import select
+import shutil
+import struct
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+KAFKA_VERSION = "4.3.1"
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+POM = HERE / "pom.xml"
+JAVA_SOURCES = HERE / "java"
+LOGGING = JAVA_SOURCES / "log4j2.properties"
+
+FETCH_TIMEOUT_S = 600
+COMPILE_TIMEOUT_S = 120
+ANSWER_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 20
+
+# Short-lived and small JVMs: the first compiler tier and the serial collector start fastest.
+SMALL_JVM = ("-Xmx512M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+class ApacheUnavailableError(Exception):
+    """The machine lacks a toolchain or the jars cannot be had; the message says which."""
+
+
+class ApacheRefusedError(Exception):
+    """Apache's code threw: `kind` is the Java class, the rest its message."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """What a command line tool printed and how it ended."""
+
+    status: int
+    output: str
+    errors: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAnswer:
+    """What Apache made of some bytes: its view, what it writes back, how much it left unread."""
+
+    view: bytes
+    rewritten: bytes
+    unread: int
+
+
+def require_tool(name: str) -> str:
+    """The path of a program of the JDK or of Maven."""
+    found = shutil.which(name)
+    if found is None:
+        raise ApacheUnavailableError(f"{name} is not installed")
+    return found
+
+
+def jars(cache: Path) -> Path:
+    """The folder that holds Apache Kafka's jars, fetched on first use."""
+    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
+    folder = cache / f"apache-kafka-{KAFKA_VERSION}-{digest}"
+    if folder.is_dir():
+        return folder
+    maven = require_tool("mvn")
+    # A folder under its final name is complete: the download goes elsewhere first.
+    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
+    partial.mkdir(parents=True, exist_ok=True)
+    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+    command += [f"-DoutputDirectory={partial}", "-DincludeScope=runtime"]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+        partial.replace(folder)
+    except subprocess.CalledProcessError as error:
+        raise ApacheUnavailableError(
+            f"Maven could not fetch Apache Kafka {KAFKA_VERSION}: {error.stdout[-800:]}"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise ApacheUnavailableError(f"Maven took over {FETCH_TIMEOUT_S} s") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def oracle_classes(cache: Path, jar_folder: Path) -> Path:
+    """The folder with the compiled oracle; compiled again when its source changes."""
+    source = JAVA_SOURCES / "ApacheOracle.java"
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    folder = cache / f"oracle-{digest}"
+    if folder.is_dir():
+        return folder
+    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
+    partial.mkdir(parents=True, exist_ok=True)
+    target = ["-d", str(partial), str(source)]
+    subprocess.run(
+        [require_tool("javac"), "-Xlint:all", "-Werror", "-cp", f"{jar_folder}/*", *target],
+        check=True,
+        timeout=COMPILE_TIMEOUT_S,
+    )
+    try:
+        partial.replace(folder)
+    except OSError:
+        # Another run finished the same compilation first; its result is as good.
+        shutil.rmtree(partial)
+    return folder
+
+
+class ApacheOracle:
+    """One JVM with Apache's classes; asked over its standard input, one question at a time."""
+
+    def __init__(self, cache: Path) -> None:
+        self.jar_folder = jars(cache)
+        classes = oracle_classes(cache, self.jar_folder)
+        command = [require_tool("java"), *SMALL_JVM, f"-Dlog4j2.configurationFile={LOGGING}"]
+        command += ["-cp", f"{classes}:{self.jar_folder}/*", "ApacheOracle"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the JVM: it leaves when its input ends, and is killed if it does not."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def versions(self, name: str) -> range:
+        """The versions of a message that Apache reads and writes."""
+        lowest, highest = self._ask(b"V", name.encode())
+        return range(int(lowest), int(highest) + 1)
+
+    def read(self, name: str, version: int, content: bytes) -> ReadAnswer:
+        """Let Apache decode bytes."""
+        view, rewritten, unread = self._ask(b"R", name.encode(), b"%d" % version, content)
+        return ReadAnswer(view, rewritten, int(unread))
+
+    def write(self, name: str, version: int, view: bytes) -> bytes:
+        """Let Apache encode a JSON view."""
+        (content,) = self._ask(b"W", name.encode(), b"%d" % version, view)
+        return content
+
+    def run_tool(self, main_class: str, *arguments: str) -> ToolRun:
+        """Run a command line tool inside the JVM, exit calls included."""
+        parts = [argument.encode() for argument in arguments]
+        status, output, errors = self._ask(b"X", main_class.encode(), *parts)
+        return ToolRun(int(status), output.decode(), errors.decode())
+
+    def _ask(self, operation: bytes, *parts: bytes) -> list[bytes]:
+        assert self._process.stdin is not None
+        question = [operation, struct.pack(">i", len(parts))]
+        for part in parts:
+            question += [struct.pack(">i", len(part)), part]
+        self._process.stdin.write(b"".join(question))
+        self._process.stdin.flush()
+        refused = self._receive(1) != b"\x00"
+        (count,) = struct.unpack(">i", self._receive(4))
+        answer = []
+        for _ in range(count):
+            (size,) = struct.unpack(">i", self._receive(4))
+            answer.append(self._receive(size))
+        if refused:
+            raise ApacheRefusedError(answer[0].decode(), answer[1].decode())
+        return answer
+
+    def _receive(self, size: int) -> bytes:
+        assert self._process.stdout is not None
+        received = bytearray()
+        while len(received) < size:
+            # The pipe is read without Python's buffer, so that a silent JVM is noticed.
+            ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_TIMEOUT_S)
+            if not ready:
+                raise TimeoutError(f"the oracle was silent for {ANSWER_TIMEOUT_S} s")
+            chunk = os.read(self._process.stdout.fileno(), size - len(received))
+            if not chunk:
+                raise EOFError("the oracle's JVM ended")
+            received += chunk
+        return bytes(received)

@@ -1,0 +1,221 @@
+"""A live Apache Kafka 4.3.1 node on loopback, over a directory that the test owns.
+
+The node runs until `stop` or `kill`; leaving the `with` block ends it by its process id whatever
+happened. Waits poll a condition and have a deadline.
+"""
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from interop.apache import LOGGING, ApacheOracle, require_tool
+
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 60.0
+CLIENT_TIMEOUT_S = 60.0
+POLL_S = 0.1
+NODE_JVM = ("-Xmx512M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# The cleaner looks once at start and then not again within a test: what is compacted is our doing.
+NODE_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.backoff.ms": "3600000",
+    "log.index.size.max.bytes": "1048576",
+    "num.network.threads": "1",
+    "num.io.threads": "2",
+    "log.cleaner.dedupe.buffer.size": "2097152",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRecord:
+    """A record as a consumer gets it."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody holds now."""
+    holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(holder.getsockname()[1]) for holder in holders]
+    for holder in holders:
+        holder.close()
+    return ports
+
+
+class LiveBroker:
+    """One node; its log directory is `folder/logs`."""
+
+    def __init__(self, apache: ApacheOracle, folder: Path) -> None:
+        self.log_folder = folder / "logs"
+        self._apache = apache
+        self._folder = folder
+        self._properties = folder / "server.properties"
+        self._process: subprocess.Popen[bytes] | None = None
+        broker_port, controller_port = free_ports(2)
+        self.address = f"127.0.0.1:{broker_port}"
+        listeners = f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller_port}"
+        settings = NODE_SETTINGS | {
+            "listeners": listeners,
+            "advertised.listeners": listeners,
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+            "log.dirs": str(self.log_folder),
+        }
+        lines = [f"{name}={value}\n" for name, value in settings.items()]
+        self._properties.write_text("".join(lines), encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    def format(self) -> None:
+        """Write the first files of a cluster of one."""
+        tool = "kafka.tools.StorageTool"
+        arguments = ["format", "-t", "MoldauInteropTest00000Q", "-c", str(self._properties)]
+        run = self._apache.run_tool(tool, *arguments, "--standalone")
+        assert run.status == 0, run
+
+    def start(self) -> None:
+        """Start the node and wait until it answers a client."""
+        log = self._folder / "node.log"
+        command = [require_tool("java"), *NODE_JVM, f"-Dlog4j2.configurationFile={LOGGING}"]
+        command += ["-Dmoldau.interop.level=info", "-cp", f"{self._apache.jar_folder}/*"]
+        command += ["kafka.Kafka", str(self._properties)]
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=output)
+        self._wait_until_it_answers(log)
+
+    def _wait_until_it_answers(self, log: Path) -> None:
+        assert self._process is not None
+        admin = self.admin()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(POLL_S)
+                raise AssertionError(f"the node ended: {log.read_text()[-3000:]}")
+            with suppress(KafkaException):
+                if admin.list_topics(timeout=1).brokers:
+                    return
+        raise AssertionError(f"the node did not answer: {log.read_text()[-3000:]}")
+
+    def stop(self) -> None:
+        """A clean stop."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(STOP_TIMEOUT_S)
+        self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL, also of a node that already ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def admin(self) -> Any:
+        return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+
+    def create_topic(self, name: str, partitions: int = 1, **settings: str) -> None:
+        """Create a topic and wait until each partition has a leader."""
+        config = {key.replace("_", "."): value for key, value in settings.items()}
+        admin = self.admin()
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)
+        for creation in admin.create_topics([topic]).values():
+            creation.result(timeout=CLIENT_TIMEOUT_S)
+
+        def leaders_known() -> bool:
+            known = admin.list_topics(topic=name, timeout=5).topics[name].partitions
+            return len(known) == partitions and all(p.leader == 1 for p in known.values())
+
+        wait_for(leaders_known, f"leaders of {name}")
+
+    def producer(self, **settings: Any) -> Any:
+        """A confluent-kafka producer; `_` in a setting's name stands for its dot."""
+        config = {key.replace("_", "."): value for key, value in settings.items()}
+        return Producer({"bootstrap.servers": self.address, "log_level": 0} | config)
+
+    def read(self, topic: str, partition: int, *, committed: bool = False) -> list[ServedRecord]:
+        """All records of a partition as a consumer of the chosen isolation gets them."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": "interop-reader",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "check.crcs": True,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "log_level": 0,
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+            return _read_to_end(consumer)
+        finally:
+            consumer.close()
+
+
+def _read_to_end(consumer: Any) -> list[ServedRecord]:
+    records: list[ServedRecord] = []
+    deadline = time.monotonic() + CLIENT_TIMEOUT_S
+    while time.monotonic() < deadline:
+        message = consumer.poll(1.0)
+        if message is None:
+            continue
+        error = message.error()
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:
+                return records
+            if not error.retriable():
+                raise KafkaException(error)
+            continue
+        headers = tuple((name, value) for name, value in message.headers() or ())
+        records.append(
+            ServedRecord(
+                message.offset(), message.timestamp()[1], message.key(), message.value(), headers
+            )
+        )
+    raise AssertionError(f"the end was not reached; {len(records)} records so far")
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Poll until the condition holds; each poll is itself a bounded call to the node."""
+    deadline = time.monotonic() + CLIENT_TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited too long for {what}"
