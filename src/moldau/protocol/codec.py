@@ -1,0 +1,28 @@
+"""Bytes to messages and back, for every message and version. The loops are compiled; their Python
+twin gives the same results.
+
+`decode` reads a whole buffer, `decode_prefix` a message at an offset and says where it ends; both
+raise MalformedRequestError for anything that is not that message and never read past the buffer or
+allocate more than it justifies. `budget` bounds the array elements of one message. `encode` gives
+one `bytes`, `encode_chunks` leaves long `records` uncopied.
+"""
+
+from typing import TYPE_CHECKING
+
+from moldau.compiled import USE_COMPILED
+from moldau.protocol.primitives import ELEMENT_BUDGET, TRUSTED_ELEMENT_BUDGET, EncodingError
+
+if TYPE_CHECKING or not USE_COMPILED:
+    from moldau.protocol._codec_twin import decode, decode_prefix, encode, encode_chunks
+else:
+    from moldau.protocol._codec import decode, decode_prefix, encode, encode_chunks
+
+__all__ = [
+    "ELEMENT_BUDGET",
+    "TRUSTED_ELEMENT_BUDGET",
+    "EncodingError",
+    "decode",
+    "decode_prefix",
+    "encode",
+    "encode_chunks",
+]

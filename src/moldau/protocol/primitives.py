@@ -1,0 +1,66 @@
+"""Varints, limits and the two ways a message can be wrong: bytes that cannot be read, values that
+cannot be written.
+"""
+
+from typing import NoReturn
+
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
+
+STRING_BYTES_MAX = 0x7FFF
+LENGTH_MAX = 0x7FFFFFFF
+UNKNOWN_TAGS_MAX = 64
+"""Per structure. Later versions add a handful; more is an attack on our time."""
+
+ELEMENT_BUDGET = 100_000
+"""Array elements in one message, unless the caller knows better. It bounds the memory that a small
+hostile request can make us allocate; Kafka's largest requests have some ten thousand elements."""
+TRUSTED_ELEMENT_BUDGET = 50_000_000
+"""For answers of a server that we chose to talk to, and for our own files."""
+
+INLINE_BYTES_MAX = 4096
+"""Longer `records` and `bytes` stay where they are until the message is joined."""
+
+
+class EncodingError(MoldauError, ValueError):
+    """A field holds a value that the wire has no form for."""
+
+
+def malformed(label: str, name: str, problem: str) -> NoReturn:
+    raise MalformedRequestError(f"{label}: {name}: {problem}")
+
+
+def unwritable(label: str, name: str, problem: str) -> NoReturn:
+    raise EncodingError(f"{label}: {name}: {problem}")
+
+
+def refused(label: str, name: str) -> NoReturn:
+    detail = f"{label} cannot carry {name}, which is not at its default"
+    raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, detail)
+
+
+def read_unsigned_varint(buffer: bytes | memoryview, offset: int) -> tuple[int, int]:
+    """Value and end. Five bytes at most, 31 bits at most: nothing on the wire needs more."""
+    value = 0
+    for shift in range(0, 35, 7):
+        if offset >= len(buffer):
+            raise MalformedRequestError("varint: the input ends inside it")
+        byte = buffer[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > LENGTH_MAX:
+                raise MalformedRequestError(f"varint: {value} has more than 31 bits")
+            return value, offset
+    raise MalformedRequestError("varint: longer than 5 bytes")
+
+
+def unsigned_varint(value: int) -> bytes:
+    if not 0 <= value <= LENGTH_MAX:
+        raise EncodingError(f"varint: {value} is out of range")
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -1,0 +1,246 @@
+"""The tables behind the messages. A generated class carries one row per field for all versions; the
+first use of a version turns the rows into a `Plan`, the straight list of steps that the compiled
+loop and its Python twin both walk. Nothing here touches bytes.
+"""
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.types import ZERO_UUID, Buffer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Batches: a view of the input when read; anything bytes-like, or several of them, when written.
+Records: TypeAlias = "Buffer | Sequence[Buffer]"
+
+# Stands for "a new empty list (or structure)" in constructors, where None may be a real value.
+UNSET: Final[Any] = ...
+
+BOOL = 0
+INT8 = 1
+INT16 = 2
+UINT16 = 3
+INT32 = 4
+UINT32 = 5
+INT64 = 6
+FLOAT64 = 7
+UUID = 8
+STRING = 9
+BYTES = 10
+RECORDS = 11
+STRUCT = 12
+
+_KINDS = {
+    "bool": BOOL,
+    "int8": INT8,
+    "int16": INT16,
+    "uint16": UINT16,
+    "int32": INT32,
+    "uint32": UINT32,
+    "int64": INT64,
+    "float64": FLOAT64,
+    "uuid": UUID,
+    "string": STRING,
+    "bytes": BYTES,
+    "records": RECORDS,
+}
+_FIXED_SIZES = {BOOL: 1, INT8: 1, INT16: 2, UINT16: 2, INT32: 4, UINT32: 4, INT64: 8, FLOAT64: 8}
+_FIXED_SIZES[UUID] = 16
+
+_NEVER = 1 << 15
+_SHOWN_BYTES_MAX = 64
+
+# name, wire type, versions, nullable versions, tag or -1, default, flags ("i" ignorable,
+# "s" secret, "c" never compact). The default () is a new list or structure.
+Row: TypeAlias = tuple[str, str, str, str, int, Any, str]
+
+
+class Struct:
+    """A part of a message: typed attributes, compared by value, mutable, so unhashable."""
+
+    __slots__ = ()
+    FIELDS: ClassVar[tuple[Row, ...]] = ()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(getattr(self, row[0]) == getattr(other, row[0]) for row in self.FIELDS)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{row[0]}={'***' if 's' in row[6] else _shown(getattr(self, row[0]))}"
+            for row in self.FIELDS
+        )
+        return f"{type(self).__name__}({shown})"
+
+
+class Message(Struct):
+    """What stands alone on the wire or in a log: it has versions of its own."""
+
+    __slots__ = ()
+    API_KEY: ClassVar[int] = -1
+    VERSIONS: ClassVar[tuple[int, int]] = (0, -1)
+    FLEXIBLE_FROM: ClassVar[int] = _NEVER
+
+    @classmethod
+    def is_flexible(cls, version: int) -> bool:
+        return version >= cls.FLEXIBLE_FROM
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bytes | bytearray | memoryview) and len(value) > _SHOWN_BYTES_MAX:
+        return f"<{len(value)} bytes>"
+    return repr(bytes(value)) if isinstance(value, memoryview) else repr(value)
+
+
+class Step(NamedTuple):
+    """One field in one version. `kind` is the element's kind when `is_array`."""
+
+    name: str
+    kind: int
+    is_array: bool
+    is_compact: bool
+    is_nullable: bool
+    tag: int
+    default: Any
+    """The value itself; () stands for a new empty list or structure."""
+    plan: "Plan | None"
+    """Of the structure, or of the array's structures."""
+
+    @property
+    def min_bytes(self) -> int:
+        """The least that the field takes on the wire."""
+        if self.is_array or self.kind in {BYTES, RECORDS}:
+            return 1 if self.is_compact else 4
+        return 1 if self.is_nullable and self.kind == STRUCT else self.element_min_bytes
+
+    @property
+    def element_min_bytes(self) -> int:
+        if self.plan is not None:
+            return self.plan.min_bytes
+        if self.kind == STRING:
+            return 1 if self.is_compact else 2
+        return _FIXED_SIZES.get(self.kind, 1 if self.is_compact else 4)
+
+
+class Plan(NamedTuple):
+    """One structure in one version of its message."""
+
+    struct_class: type[Struct]
+    label: str
+    is_flexible: bool
+    steps: tuple[Step, ...]
+    tagged: tuple[Step, ...]
+    """In tag order."""
+    absent: tuple[Step, ...]
+    """Fields of other versions, and never written; reading gives their defaults."""
+    refused: tuple[Step, ...]
+    """Those of `absent` that must be at their default when written."""
+    refused_tags: frozenset[int]
+    """Tags that other versions define and this one does not."""
+    min_bytes: int
+
+
+def build_plan(message_class: type[Message], version: int) -> Plan:
+    """Raises KafkaError(UNSUPPORTED_VERSION) for a version the message does not have."""
+    first, last = message_class.VERSIONS
+    if not first <= version <= last:
+        detail = f"{message_class.__name__} has no version {version} (known: {first}-{last})"
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, detail)
+    label = f"{message_class.__name__} v{version}"
+    return _Builder(version, message_class.is_flexible(version), label).build(message_class)
+
+
+class _Builder:
+    def __init__(self, version: int, is_flexible: bool, label: str) -> None:
+        self.version = version
+        self.is_flexible = is_flexible
+        self.label = label
+        self.built: dict[type[Struct], Plan] = {}
+
+    def build(self, struct_class: type[Struct]) -> Plan:
+        if struct_class in self.built:
+            return self.built[struct_class]
+        rows = struct_class.FIELDS
+        present = [row for row in rows if contains(row[2], self.version)]
+        others = [row for row in rows if not contains(row[2], self.version)]
+        steps = tuple(self._step(struct_class, row) for row in present if row[4] < 0)
+        tagged = [self._step(struct_class, row) for row in present if row[4] >= 0]
+        absent = [(row, self._step(struct_class, row)) for row in others]
+        plan = Plan(
+            struct_class,
+            self.label,
+            self.is_flexible,
+            steps,
+            tuple(sorted(tagged, key=lambda step: step.tag)),
+            tuple(step for _, step in absent),
+            tuple(step for row, step in absent if "i" not in row[6]),
+            frozenset(row[4] for row in others if row[4] >= 0),
+            sum(step.min_bytes for step in steps) + self.is_flexible,
+        )
+        self.built[struct_class] = plan
+        return plan
+
+    def _step(self, owner: type[Struct], row: Row) -> Step:
+        name, wire_type, _, nullable, tag, default, flags = row
+        element = wire_type.removeprefix("[]")
+        kind = _KINDS.get(element, STRUCT)
+        return Step(
+            name=name,
+            kind=kind,
+            is_array=wire_type.startswith("[]"),
+            is_compact=self.is_flexible and "c" not in flags,
+            is_nullable=contains(nullable, self.version),
+            tag=tag,
+            default=ZERO_UUID if wire_type == "uuid" else default,
+            plan=self.build(struct_named(owner, element)) if kind == STRUCT else None,
+        )
+
+
+def struct_named(owner: type[Struct], name: str) -> type[Struct]:
+    """Structures live in the module of their message."""
+    found: type[Struct] = getattr(sys.modules[owner.__module__], name)
+    return found
+
+
+def contains(versions: str, version: int) -> bool:
+    """Whether a range such as "3+", "0-4", "2" or "none" has that version."""
+    if versions == "none":
+        return False
+    if versions.endswith("+"):
+        return version >= int(versions[:-1])
+    first, _, last = versions.partition("-")
+    return int(first) <= version <= int(last or first)
+
+
+def fresh_default(step: Step) -> Any:
+    """The default as a value of its own: lists and structures are never shared."""
+    if step.default == () and isinstance(step.default, tuple):
+        if step.is_array:
+            return []
+        assert step.plan is not None
+        return step.plan.struct_class()
+    return step.default
+
+
+def is_default(step: Step, value: object) -> bool:
+    """Kafka's meaning of "at its default", for tagged fields and fields a version cannot carry."""
+    if step.default is None or value is None:
+        return value is step.default
+    if step.is_array or step.kind in {BYTES, RECORDS}:
+        return not value
+    if step.kind == STRUCT:
+        assert step.plan is not None
+        return value == step.plan.struct_class()
+    return bool(value == step.default)
+
+
+def supported_versions(message_class: type[Message]) -> Iterator[int]:
+    first, last = message_class.VERSIONS
+    return iter(range(first, last + 1))

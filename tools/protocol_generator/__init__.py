@@ -1,0 +1,1 @@
+"""Turns the protocol facts into checked-in Python. Same facts, same output; nothing installed."""
