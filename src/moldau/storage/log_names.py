@@ -1,0 +1,61 @@
+"""The names of the files in a partition's directory: Kafka's, to the character. A segment's files
+share twenty digits, its base offset; a suffix after the kind says where a file is in its life.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+LOG_SUFFIX = ".log"
+OFFSET_INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+
+DELETED_SUFFIX = ".deleted"
+"""Out of the log, on disk until file.delete.delay.ms has passed."""
+CLEANED_SUFFIX = ".cleaned"
+"""Being written by a compaction: worthless after a crash."""
+SWAP_SUFFIX = ".swap"
+"""Completely written by a compaction: after a crash it takes the place of what it replaces."""
+
+# A partition's raft snapshots (`<offset>-<epoch>.checkpoint`) have their own owner.
+RAFT_SNAPSHOT_DELETED_SUFFIX = ".checkpoint.deleted"
+
+EPOCH_CHECKPOINT_NAME = "leader-epoch-checkpoint"
+PARTITION_METADATA_NAME = "partition.metadata"
+
+QUARANTINE_DIRECTORY_NAME = "quarantine"
+"""Damaged segments are kept here. Kafka's loader looks at plain files only."""
+
+SEGMENT_KINDS = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+INDEX_KINDS = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+_KINDS = frozenset((*SEGMENT_KINDS, SNAPSHOT_SUFFIX))
+_LIFE_SUFFIXES = frozenset((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX))
+_OFFSET_DIGITS = 20
+
+
+class SegmentFileName(NamedTuple):
+    """`00000000000000000042.log.swap` is (42, ".log", ".swap")."""
+
+    base_offset: int
+    kind: str
+    life: str
+
+    def __str__(self) -> str:
+        return f"{self.base_offset:020d}{self.kind}{self.life}"
+
+
+def parse_segment_file_name(name: str) -> SegmentFileName | None:
+    """None for a file that does not belong to a segment."""
+    digits, rest = name[:_OFFSET_DIGITS], name[_OFFSET_DIGITS:]
+    if len(digits) != _OFFSET_DIGITS or not (digits.isascii() and digits.isdecimal()):
+        return None
+    _, kind, *lives = rest.split(".") if rest.startswith(".") else ("", "", "")
+    life = "." + lives[0] if lives else ""
+    if len(lives) > 1 or "." + kind not in _KINDS or (life and life not in _LIFE_SUFFIXES):
+        return None
+    return SegmentFileName(int(digits), "." + kind, life)
+
+
+def segment_path(directory: Path, base_offset: int, kind: str, life: str = "") -> Path:
+    return directory / f"{base_offset:020d}{kind}{life}"
