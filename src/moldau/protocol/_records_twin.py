@@ -1,0 +1,308 @@
+"""The Python twins of `_records.pyx`: same arguments, same results, same errors, no compiler. The
+bytes come from anybody, so every length is held against the end of the record and of the batch.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from crc32c import crc32c
+
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.types import Buffer
+
+# position, size, base offset, last offset, leader epoch, max timestamp, attributes, producer id,
+# producer epoch, base sequence, last offset delta, record count, base timestamp
+ScannedBatch: TypeAlias = tuple[
+    int, int, int, int, int, int, int, int, int, int, int, int, int
+]  # fmt: skip
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+# offset, timestamp, key, value, headers
+DecodedRecord: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]
+# offset delta, timestamp, key, value, headers
+RecordToEncode: TypeAlias = tuple[
+    int, int, Buffer | None, Buffer | None, Sequence[tuple[str, Buffer | None]]
+]
+# next position, timestamp delta, offset delta, key start, key length, value start, value length,
+# headers start, header count; a length of -1 is null
+ParsedRecord: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
+
+HEADER_BYTES = 61
+LOG_OVERHEAD = 12
+RECORD_BYTES_MIN = 7
+INT64_MIN = -(2**63)
+RECORD_ERRORS_MAX = 1000
+
+NO_KEY = 0
+BAD_TIMESTAMP = 1
+BAD_OFFSET_DELTA = 2
+
+INCOMPLETE = "incomplete batch"
+BAD_LENGTH = "impossible batch length"
+BAD_MAGIC = "unknown magic"
+BAD_CRC = "checksum mismatch"
+BAD_OFFSETS = "offsets do not increase"
+
+_header = struct.Struct(">qiibIhiqqqhii")
+
+
+def _invalid(detail: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, detail)
+
+
+def _wrap64(number: int) -> int:
+    """Java's long arithmetic, which is what the other side computed with."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def scan_batches(
+    buffer: Buffer, start: int, end: int, verify_crc: bool
+) -> tuple[list[ScannedBatch], int, str | None]:
+    """The recovery scan: the headers of all sound batches from `start`, where they end, and what is
+    wrong there (None: nothing, `end` was reached).
+    """
+    view = memoryview(buffer)
+    if not 0 <= start <= end <= len(view):
+        raise ValueError(f"scan of [{start}, {end}) in {len(view)} bytes")
+    found: list[ScannedBatch] = []
+    position = start
+    next_offset = 0
+    while position < end:
+        problem, batch = _scan_one(view, position, end, verify_crc)
+        if batch is None:
+            return found, position, problem
+        if batch[2] < next_offset or batch[3] < batch[2]:
+            return found, position, BAD_OFFSETS
+        next_offset = batch[3] + 1
+        found.append(batch)
+        position += batch[1]
+    return found, position, None
+
+
+def _scan_one(
+    view: memoryview, position: int, end: int, verify_crc: bool
+) -> tuple[str | None, ScannedBatch | None]:
+    left = end - position
+    if left >= LOG_OVERHEAD:
+        size = LOG_OVERHEAD + int.from_bytes(view[position + 8 : position + 12], "big", signed=True)
+        if size < HEADER_BYTES:
+            return BAD_LENGTH, None
+        if left > 16 and view[position + 16] != 2:
+            return BAD_MAGIC, None
+        if size <= left:
+            fields = _header.unpack_from(view, position)
+            if verify_crc and crc32c(view[position + 21 : position + size]) != fields[4]:
+                return BAD_CRC, None
+            base_offset, _, epoch, _, _, attributes, delta, base_time, max_time = fields[:9]
+            return None, (
+                position, size, base_offset, _wrap64(base_offset + delta), epoch, max_time,
+                attributes, *fields[9:12], delta, fields[12], base_time,
+            )  # fmt: skip
+    return INCOMPLETE, None
+
+
+def _read_varint(view: memoryview, position: int, limit: int) -> tuple[int, int]:
+    """Zigzag, at most five bytes. A position of -1 says that there is none."""
+    raw = 0
+    for shift in range(0, 35, 7):
+        if position >= limit:
+            return 0, -1
+        byte = view[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            raw &= 0xFFFF_FFFF
+            return (raw >> 1) ^ -(raw & 1), position
+    return 0, -1
+
+
+def _read_varlong(view: memoryview, position: int, limit: int) -> tuple[int, int]:
+    raw = 0
+    for shift in range(0, 70, 7):
+        if position >= limit:
+            return 0, -1
+        byte = view[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            raw &= 0xFFFF_FFFF_FFFF_FFFF
+            return (raw >> 1) ^ -(raw & 1), position
+    return 0, -1
+
+
+def _read_bytes(view: memoryview, position: int, limit: int, what: str) -> tuple[int, int]:
+    """Start and length of a nullable byte string; the caller goes on behind it."""
+    length, position = _read_varint(view, position, limit)
+    if position < 0 or length > limit - position:
+        raise _invalid(f"{what} runs past its record")
+    return position, max(length, -1)
+
+
+def parse_record(view: memoryview, position: int, end: int) -> ParsedRecord:
+    length, position = _read_varint(view, position, end)
+    if position < 0:
+        raise _invalid("record length is not a number")
+    if not 0 <= length <= end - position:
+        raise _invalid("record runs past its batch")
+    limit = position + length
+    if length == 0:
+        raise _invalid("record is empty")
+    timestamp_delta, position = _read_varlong(view, position + 1, limit)
+    if position < 0:
+        raise _invalid("timestamp runs past its record")
+    offset_delta, position = _read_varint(view, position, limit)
+    if position < 0:
+        raise _invalid("offset runs past its record")
+    key_start, key_length = _read_bytes(view, position, limit, "key")
+    value_start, value_length = _read_bytes(view, key_start + max(key_length, 0), limit, "value")
+    position = value_start + max(value_length, 0)
+    header_count, position = _read_varint(view, position, limit)
+    if position < 0 or not 0 <= header_count <= limit - position:
+        raise _invalid("impossible header count")
+    headers_start = position
+    for _ in range(header_count):
+        start, length = _read_bytes(view, position, limit, "header")
+        if length < 0:
+            raise _invalid("header key is null")
+        start, length = _read_bytes(view, start + length, limit, "header")
+        position = start + max(length, 0)
+    if position != limit:
+        raise _invalid("record has bytes left behind its headers")
+    return (
+        limit, timestamp_delta, offset_delta, key_start, key_length, value_start, value_length,
+        headers_start, header_count,
+    )  # fmt: skip
+
+
+def _checked_view(buffer: Buffer, start: int, end: int, count: int) -> memoryview:
+    view = memoryview(buffer)
+    if not 0 <= start <= end <= len(view):
+        raise ValueError(f"records in [{start}, {end}) of {len(view)} bytes")
+    if not 0 <= count * RECORD_BYTES_MIN <= end - start:
+        raise _invalid(f"{count} records cannot be in {end - start} bytes")
+    return view
+
+
+def _read_headers(view: memoryview, position: int, limit: int, count: int) -> Headers:
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        start, length = _read_bytes(view, position, limit, "header")
+        name = str(view[start : start + length], "utf-8", "replace")
+        start, length = _read_bytes(view, start + length, limit, "header")
+        headers.append((name, None if length < 0 else bytes(view[start : start + length])))
+        position = start + max(length, 0)
+    return tuple(headers)
+
+
+def decode_records(
+    buffer: Buffer,
+    bounds: tuple[int, int],
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None,
+) -> list[DecodedRecord]:
+    """All `count` records of the uncompressed body in `bounds`. With an append time every record
+    has that time. Header names that are not UTF-8 get replacement characters, as in Java.
+    """
+    position, end = bounds
+    view = _checked_view(buffer, position, end, count)
+    decoded: list[DecodedRecord] = []
+    for _ in range(count):
+        position, time_delta, delta, key_at, key_size, at, size, headers_at, headers = parse_record(
+            view, position, end
+        )
+        decoded.append(
+            (
+                _wrap64(base_offset + delta),
+                _wrap64(base_timestamp + time_delta) if append_time is None else append_time,
+                None if key_size < 0 else bytes(view[key_at : key_at + key_size]),
+                None if size < 0 else bytes(view[at : at + size]),
+                _read_headers(view, headers_at, position, headers) if headers else (),
+            )
+        )
+    if position != end:
+        raise _invalid("bytes are left behind the last record")
+    return decoded
+
+
+def validate_records(
+    buffer: Buffer,
+    bounds: tuple[int, int],
+    count: int,
+    base_timestamp: int,
+    timestamp_range: tuple[int, int] | None,
+    keys_required: bool,
+) -> tuple[int, int, int, list[tuple[int, int]]]:
+    """The produce-time walk over a body: structure (raises INVALID_RECORD), offset deltas 0, 1, 2…,
+    timestamps within the inclusive range (-1 is "none" and passes), keys.
+
+    Returns the largest timestamp, the index of the first record that has it, how many records were
+    refused, and the first of those as (index, kind).
+    """
+    position, end = bounds
+    view = _checked_view(buffer, position, end, count)
+    max_timestamp, max_index, refused_count = INT64_MIN, -1, 0
+    refused: list[tuple[int, int]] = []
+    for index in range(count):
+        position, time_delta, delta, _, key_length, *_ = parse_record(view, position, end)
+        timestamp = _wrap64(base_timestamp + time_delta)
+        kind = -1
+        if delta != index:
+            kind = BAD_OFFSET_DELTA
+        elif keys_required and key_length < 0:
+            kind = NO_KEY
+        elif (
+            timestamp_range is not None
+            and timestamp != -1
+            and not timestamp_range[0] <= timestamp <= timestamp_range[1]
+        ):
+            kind = BAD_TIMESTAMP
+        if kind >= 0:
+            refused_count += 1
+            if len(refused) < RECORD_ERRORS_MAX:
+                refused.append((index, kind))
+        if timestamp > max_timestamp:
+            max_timestamp, max_index = timestamp, index
+    if position != end:
+        raise _invalid("bytes are left behind the last record")
+    return max_timestamp, max_index, refused_count, refused
+
+
+def _write_varint(out: bytearray, number: int) -> None:
+    raw = (number << 1) ^ (number >> 63)
+    while raw > 0x7F:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+
+
+def _write_bytes(out: bytearray, content: Buffer | None) -> None:
+    if content is None:
+        out.append(1)
+    else:
+        _write_varint(out, len(content))
+        out += content
+
+
+def encode_records(
+    records: Iterable[RecordToEncode], base_timestamp: int, reserved_bytes: int
+) -> bytearray:
+    """A body behind `reserved_bytes` zeros, where a batch header goes."""
+    out = bytearray(reserved_bytes)
+    for offset_delta, timestamp, key, value, headers in records:
+        if not -(2**31) <= offset_delta < 2**31:
+            raise OverflowError(f"offset delta {offset_delta} does not fit into 32 bits")
+        record = bytearray(1)
+        _write_varint(record, _wrap64(timestamp - base_timestamp))
+        _write_varint(record, offset_delta)
+        _write_bytes(record, key)
+        _write_bytes(record, value)
+        _write_varint(record, len(headers))
+        for name, content in headers:
+            _write_bytes(record, name.encode())
+            _write_bytes(record, content)
+        _write_varint(out, len(record))
+        out += record
+    return out

@@ -1,0 +1,198 @@
+"""What a leader checks before it appends a producer's batch, and what it then changes in place.
+Codes and order are those of Kafka 4.3's log validator, stricter where noted.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from moldau.protocol.batches import (
+    BATCH_HEADER_SIZE,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    RecordBatch,
+    TimestampType,
+    patch_base_offset,
+    patch_leader_epoch,
+    patch_max_timestamp,
+)
+from moldau.protocol.compression import Compression
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.record_loops import (
+    BAD_OFFSET_DELTA,
+    BAD_TIMESTAMP,
+    NO_KEY,
+    validate_records,
+)
+from moldau.types import NO_TIMESTAMP, Buffer
+
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationRules:
+    now_ms: int
+    # False for what a coordinator or the controller appends: markers and state are theirs to write.
+    from_client: bool = True
+    # The topic is compacted.
+    keys_required: bool = False
+    # The topic's message.timestamp.type.
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    timestamp_before_max_ms: int = INT64_MAX
+    timestamp_after_max_ms: int = INT64_MAX
+    batch_bytes_max: int | None = None
+    # None: 16 times the compressed size, at least 64 MiB.
+    decompressed_bytes_max: int | None = None
+    # False for Produce requests below version 7, whose peers may not know zstd.
+    zstd_allowed: bool = True
+
+
+class RecordError(NamedTuple):
+    batch_index: int
+    message: str
+
+
+class InvalidRecordsError(KafkaError):
+    """The batch is refused because of these records; Produce responses list them."""
+
+    def __init__(self, code: ErrorCode, detail: str, record_errors: list[RecordError]) -> None:
+        super().__init__(code, detail)
+        self.record_errors = record_errors
+
+
+class ValidatedBatch(NamedTuple):
+    # Of the records, or the append time. The time index pairs it with the batch's last offset.
+    max_timestamp: int
+    # The first record that has it, relative to the base offset (the last one for append time).
+    offset_delta_of_max_timestamp: int
+    record_count: int
+
+
+def sole_batch(records: Buffer | None) -> RecordBatch:
+    """The one batch that a Produce request may bring per partition."""
+    if records is None or len(records) == 0:
+        raise _invalid("the request brings no batch")
+    if len(records) < LOG_OVERHEAD:
+        raise _invalid("the request brings only a part of a batch")
+    length = int.from_bytes(records[LENGTH_OFFSET : LENGTH_OFFSET + 4], "big", signed=True)
+    if length > len(records) - LOG_OVERHEAD:
+        raise _invalid("the request brings only a part of a batch")
+    batch = RecordBatch(records)
+    if batch.size_in_bytes != len(records):
+        raise _invalid("the request brings more than one batch")
+    return batch
+
+
+def validate_batch(batch: RecordBatch, rules: ValidationRules) -> ValidatedBatch:
+    """Raises KafkaError, or InvalidRecordsError if the batch is sound but some records are not
+    welcome. The batch is not changed.
+    """
+    _check_header(batch, rules)
+    batch.check_crc()
+    return _check_records(batch, rules)
+
+
+def _invalid(detail: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, detail)
+
+
+def _check_header(batch: RecordBatch, rules: ValidationRules) -> None:
+    if rules.from_client and batch.base_offset != 0:
+        raise _invalid(f"base offset {batch.base_offset}, expected 0")
+    if rules.batch_bytes_max is not None and batch.size_in_bytes > rules.batch_bytes_max:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"batch of {batch.size_in_bytes} bytes, {rules.batch_bytes_max} are allowed",
+        )
+    if batch.compression is Compression.ZSTD and not rules.zstd_allowed:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
+        )
+    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        # Kafka lets this pass on topics with create time if a timestamp is set, and clears the bit.
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "append time is not a producer's to set")
+    if batch.record_count <= 0 or batch.last_offset_delta != batch.record_count - 1:
+        raise _invalid(
+            f"{batch.record_count} records and a last offset delta of {batch.last_offset_delta}"
+        )
+    if rules.from_client:
+        _check_client_batch(batch)
+
+
+def _check_client_batch(batch: RecordBatch) -> None:
+    if batch.is_control:
+        raise _invalid("control records are not a client's to write")
+    if batch.has_delete_horizon:
+        raise _invalid("a delete horizon is not a client's to set")
+    if batch.has_producer_id and batch.base_sequence < 0:
+        raise _invalid(f"producer id {batch.producer_id} with sequence {batch.base_sequence}")
+
+
+def _check_records(batch: RecordBatch, rules: ValidationRules) -> ValidatedBatch:
+    stamps = rules.timestamp_type is TimestampType.LOG_APPEND_TIME
+    buffer, start = batch.body(rules.decompressed_bytes_max)
+    max_timestamp, index, refused_count, refused = validate_records(
+        buffer,
+        (start, len(buffer)),
+        batch.record_count,
+        batch.base_timestamp,
+        None if stamps else timestamp_range(rules),
+        rules.keys_required,
+    )
+    if refused_count:
+        raise _refusal(refused_count, refused)
+    if stamps:
+        return ValidatedBatch(rules.now_ms, batch.last_offset_delta, batch.record_count)
+    return ValidatedBatch(max(max_timestamp, NO_TIMESTAMP), index, batch.record_count)
+
+
+def timestamp_range(rules: ValidationRules) -> tuple[int, int]:
+    """Inclusive. Negative times are refused (Kafka's defaults let them pass); -1 is "none"."""
+    earliest = max(rules.now_ms - rules.timestamp_before_max_ms, 0)
+    latest = min(rules.now_ms + rules.timestamp_after_max_ms, INT64_MAX)
+    return earliest, latest
+
+
+_MESSAGES = {
+    NO_KEY: "a compacted topic needs a key",
+    BAD_TIMESTAMP: "the timestamp is out of the topic's range",
+    BAD_OFFSET_DELTA: "the offset delta is not the record's place in the batch",
+}
+
+
+def _refusal(refused_count: int, refused: list[tuple[int, int]]) -> InvalidRecordsError:
+    """A wrong timestamp decides the code, wherever it stands among the first thousand."""
+    code = ErrorCode.INVALID_RECORD
+    if any(kind == BAD_TIMESTAMP for _, kind in refused):
+        code = ErrorCode.INVALID_TIMESTAMP
+    errors = [RecordError(index, _MESSAGES[kind]) for index, kind in refused]
+    first = errors[0]
+    return InvalidRecordsError(
+        code,
+        f"{refused_count} records are refused; record {first.batch_index}: {first.message}",
+        errors,
+    )
+
+
+def assign_offsets(
+    buffer: bytearray | memoryview,
+    position: int,
+    base_offset: int,
+    leader_epoch: int,
+    *,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    max_timestamp: int,
+) -> None:
+    """Makes a validated batch ours, in place. The checksum changes only if the producer's largest
+    timestamp was wrong or the topic has append time.
+    """
+    batch = RecordBatch(buffer, position)
+    patch_base_offset(buffer, position, base_offset)
+    patch_leader_epoch(buffer, position, leader_epoch)
+    if batch.timestamp_type is not timestamp_type or batch.max_timestamp != max_timestamp:
+        patch_max_timestamp(buffer, position, timestamp_type, max_timestamp)
+
+
+def is_empty(batch: RecordBatch) -> bool:
+    """A header that compaction kept."""
+    return batch.record_count == 0 and batch.size_in_bytes == BATCH_HEADER_SIZE

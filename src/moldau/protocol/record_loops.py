@@ -1,0 +1,51 @@
+"""The loops over records, compiled if possible. `_records_twin` documents and types them."""
+
+from typing import TYPE_CHECKING
+
+from moldau.compiled import USE_COMPILED
+from moldau.protocol._records_twin import (
+    BAD_CRC,
+    BAD_LENGTH,
+    BAD_MAGIC,
+    BAD_OFFSET_DELTA,
+    BAD_OFFSETS,
+    BAD_TIMESTAMP,
+    INCOMPLETE,
+    NO_KEY,
+    DecodedRecord,
+    RecordToEncode,
+    ScannedBatch,
+)
+
+if TYPE_CHECKING or not USE_COMPILED:
+    from moldau.protocol._records_twin import (
+        decode_records,
+        encode_records,
+        scan_batches,
+        validate_records,
+    )
+else:
+    from moldau.protocol._records import (
+        decode_records,
+        encode_records,
+        scan_batches,
+        validate_records,
+    )
+
+__all__ = [
+    "BAD_CRC",
+    "BAD_LENGTH",
+    "BAD_MAGIC",
+    "BAD_OFFSETS",
+    "BAD_OFFSET_DELTA",
+    "BAD_TIMESTAMP",
+    "INCOMPLETE",
+    "NO_KEY",
+    "DecodedRecord",
+    "RecordToEncode",
+    "ScannedBatch",
+    "decode_records",
+    "encode_records",
+    "scan_batches",
+    "validate_records",
+]
