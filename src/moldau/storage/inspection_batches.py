@@ -1,0 +1,198 @@
+"""Walks the batches of a log file that may be damaged. `RecordBatch` refuses what is broken; here a
+broken header is described, and the walk goes on behind the damage if it finds a whole batch there.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import crc32c
+
+from moldau.storage.inspection_source import WINDOW_BYTES, InspectedFile
+
+HEADER_BYTES = 61
+_OVERHEAD_BYTES = 12
+_LENGTH_MIN = HEADER_BYTES - _OVERHEAD_BYTES
+_CRC_START = 21
+_MAGIC_POSITION = 16
+_MAGIC = 2
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_INT32_MAX = 2**31 - 1
+_KNOWN_ATTRIBUTES = 0x7F
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes in front of every batch, whatever they say."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.batch_length + _OVERHEAD_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        if self.base_sequence < 0:
+            return self.base_sequence
+        return (self.base_sequence + self.last_offset_delta) & _INT32_MAX
+
+    @property
+    def compression(self) -> str:
+        code = self.attributes & 7
+        return _CODECS[code] if code < len(_CODECS) else f"unknown({code})"
+
+    @property
+    def timestamp_type(self) -> str:
+        return "LogAppendTime" if self.attributes & 8 else "CreateTime"
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & 16)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & 32)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        return self.base_timestamp if self.attributes & 64 else None
+
+
+class Damage(NamedTuple):
+    """Bytes that are no batch, from `position` to `end`: the next batch, or the file's end."""
+
+    position: int
+    end: int
+    what: str
+    batches_follow: bool
+
+
+class Step(NamedTuple):
+    """A batch whose frame is whole; its checksum may still be wrong."""
+
+    position: int
+    header: BatchHeader
+    crc_is_valid: bool
+
+
+def read_header(file: InspectedFile, position: int) -> BatchHeader | None:
+    """None where fewer bytes are left than a header has."""
+    view = file.window(position, HEADER_BYTES)
+    if len(view) < HEADER_BYTES:
+        return None
+    return BatchHeader(*_HEADER.unpack_from(view))
+
+
+def frame_complaint(header: BatchHeader | None, left_bytes: int) -> str | None:
+    """Why no whole batch can begin with this header, or None."""
+    if header is None:
+        return f"{left_bytes} bytes are fewer than a batch header has ({HEADER_BYTES})"
+    if not any(header):
+        return "zeros instead of a batch"
+    if header.magic in {0, 1}:
+        return f"message format {header.magic}, which Kafka 4 no longer reads"
+    if header.magic != _MAGIC:
+        return f"not a batch: magic is {header.magic}, not {_MAGIC}"
+    if header.batch_length < _LENGTH_MIN:
+        return f"not a batch: its length is {header.batch_length}, at least {_LENGTH_MIN} is needed"
+    if header.size_bytes > left_bytes:
+        return f"the batch has {header.size_bytes} bytes, but only {left_bytes} are left"
+    if header.last_offset_delta < 0 or header.record_count < 0 or header.base_offset < 0:
+        return (
+            f"not a batch: base offset {header.base_offset}, last offset delta "
+            f"{header.last_offset_delta}, {header.record_count} records"
+        )
+    return None
+
+
+def crc_of(file: InspectedFile, position: int, size_bytes: int) -> int:
+    """Computed in pieces: a damaged length may claim a gigabyte."""
+    crc = 0
+    start, end = position + _CRC_START, position + size_bytes
+    while start < end:
+        piece = file.window(start, min(WINDOW_BYTES, end - start))
+        if not piece:
+            break
+        crc = crc32c.crc32c(piece, crc)
+        start += len(piece)
+    return crc
+
+
+def walk_batches(
+    file: InspectedFile, *, verify_crc: bool, base_offset: int = 0
+) -> Iterator[Step | Damage]:
+    """Every batch that can be found, and what lies between them."""
+    position, end, lowest_offset = 0, file.size_bytes, base_offset
+    while position < end:
+        header = read_header(file, position)
+        complaint = frame_complaint(header, end - position)
+        if complaint is not None or header is None:
+            following = _find_batch(file, position + 1, lowest_offset)
+            yield Damage(position, following or end, complaint or "", following is not None)
+            position = following or end
+            continue
+        after = position + header.size_bytes
+        crc_is_valid = not verify_crc or crc_of(file, position, header.size_bytes) == header.crc
+        if not crc_is_valid and not _may_begin(file, after):
+            # The length itself is in doubt: look for the next batch inside what it claims.
+            after = _find_batch(file, position + 1, lowest_offset) or after
+        elif crc_is_valid:
+            lowest_offset = header.last_offset + 1
+        yield Step(position, header, crc_is_valid)
+        position = after
+
+
+def _may_begin(file: InspectedFile, position: int) -> bool:
+    left = file.size_bytes - position
+    return left == 0 or frame_complaint(read_header(file, position), left) is None
+
+
+def _is_likely(header: BatchHeader, lowest_offset: int) -> bool:
+    """Cheap and strict, so that garbage rarely costs a checksum over what it claims to be."""
+    return (
+        lowest_offset <= header.base_offset <= lowest_offset + _INT32_MAX
+        and header.attributes & ~_KNOWN_ATTRIBUTES == 0
+        and header.record_count <= header.last_offset_delta + 1
+    )
+
+
+def _find_batch(file: InspectedFile, start: int, lowest_offset: int) -> int | None:
+    """The first position from `start` where a whole batch with the right checksum begins."""
+    position = start
+    while position + HEADER_BYTES <= file.size_bytes:
+        # Pieces overlap by a header, so that none is missed at the seam.
+        piece = bytes(file.window(position, min(WINDOW_BYTES, file.size_bytes - position)))
+        last = len(piece) - HEADER_BYTES
+        magic_at = piece.find(_MAGIC, _MAGIC_POSITION)
+        while magic_at != -1 and magic_at - _MAGIC_POSITION <= last:
+            candidate = magic_at - _MAGIC_POSITION
+            header = BatchHeader(*_HEADER.unpack_from(piece, candidate))
+            left = file.size_bytes - position - candidate
+            if (
+                _is_likely(header, lowest_offset)
+                and frame_complaint(header, left) is None
+                and crc_of(file, position + candidate, header.size_bytes) == header.crc
+            ):
+                return position + candidate
+            magic_at = piece.find(_MAGIC, magic_at + 1)
+        if last < 0:
+            return None
+        position += last + 1
+    return None

@@ -1,0 +1,210 @@
+"""What an inspection finds: plain values, in the order of the file. Nothing here reads or prints.
+A `Problem` is something wrong; a `Remark` is something worth knowing that is not wrong.
+"""
+
+import enum
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+
+class FileKind(enum.Enum):
+    """What a file of a log directory holds, told by its name."""
+
+    LOG = "log segment"
+    METADATA_SNAPSHOT = "metadata snapshot"
+    OFFSET_INDEX = "offset index"
+    TIME_INDEX = "time index"
+    TRANSACTION_INDEX = "transaction index"
+    PRODUCER_SNAPSHOT = "producer snapshot"
+    LEADER_EPOCHS = "leader epoch checkpoint"
+    OFFSET_CHECKPOINT = "offset checkpoint"
+    PARTITION_METADATA = "partition metadata"
+    META_PROPERTIES = "directory properties"
+    CLEAN_SHUTDOWN = "clean shutdown marker"
+    QUORUM_STATE = "quorum state"
+    LOCK = "directory lock"
+    UNKNOWN = "unknown file"
+
+
+@dataclass(frozen=True, slots=True)
+class FileStart:
+    path: Path
+    kind: FileKind
+    size_bytes: int
+    # What the name alone tells: base offset, snapshot end, "waits for deletion" ...
+    facts: tuple[tuple[str, int | str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileEnd:
+    path: Path
+    kind: FileKind
+    # How many of what: batches, records, entries.
+    counts: tuple[tuple[str, int], ...] = ()
+    # The offset after the last record of a log; None without one.
+    next_offset: int | None = None
+    problems: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One line for the user: where, what, and what to do about it."""
+
+    path: Path
+    position: int | None
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    path: Path
+    position: int | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFound:
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    record_count: int
+    base_sequence: int
+    last_sequence: int
+    producer_id: int
+    producer_epoch: int
+    partition_leader_epoch: int
+    is_transactional: bool
+    is_control: bool
+    delete_horizon_ms: int | None
+    timestamp_type: str
+    max_timestamp: int
+    magic: int
+    compression: str
+    crc: int
+    crc_is_valid: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A key, value or control record that the stored-record classes could read."""
+
+    name: str
+    version: int
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFound:
+    offset: int
+    timestamp_type: str
+    timestamp: int
+    sequence: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    is_control: bool
+    decoded_key: Decoded | None = None
+    decoded_value: Decoded | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetIndexEntryFound:
+    offset: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeIndexEntryFound:
+    timestamp: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransactionFound:
+    version: int
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerFound:
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    current_transaction_first_offset: int | None
+    last_timestamp: int
+    # -1 where the snapshot holds no batch of this producer.
+    first_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFound:
+    epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOffsetFound:
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyFound:
+    name: str
+    value: str | int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFound:
+    """One row of a log directory's summary."""
+
+    name: str
+    state: str
+    segments: int
+    start_offset: int
+    end_offset: int
+    batches: int
+    records: int
+    size_bytes: int
+    problems: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryStart:
+    path: Path
+    # "partition" or "log directory".
+    role: str
+    facts: tuple[tuple[str, int | str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryEnd:
+    path: Path
+    # What a partition adds up to.
+    total: PartitionFound | None
+    problems: int
+
+
+Row: TypeAlias = (
+    BatchFound
+    | RecordFound
+    | OffsetIndexEntryFound
+    | TimeIndexEntryFound
+    | AbortedTransactionFound
+    | ProducerFound
+    | EpochFound
+    | CheckpointOffsetFound
+    | PropertyFound
+    | PartitionFound
+)
+Item: TypeAlias = FileStart | FileEnd | DirectoryStart | DirectoryEnd | Problem | Remark | Row

@@ -1,0 +1,33 @@
+"""What the user of an inspection may choose. Shared by all kinds of files."""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from moldau.storage.filesystem import FileSystem
+from moldau.storage.inspection_source import ReadOnlyDisk
+
+
+class Decoding(enum.Enum):
+    """How keys and values of records are read."""
+
+    AUTO = "auto"
+    NONE = "none"
+    OFFSETS = "offsets"
+    TRANSACTIONS = "transactions"
+    METADATA = "metadata"
+    SHARE = "share"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectionOptions:
+    # Look inside the batches: every record is decoded and counted.
+    records: bool = False
+    decoding: Decoding = Decoding.AUTO
+    # Stop a file after so many rows, or before the batch that ends beyond so many bytes.
+    rows_max: int | None = None
+    bytes_max: int | None = None
+    # Show salts, keys and passwords that stored records carry.
+    secrets: bool = False
+    filesystem: FileSystem = field(default_factory=ReadOnlyDisk)
+    on_progress: Callable[[int], None] | None = None

@@ -1,0 +1,65 @@
+"""Reads files for an inspection: read-only, never mapped (a live broker may truncate under us), and
+in windows, so that a segment of any size takes a few megabytes.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from moldau.storage.filesystem import DiskFile, DiskFileSystem, FileSystem
+
+WINDOW_BYTES = 4 * 1024 * 1024
+
+
+class ReadOnlyDisk(DiskFileSystem):
+    """The real disk for those who only look: opens what we may read, even if we may not write."""
+
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        if create:
+            raise PermissionError(f"{path}: an inspection creates no files")
+        return DiskFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
+class InspectedFile:
+    """One file open for reading. `on_progress` hears how many bytes were read."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        path: Path,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.path = path
+        self._file = filesystem.open(path)
+        self._on_progress = on_progress
+        self.size_bytes = self._file.size()
+        self._window = b""
+        self._window_start = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def read(self, position: int, length: int) -> bytes:
+        """Shorter than `length` only where the file ends, or was cut since we opened it."""
+        return self._file.read(position, length)
+
+    def window(self, position: int, length: int) -> memoryview:
+        """The same through a window that moves forward: many small reads cost one large one."""
+        start = position - self._window_start
+        if start < 0 or start + length > len(self._window):
+            self._window = self.read(position, max(length, WINDOW_BYTES))
+            self._window_start = position
+            start = 0
+            if self._on_progress is not None:
+                self._on_progress(len(self._window))
+        return memoryview(self._window)[start : start + length]
