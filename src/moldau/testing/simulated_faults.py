@@ -1,0 +1,83 @@
+"""Which effects of a simulated disk go wrong, and how. Every call that changes the disk is one
+effect; they are counted from 1 and kept in `trace`.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from moldau.testing.simulated_power import Node
+
+
+class SimulatedCrash(BaseException):
+    """The power went out before this effect. No `except Exception` may catch it."""
+
+
+class Effect(NamedTuple):
+    number: int
+    kind: str
+    path: str
+    size_bytes: int
+
+
+class Fault(NamedTuple):
+    error: OSError
+    # Of an append, so many bytes still get into the file.
+    bytes_written: int
+
+
+class FaultPlan:
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.effects = 0
+        self.trace: list[Effect] = []
+        self._faults: dict[int, Fault] = {}
+        self._fails_from: tuple[int, OSError] | None = None
+        self._unreadable: dict[Path, OSError] = {}
+        self._crash_at: int | None = None
+        self._is_dead = False
+        self._listeners: list[Callable[[Effect], None]] = []
+
+    def fail_at(self, effect: int, error: OSError, *, for_ever: bool = False) -> None:
+        """The effect with that number, and with `for_ever` all after it, raise the error."""
+        if for_ever:
+            self._fails_from = (effect, error)
+        else:
+            self._faults[effect] = Fault(error, 0)
+
+    def short_write_at(self, effect: int, bytes_written: int, error: OSError) -> None:
+        """An append gets only so many bytes into the file, then raises the error."""
+        self._faults[effect] = Fault(error, bytes_written)
+
+    def fail_reads(self, path: Path, error: OSError) -> None:
+        self._unreadable[path] = error
+
+    def crash_at(self, effect: int) -> None:
+        """Raise SimulatedCrash instead of doing that effect, and from any effect after it."""
+        self._crash_at = effect
+
+    def on_effect(self, listener: Callable[[Effect], None]) -> None:
+        """Called after each effect; a test may `fork` there to see every boundary."""
+        self._listeners.append(listener)
+
+    def begin(self, kind: str, path: Path, size_bytes: int) -> tuple[int, Fault | None]:
+        """Count an effect; says its number and what shall go wrong with it."""
+        number = self.effects + 1
+        if self._is_dead or number == self._crash_at:
+            self._is_dead = True
+            raise SimulatedCrash(f"before effect {number}: {kind} {path}")
+        self.effects = number
+        self.trace.append(Effect(number, kind, str(path), size_bytes))
+        if self._fails_from and number >= self._fails_from[0]:
+            return number, Fault(self._fails_from[1], 0)
+        return number, self._faults.get(number)
+
+    def finish(self, node: Node | None) -> None:
+        if node is not None:
+            node.modified_ms = self.now_ms
+        for listener in self._listeners:
+            listener(self.trace[-1])
+
+    def check_read(self, path: Path) -> None:
+        if path in self._unreadable:
+            raise self._unreadable[path]
