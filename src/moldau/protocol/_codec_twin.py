@@ -387,7 +387,6 @@ class _Writer:
 
     def _view(self, step: Step, part: Any) -> memoryview:
         try:
-            view = memoryview(part)
-            return view if view.nbytes == 0 else view.cast("B")
+            return memoryview(part).cast("B")
         except TypeError:
             unwritable(self.label, step.name, f"needs bytes, got {type(part).__name__}")

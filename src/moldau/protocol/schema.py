@@ -235,10 +235,13 @@ def is_default(step: Step, value: object) -> bool:
         return value is step.default
     if step.is_array or step.kind in {BYTES, RECORDS}:
         return not value
-    if step.kind == STRUCT:
-        assert step.plan is not None
-        return value == step.plan.struct_class()
-    return bool(value == step.default)
+    if step.plan is None:
+        return bool(value == step.default)
+    plan = step.plan
+    return isinstance(value, plan.struct_class) and all(
+        is_default(inner, getattr(value, inner.name))
+        for inner in (*plan.steps, *plan.tagged, *plan.absent)
+    )
 
 
 def supported_versions(message_class: type[Message]) -> Iterator[int]:
