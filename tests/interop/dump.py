@@ -52,9 +52,11 @@ def faults(apache: ApacheOracle, folder: Path, *, gaps_allowed: bool = False) ->
 def _content_faults(apache: ApacheOracle, files: list[Path], *, gaps_allowed: bool) -> list[str]:
     run = apache.run_tool(TOOL, "--deep-iteration", "--files", ",".join(map(str, files)))
     found = [] if run.status == 0 else [f"status {run.status}"]
-    for line in run.output.splitlines():
-        if "isvalid: false" in line or re.match(r"Found \d+ invalid bytes", line):
-            found.append(line)
+    found += [
+        line
+        for line in run.output.splitlines()
+        if "isvalid: false" in line or re.match(r"Found \d+ invalid bytes", line)
+    ]
     for line in run.errors.splitlines():
         if HARMLESS.match(line) or (gaps_allowed and GAP.match(line)):
             continue

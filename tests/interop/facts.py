@@ -72,15 +72,13 @@ class Field:
             return STRUCT_DEFAULT
         if self.element in INTEGER_RANGES:
             return int(self.default or "0", 0)
-        constants: dict[str, Any] = {
-            "bool": self.default == "true",
-            "float64": float(self.default or 0),
-            "string": self.default or "",
-            "uuid": bytes(16),
-            "bytes": b"",
-            "records": b"",
-        }
-        return constants[self.element]
+        if self.element == "bool":
+            return self.default == "true"
+        if self.element == "float64":
+            return float(self.default or 0)
+        if self.element == "string":
+            return self.default or ""
+        return bytes(16) if self.element == "uuid" else b""
 
 
 class _StructDefault:
