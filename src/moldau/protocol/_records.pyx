@@ -7,17 +7,17 @@ the end of a record with the end of the batch. Nothing here trusts a length from
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
-from libc.stdint cimport INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
 
 from crc32c import crc32c
 
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.record_columns import BinaryColumn, DecodedColumns, EncodedRows, HeaderColumns
 
 cdef extern from *:
     """
@@ -45,6 +45,8 @@ BAD_LENGTH = "impossible batch length"
 BAD_MAGIC = "unknown magic"
 BAD_CRC = "checksum mismatch"
 BAD_OFFSETS = "offsets do not increase"
+
+COLUMN_FULL = "a column of more than 2 GiB does not fit into Arrow's layout; decode fewer batches"
 
 cdef tuple PROBLEMS = (
     "",
@@ -491,3 +493,6 @@ def encode_records(records, int64_t base_timestamp, Py_ssize_t reserved_bytes):
         out.reserve(body.used)
         out.write(body.bytes, body.used)
     return out.finish()
+
+
+include "_record_columns.pxi"

@@ -1,4 +1,4 @@
-"""The loops over records, compiled if possible. `_records_twin` documents and types them."""
+"""The loops over records, compiled if possible. The twins document and type them."""
 
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from moldau.protocol._records_twin import (
 )
 
 if TYPE_CHECKING or not USE_COMPILED:
+    from moldau.protocol._record_columns_twin import ColumnSink, encode_columns
     from moldau.protocol._records_twin import (
         decode_records,
         encode_records,
@@ -26,7 +27,9 @@ if TYPE_CHECKING or not USE_COMPILED:
     )
 else:
     from moldau.protocol._records import (
+        ColumnSink,
         decode_records,
+        encode_columns,
         encode_records,
         scan_batches,
         validate_records,
@@ -41,10 +44,12 @@ __all__ = [
     "BAD_TIMESTAMP",
     "INCOMPLETE",
     "NO_KEY",
+    "ColumnSink",
     "DecodedRecord",
     "RecordToEncode",
     "ScannedBatch",
     "decode_records",
+    "encode_columns",
     "encode_records",
     "scan_batches",
     "validate_records",

@@ -1,0 +1,400 @@
+# Records to columns and columns to records. A part of _records.pyx, in a file of its own for its
+# size; the twin is _record_columns_twin.py.
+
+cdef inline int64_t microseconds(int64_t milliseconds) noexcept nogil:
+    if milliseconds > INT64_MAX // 1000:
+        return INT64_MAX
+    if milliseconds < -(INT64_MAX // 1000):
+        return INT64_MIN
+    return milliseconds * 1000
+
+
+cdef class Bits:
+    """Validity bits; bytes are cleared when they are reached."""
+    cdef Growing store
+    cdef Py_ssize_t count
+    cdef Py_ssize_t nulls
+
+    def __cinit__(self):
+        self.store = Growing(64)
+
+    cdef inline int reserve(self, Py_ssize_t more) except -1:
+        return self.store.reserve((more >> 3) + 2)
+
+    cdef inline void append(self, bint valid) noexcept:
+        """Only after reserve()."""
+        cdef Growing store = self.store
+        if not self.count & 7:
+            store.bytes[store.used] = 0
+            store.used += 1
+        if valid:
+            store.bytes[self.count >> 3] |= <uint8_t>(1 << (self.count & 7))
+        else:
+            self.nulls += 1
+        self.count += 1
+
+    cdef finish(self):
+        return self.store.finish() if self.nulls else None
+
+
+cdef class Binaries:
+    """A binary column that grows."""
+    cdef Growing offsets
+    cdef Growing content
+    cdef Bits validity
+
+    def __cinit__(self):
+        self.offsets = Growing(4096)
+        self.content = Growing(4096)
+        self.validity = Bits()
+        (<int32_t*>self.offsets.bytes)[0] = 0
+        self.offsets.used = 4
+
+    cdef inline int reserve(self, Py_ssize_t more) except -1:
+        self.offsets.reserve(4 * more)
+        self.validity.reserve(more)
+        return 0
+
+    cdef inline int append(self, const uint8_t* content, int32_t length) except -1:
+        """Only after reserve(); a negative length is null."""
+        self.validity.append(length >= 0)
+        if length > 0:
+            if length > INT32_MAX - self.content.used:
+                raise MoldauError(COLUMN_FULL)
+            self.content.reserve(length)
+            self.content.write(content, length)
+        (<int32_t*>(self.offsets.bytes + self.offsets.used))[0] = <int32_t>self.content.used
+        self.offsets.used += 4
+        return 0
+
+    cdef finish(self):
+        cdef Py_ssize_t nulls = self.validity.nulls
+        return BinaryColumn(
+            self.offsets.finish(), self.content.finish(), self.validity.finish(), nulls
+        )
+
+
+cdef class ColumnSink:
+    cdef Binaries key, value, names, contents
+    cdef Growing offsets, timestamps, types, lists
+    cdef Bits has_headers
+    cdef Py_ssize_t count
+
+    def __init__(self, bint keys=True, bint values=True, bint headers=True):
+        self.key = Binaries() if keys else None
+        self.value = Binaries() if values else None
+        self.offsets = Growing(4096)
+        self.timestamps = Growing(4096)
+        self.types = Growing(4096)
+        self.count = 0
+        if headers:
+            self.names = Binaries()
+            self.contents = Binaries()
+            self.has_headers = Bits()
+            self.lists = Growing(4096)
+            (<int32_t*>self.lists.bytes)[0] = 0
+            self.lists.used = 4
+
+    cdef int reserve(self, Py_ssize_t more) except -1:
+        self.offsets.reserve(8 * more)
+        self.timestamps.reserve(8 * more)
+        self.types.reserve(4 * more)
+        if self.key is not None:
+            self.key.reserve(more)
+        if self.value is not None:
+            self.value.reserve(more)
+        if self.lists is not None:
+            self.lists.reserve(4 * more)
+            self.has_headers.reserve(more)
+        return 0
+
+    cdef int append_name(self, const uint8_t* name, int32_t length) except -1:
+        """Arrow strings are UTF-8, always; a header's name is whatever its producer sent."""
+        cdef int32_t index
+        cdef Py_ssize_t size
+        cdef const char* repaired
+        for index in range(length):
+            if name[index] & 0x80:
+                text = PyUnicode_DecodeUTF8(<char*>name, length, "replace")
+                repaired = PyUnicode_AsUTF8AndSize(text, &size)
+                if size > INT32_MAX:
+                    raise MoldauError(COLUMN_FULL)
+                self.names.append(<const uint8_t*>repaired, <int32_t>size)
+                return 0
+        self.names.append(name, length)
+        return 0
+
+    cdef int append_headers(self, const uint8_t* p, Parsed* record) except -1:
+        cdef Py_ssize_t position = record.headers_start
+        cdef int32_t index, length = 0
+        self.has_headers.append(record.header_count > 0)
+        self.names.reserve(record.header_count)
+        self.contents.reserve(record.header_count)
+        for index in range(record.header_count):
+            position = read_bytes(p, position, record.next, &length)
+            self.append_name(p + position, length)
+            position = read_bytes(p, position + length, record.next, &length)
+            self.contents.append(p + position, length)
+            position = behind(position, length)
+        (<int32_t*>(self.lists.bytes + self.lists.used))[0] = <int32_t>(self.names.offsets.used // 4 - 1)
+        self.lists.used += 4
+        return 0
+
+    def append(self, buffer, tuple bounds, Py_ssize_t count, tuple base, tuple wanted):
+        cdef _View view = _View(buffer)
+        cdef const uint8_t* p = view.bytes
+        cdef Py_ssize_t position = bounds[0], end = bounds[1], index, before = self.count
+        cdef int64_t base_offset = base[0], base_timestamp = base[1], offset, stamp = 0
+        cdef int64_t first = wanted[0], stop = wanted[1]
+        cdef bint stamped = base[2] is not None
+        cdef Parsed record
+        cdef int problem
+        cdef Binaries key = self.key, value = self.value
+        cdef bint headers = self.lists is not None
+        check_bounds(view, position, end, count)
+        self.reserve(count)
+        if stamped:
+            stamp = microseconds(base[2])
+        for index in range(count):
+            problem = parse_record(p, position, end, &record)
+            if problem:
+                raise invalid(PROBLEMS[problem])
+            position = record.next
+            offset = wrapping_sum(base_offset, record.offset_delta)
+            if offset < first or offset >= stop:
+                continue
+            if key is not None:
+                key.append(p + record.key_start, record.key_length)
+            if value is not None:
+                value.append(p + record.value_start, record.value_length)
+            if headers:
+                self.append_headers(p, &record)
+            if not stamped:
+                stamp = microseconds(wrapping_sum(base_timestamp, record.timestamp_delta))
+            (<int64_t*>(self.offsets.bytes + self.offsets.used))[0] = offset
+            self.offsets.used += 8
+            (<int64_t*>(self.timestamps.bytes + self.timestamps.used))[0] = stamp
+            self.timestamps.used += 8
+            (<int32_t*>(self.types.bytes + self.types.used))[0] = stamped
+            self.types.used += 4
+            self.count += 1
+        if position != end:
+            raise invalid("bytes are left behind the last record")
+        return self.count - before
+
+    def finish(self):
+        cdef Py_ssize_t nulls
+        headers = None
+        if self.lists is not None:
+            nulls = self.has_headers.nulls
+            headers = HeaderColumns(
+                self.lists.finish(), self.has_headers.finish(), self.names.finish(),
+                self.contents.finish(), nulls,
+            )
+        return DecodedColumns(
+            self.count,
+            None if self.key is None else self.key.finish(),
+            None if self.value is None else self.value.finish(),
+            headers,
+            self.offsets.finish(), self.timestamps.finish(), self.types.finish(),
+        )
+
+
+cdef class Binary:
+    """A binary column to read from. Its offsets are checked before each use."""
+    cdef _View offsets_view, content_view, validity_view
+    cdef const int32_t* offsets
+    cdef const uint8_t* validity
+    cdef Py_ssize_t start, count
+
+    def __cinit__(self, column, Py_ssize_t count):
+        self.offsets_view = _View(column.offsets)
+        self.content_view = _View(column.content)
+        self.offsets = <const int32_t*>self.offsets_view.bytes
+        self.start = column.start
+        self.count = count
+        if self.start < 0 or self.offsets_view.length // 4 < self.start + count + 1:
+            raise ValueError("a column has fewer offsets than rows")
+        if column.validity is not None:
+            self.validity_view = _View(column.validity)
+            self.validity = self.validity_view.bytes
+            if self.validity_view.length < (self.start + count + 7) // 8:
+                raise ValueError("a column has fewer validity bits than rows")
+
+    cdef inline Py_ssize_t get(self, Py_ssize_t row, const uint8_t** content) except -2:
+        """The length, -1 for null."""
+        cdef Py_ssize_t index = self.start + row
+        cdef int32_t first, stop
+        if self.validity is not NULL and not self.validity[index >> 3] >> (index & 7) & 1:
+            return -1
+        first = self.offsets[index]
+        stop = self.offsets[index + 1]
+        if first < 0 or stop < first or stop > self.content_view.length:
+            raise ValueError("a column's offsets do not fit its bytes")
+        content[0] = self.content_view.bytes + first
+        return stop - first
+
+
+cdef class RowHeaders:
+    """The headers of rows to read from."""
+    cdef _View offsets_view, validity_view
+    cdef const int32_t* offsets
+    cdef Py_ssize_t start
+    cdef Binary names, contents
+
+    def __cinit__(self, columns, Py_ssize_t count):
+        self.offsets_view = _View(columns.offsets)
+        self.offsets = <const int32_t*>self.offsets_view.bytes
+        self.start = columns.start
+        if self.start < 0 or self.offsets_view.length // 4 < self.start + count + 1:
+            raise ValueError("a column has fewer offsets than rows")
+        if columns.validity is not None:
+            self.validity_view = _View(columns.validity)
+            if self.validity_view.length < (self.start + count + 7) // 8:
+                raise ValueError("a column has fewer validity bits than rows")
+        self.names = Binary(columns.names, len(columns.names.offsets) // 4 - 1 - columns.names.start)
+        self.contents = Binary(
+            columns.values, len(columns.values.offsets) // 4 - 1 - columns.values.start
+        )
+
+    cdef int get(self, Py_ssize_t row, Py_ssize_t* first, Py_ssize_t* stop) except -1:
+        cdef Py_ssize_t index = self.start + row
+        first[0] = self.offsets[index]
+        stop[0] = self.offsets[index + 1]
+        if self.validity_view is not None:
+            if not self.validity_view.bytes[index >> 3] >> (index & 7) & 1:
+                stop[0] = first[0]
+        if first[0] < 0 or stop[0] < first[0] or stop[0] > min(self.names.count, self.contents.count):
+            raise ValueError("a column's offsets do not fit its rows")
+        return 0
+
+    cdef Py_ssize_t size(self, Py_ssize_t row) except -1:
+        """Bytes of the header count and the headers."""
+        cdef Py_ssize_t first = 0, stop = 0, index, length, size
+        cdef const uint8_t* content = NULL
+        self.get(row, &first, &stop)
+        size = size_of(zigzag(stop - first))
+        for index in range(first, stop):
+            length = self.names.get(index, &content)
+            if length < 0:
+                raise ValueError("a header has no name")
+            size += size_of(zigzag(length)) + length
+            length = self.contents.get(index, &content)
+            size += size_of(zigzag(length)) + max(length, 0)
+        return size
+
+    cdef uint8_t* write(self, Py_ssize_t row, uint8_t* at) except NULL:
+        cdef Py_ssize_t first = 0, stop = 0, index
+        self.get(row, &first, &stop)
+        at = write_varint(at, zigzag(stop - first))
+        for index in range(first, stop):
+            at = write_cell(self.names, index, at)
+            at = write_cell(self.contents, index, at)
+        return at
+
+
+cdef inline uint8_t* write_cell(Binary column, Py_ssize_t row, uint8_t* at) except NULL:
+    cdef const uint8_t* content = NULL
+    cdef Py_ssize_t length = -1
+    if column is not None:
+        length = column.get(row, &content)
+    at = write_varint(at, zigzag(length))
+    if length > 0:
+        memcpy(at, content, length)
+        at += length
+    return at
+
+
+cdef inline Py_ssize_t cell_size(Binary column, Py_ssize_t row) except -1:
+    cdef const uint8_t* content = NULL
+    cdef Py_ssize_t length
+    if column is None:
+        return 1
+    length = column.get(row, &content)
+    return 1 if length < 0 else size_of(<uint64_t>length << 1) + length
+
+
+cdef class RowEncoder:
+    """Rows to bodies. Sizes first, so that the body is allocated once, exactly."""
+    cdef Binary key, value
+    cdef RowHeaders headers
+    cdef _View times_view
+    cdef const int64_t* times
+    cdef int64_t default_timestamp
+    cdef Py_ssize_t count
+
+    def __cinit__(self, columns, int64_t default_timestamp):
+        self.count = columns.rows
+        self.default_timestamp = default_timestamp
+        if columns.key is not None:
+            self.key = Binary(columns.key, self.count)
+        if columns.value is not None:
+            self.value = Binary(columns.value, self.count)
+        if columns.headers is not None:
+            self.headers = RowHeaders(columns.headers, self.count)
+        if columns.timestamps_ms is not None:
+            self.times_view = _View(columns.timestamps_ms)
+            start = columns.timestamps_start
+            if start < 0 or self.times_view.length // 8 < start + self.count:
+                raise ValueError("a column has fewer timestamps than rows")
+            self.times = (<const int64_t*>self.times_view.bytes) + <Py_ssize_t>start
+
+    cdef inline int64_t time(self, Py_ssize_t row) noexcept:
+        return self.default_timestamp if self.times is NULL else self.times[row]
+
+    cdef inline Py_ssize_t size(self, Py_ssize_t row, int64_t delta, int64_t time_delta) except -1:
+        """Without the length in front."""
+        cdef Py_ssize_t size = 1 + size_of(zigzag(time_delta)) + size_of(zigzag(delta))
+        size += cell_size(self.key, row)
+        size += cell_size(self.value, row)
+        size += 1 if self.headers is None else self.headers.size(row)
+        if size > INT32_MAX:
+            raise ValueError("a record is larger than 2 GiB")
+        return size
+
+    cdef uint8_t* write(
+        self, Py_ssize_t row, uint8_t* at, int64_t delta, int64_t time_delta
+    ) except NULL:
+        at = write_varint(at, zigzag(self.size(row, delta, time_delta)))
+        at[0] = 0
+        at = write_varint(at + 1, zigzag(time_delta))
+        at = write_varint(at, zigzag(delta))
+        at = write_cell(self.key, row, at)
+        at = write_cell(self.value, row, at)
+        if self.headers is not None:
+            return self.headers.write(row, at)
+        at[0] = 0
+        return at + 1
+
+
+def encode_columns(
+    columns, Py_ssize_t first_row, int64_t default_timestamp, Py_ssize_t body_bytes_max,
+    Py_ssize_t reserved_bytes,
+):
+    cdef RowEncoder rows = RowEncoder(columns, default_timestamp)
+    cdef Py_ssize_t row, total = 0, size
+    cdef int64_t base, latest, time
+    cdef bytearray body
+    cdef uint8_t* at
+    if not 0 <= first_row < rows.count:
+        raise ValueError(f"row {first_row} of {rows.count}")
+    base = latest = rows.time(first_row)
+    row = first_row
+    while row < rows.count and row - first_row < INT32_MAX:
+        time = rows.time(row)
+        size = rows.size(row, row - first_row, <int64_t>(<uint64_t>time - <uint64_t>base))
+        size += size_of(zigzag(size))
+        if total + size > body_bytes_max and row > first_row:
+            break
+        total += size
+        latest = max(latest, time)
+        row += 1
+    body = PyByteArray_FromStringAndSize(NULL, reserved_bytes + total)
+    at = <uint8_t*>PyByteArray_AS_STRING(body)
+    memset(at, 0, reserved_bytes)
+    at += reserved_bytes
+    cdef Py_ssize_t stop = row
+    for row in range(first_row, stop):
+        time = rows.time(row)
+        at = rows.write(row, at, row - first_row, <int64_t>(<uint64_t>time - <uint64_t>base))
+    return EncodedRows(body, stop - first_row, base, latest)

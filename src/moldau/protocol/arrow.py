@@ -1,0 +1,276 @@
+"""Record batches to Arrow and back, without a Python object per record. The schema is the one of
+Spark's Kafka source. pyarrow is an extra: it is imported when a function here is called, and the
+broker calls none of them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from moldau.protocol.batch_builder import DEFAULT_OPTIONS, BatchFacts, BatchOptions, finish_batch
+from moldau.protocol.batches import (
+    APPEND_TIME_FLAG,
+    BATCH_HEADER_SIZE,
+    RecordBatch,
+    add_to_sequence,
+    iterate_batches,
+)
+from moldau.protocol.control_records import committed_batches
+from moldau.protocol.errors import MoldauError
+from moldau.protocol.record_columns import (
+    BinaryColumn,
+    DecodedColumns,
+    HeaderColumns,
+    SourceColumns,
+)
+from moldau.protocol.record_loops import ColumnSink, encode_columns
+from moldau.types import Buffer
+
+COLUMNS = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "headers",
+)
+OFFSET_MAX = 2**63 - 1
+BATCH_BYTES_DEFAULT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrowRead:
+    """What of the fetched bytes becomes rows, and which columns they have."""
+
+    topic: str
+    partition: int
+    columns: tuple[str, ...] = COLUMNS
+    start_offset: int = 0
+    stop_offset: int = OFFSET_MAX
+    # (producer id, first offset) of a read_committed Fetch response; None: read_uncommitted.
+    aborted: Sequence[tuple[int, int]] | None = None
+    verify_crc: bool = True
+    # Per batch; None: 16 times the compressed size, at least 64 MiB.
+    decompressed_bytes_max: int | None = None
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MoldauError("Arrow needs pyarrow: pip install 'moldau[arrow]'") from error
+    return pa
+
+
+def arrow_schema(columns: Sequence[str] = COLUMNS) -> Any:
+    """The `pyarrow.Schema` of these columns, as Spark writes its Kafka source's schema in Arrow."""
+    pa = _pyarrow()
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    types = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+        "headers": pa.list_(pa.field("element", header)),
+    }
+    return pa.schema([pa.field(name, types[name]) for name in columns])
+
+
+def decode_to_arrow(chunks: Buffer | Iterable[Buffer], read: ArrowRead) -> Any:
+    """One `pyarrow.RecordBatch` of all records of all batches in `chunks` (what a fetch brought, a
+    partial batch at the end included). Control records are left out.
+    """
+    pieces = [chunks] if isinstance(chunks, bytes | bytearray | memoryview) else chunks
+    sink = ColumnSink("key" in read.columns, "value" in read.columns, "headers" in read.columns)
+    batches = (batch for piece in pieces for batch in iterate_batches(piece))
+    for batch in _visible(batches, read):
+        _append(sink, batch, read)
+    return _wrap(sink.finish(), read)
+
+
+def _visible(batches: Iterable[RecordBatch], read: ArrowRead) -> Iterator[RecordBatch]:
+    if read.aborted is not None:
+        return committed_batches(batches, read.aborted)
+    return (batch for batch in batches if not batch.is_control)
+
+
+def _append(sink: ColumnSink, batch: RecordBatch, read: ArrowRead) -> None:
+    if batch.last_offset < read.start_offset or batch.base_offset >= read.stop_offset:
+        return
+    if batch.record_count == 0:
+        return
+    if read.verify_crc:
+        batch.check_crc()
+    buffer, start = batch.body(read.decompressed_bytes_max)
+    append_time = batch.max_timestamp if batch.attributes & APPEND_TIME_FLAG else None
+    sink.append(
+        buffer,
+        (start, len(buffer)),
+        batch.record_count,
+        (batch.base_offset, batch.base_timestamp, append_time),
+        (read.start_offset, read.stop_offset),
+    )
+
+
+def _wrap(decoded: DecodedColumns, read: ArrowRead) -> Any:
+    pa = _pyarrow()
+    schema = arrow_schema(read.columns)
+    arrays = [_array(pa, name, schema.field(name).type, decoded, read) for name in read.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(pa: Any, name: str, kind: Any, decoded: DecodedColumns, read: ArrowRead) -> Any:
+    rows = decoded.rows
+    if name == "topic":
+        return pa.repeat(pa.scalar(read.topic, kind), rows)
+    if name == "partition":
+        return pa.repeat(pa.scalar(read.partition, kind), rows)
+    if name == "headers":
+        return _header_array(pa, kind, decoded)
+    if name in {"key", "value"}:
+        column = decoded.key if name == "key" else decoded.value
+        assert column is not None
+        return _binary_array(pa, kind, rows, column)
+    fixed = {
+        "offset": decoded.offsets,
+        "timestamp": decoded.timestamps_us,
+        "timestampType": decoded.timestamp_types,
+    }
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(fixed[name])], null_count=0)
+
+
+def _bits(pa: Any, validity: Buffer | None) -> Any:
+    return None if validity is None else pa.py_buffer(validity)
+
+
+def _binary_array(pa: Any, kind: Any, rows: int, column: BinaryColumn) -> Any:
+    buffers = [
+        _bits(pa, column.validity),
+        pa.py_buffer(column.offsets),
+        pa.py_buffer(column.content),
+    ]
+    return pa.Array.from_buffers(kind, rows, buffers, null_count=column.null_count)
+
+
+def _header_array(pa: Any, kind: Any, decoded: DecodedColumns) -> Any:
+    headers = decoded.headers
+    assert headers is not None
+    count = len(headers.names.offsets) // 4 - 1
+    struct = kind.value_type
+    children = [
+        _binary_array(pa, struct.field(0).type, count, headers.names),
+        _binary_array(pa, struct.field(1).type, count, headers.values),
+    ]
+    elements = pa.Array.from_buffers(struct, count, [None], null_count=0, children=children)
+    return pa.Array.from_buffers(
+        kind,
+        decoded.rows,
+        [_bits(pa, headers.validity), pa.py_buffer(headers.offsets)],
+        null_count=headers.null_count,
+        children=[elements],
+    )
+
+
+def build_from_arrow(
+    rows: Any,
+    now_ms: int,
+    options: BatchOptions = DEFAULT_OPTIONS,
+    *,
+    batch_bytes_max: int = BATCH_BYTES_DEFAULT,
+) -> Iterator[bytearray]:
+    """Batches of a `pyarrow.RecordBatch` or `Table` with the column `value` and, if they are there,
+    `key`, `headers` and `timestamp` (a row without one gets `now_ms`); other columns are for the
+    caller to route by. No batch is larger than `batch_bytes_max` before compression unless a single
+    row is. Offsets and sequences go on from batch to batch.
+    """
+    offset = options.base_offset or 0
+    for batch in rows.to_batches() if hasattr(rows, "to_batches") else [rows]:
+        columns = source_columns(batch, now_ms)
+        row = 0
+        while row < columns.rows:
+            encoded = encode_columns(
+                columns, row, now_ms, batch_bytes_max - BATCH_HEADER_SIZE, BATCH_HEADER_SIZE
+            )
+            facts = BatchFacts(
+                base_offset=offset,
+                last_offset_delta=encoded.rows - 1,
+                base_timestamp=encoded.base_timestamp,
+                max_timestamp=encoded.max_timestamp,
+                record_count=encoded.rows,
+            )
+            yield finish_batch(encoded.body, options, facts)
+            row += encoded.rows
+            offset += encoded.rows
+            if options.base_sequence >= 0:
+                following = add_to_sequence(options.base_sequence, encoded.rows)
+                options = replace(options, base_sequence=following)
+
+
+def source_columns(batch: Any, now_ms: int) -> SourceColumns:
+    """The buffers of a `pyarrow.RecordBatch`; strings count as their UTF-8 bytes."""
+    pa = _pyarrow()
+    names = set(batch.schema.names)
+    if "value" not in names:
+        raise MoldauError("the rows have no column named value")
+    times = None
+    if "timestamp" in names:
+        times = _milliseconds(pa, batch.column("timestamp"), now_ms)
+    return SourceColumns(
+        batch.num_rows,
+        _binary_column(pa, batch.column("key"), pa.binary()) if "key" in names else None,
+        _binary_column(pa, batch.column("value"), pa.binary()),
+        _header_columns(pa, batch.column("headers")) if "headers" in names else None,
+        None if times is None else _bytes_of(times.buffers()[1]),
+        0 if times is None else times.offset,
+    )
+
+
+def _bytes_of(buffer: Any) -> Buffer:
+    return b"" if buffer is None else memoryview(buffer)
+
+
+def _milliseconds(pa: Any, column: Any, now_ms: int) -> Any:
+    """As int64. Numbers are milliseconds already."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+    column = column.cast(pa.int64())
+    return column.fill_null(now_ms) if column.null_count else column
+
+
+def _binary_column(pa: Any, column: Any, kind: Any) -> BinaryColumn:
+    array = column if column.type in {pa.binary(), pa.string()} else column.cast(kind)
+    validity, offsets, content = array.buffers()
+    return BinaryColumn(
+        # An empty array may have no offsets at all.
+        _bytes_of(offsets) if len(array) else bytes(4),
+        _bytes_of(content),
+        None if array.null_count == 0 else memoryview(validity),
+        array.null_count,
+        array.offset if len(array) else 0,
+    )
+
+
+def _header_columns(pa: Any, column: Any) -> HeaderColumns | None:
+    if pa.types.is_null(column.type) or len(column) == 0:
+        return None
+    struct = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    wanted = pa.list_(pa.field("element", struct))
+    array = column if column.type.equals(wanted) else column.cast(wanted)
+    elements = array.values
+    if elements.null_count:
+        raise MoldauError("a header is null; headers are structs of key and value")
+    validity, offsets = array.buffers()[:2]
+    return HeaderColumns(
+        _bytes_of(offsets),
+        None if array.null_count == 0 else memoryview(validity),
+        # field(), unlike flatten(), keeps the parent's slice out of it; the list's own is in start.
+        _binary_column(pa, elements.field(0), pa.string()),
+        _binary_column(pa, elements.field(1), pa.binary()),
+        array.null_count,
+        array.offset,
+    )
