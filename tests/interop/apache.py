@@ -96,14 +96,15 @@ def jars(cache: Path) -> Path:
 
 def oracle_classes(cache: Path, jar_folder: Path) -> Path:
     """The folder with the compiled oracle; compiled again when its source changes."""
-    source = JAVA_SOURCES / "ApacheOracle.java"
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    sources = sorted(JAVA_SOURCES.glob("*.java"))
+    content = b"".join(source.read_bytes() for source in sources)
+    digest = hashlib.sha256(content).hexdigest()[:16]
     folder = cache / f"oracle-{digest}"
     if folder.is_dir():
         return folder
     partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     partial.mkdir(parents=True, exist_ok=True)
-    target = ["-d", str(partial), str(source)]
+    target = ["-d", str(partial), *map(str, sources)]
     subprocess.run(
         [require_tool("javac"), "-Xlint:all", "-Werror", "-cp", f"{jar_folder}/*", *target],
         check=True,
@@ -163,6 +164,16 @@ class ApacheOracle:
     def write(self, name: str, version: int, view: bytes) -> bytes:
         """Let Apache encode a JSON view."""
         (content,) = self._ask(b"W", name.encode(), b"%d" % version, view)
+        return content
+
+    def read_batches(self, content: bytes) -> bytes:
+        """Let Apache read record batches, checksums and all: a JSON list."""
+        (view,) = self._ask(b"B", content)
+        return view
+
+    def build_batch(self, view: bytes) -> bytes:
+        """Let Apache build a batch from such a list's element."""
+        (content,) = self._ask(b"M", view)
         return content
 
     def run_tool(self, main_class: str, *arguments: str) -> ToolRun:

@@ -44,12 +44,15 @@ def faults(apache: ApacheOracle, folder: Path, *, gaps_allowed: bool = False) ->
     assert any(path.suffix == ".log" for path in content), f"{folder} holds no segment"
     assert len(indexes) >= 2, f"{folder} holds no indexes"
     return [
-        *_content_faults(apache, content, gaps_allowed=gaps_allowed),
+        *content_faults(apache, content, gaps_allowed=gaps_allowed),
         *_index_faults(apache, indexes),
     ]
 
 
-def _content_faults(apache: ApacheOracle, files: list[Path], *, gaps_allowed: bool) -> list[str]:
+def content_faults(
+    apache: ApacheOracle, files: list[Path], *, gaps_allowed: bool = False
+) -> list[str]:
+    """What is wrong in segments, aborted-transaction indexes and producer snapshots."""
     run = apache.run_tool(TOOL, "--deep-iteration", "--files", ",".join(map(str, files)))
     found = [] if run.status == 0 else [f"status {run.status}"]
     found += [

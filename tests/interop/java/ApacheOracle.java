@@ -32,6 +32,8 @@ public final class ApacheOracle {
     private static final byte READ = 'R';
     private static final byte WRITE = 'W';
     private static final byte VERSIONS = 'V';
+    private static final byte READ_BATCHES = 'B';
+    private static final byte BUILD_BATCH = 'M';
     private static final byte RUN = 'X';
 
     private static final String[] MESSAGE_PACKAGES = {
@@ -115,6 +117,10 @@ public final class ApacheOracle {
                 return List.of(
                     text(Short.toString(empty.lowestSupportedVersion())),
                     text(Short.toString(empty.highestSupportedVersion())));
+            case READ_BATCHES:
+                return List.of(RecordsOracle.read(json, parts.get(0)));
+            case BUILD_BATCH:
+                return List.of(RecordsOracle.build(json, parts.get(0)));
             case RUN:
                 List<String> arguments = new ArrayList<>();
                 for (byte[] part : parts.subList(1, parts.size())) {
