@@ -94,6 +94,8 @@ class Decoded:
     name: str
     version: int
     fields: dict[str, Any]
+    # The number of the record's type, or of the control record's.
+    record_type: int = -1
 
 
 @dataclass(frozen=True, slots=True)

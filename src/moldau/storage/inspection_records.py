@@ -85,10 +85,10 @@ class RecordDecoder:
         known = _CONTROLS.get(control_type)
         if known is None:
             # Readers skip control types that they do not know; so do we.
-            name = Decoded("UnknownControl", control_type, {})
+            name = Decoded("UnknownControl", 0, {}, control_type)
             return DecodedRecord(name, None, None, control_type)
         name_text, class_name = known
-        key_found = Decoded(name_text, control_type, {})
+        key_found = Decoded(name_text, 0, {}, control_type)
         if value is None:
             return DecodedRecord(key_found, None, f"{name_text} has no value", control_type)
         (version,) = _INT16.unpack_from(value)
@@ -141,14 +141,18 @@ class RecordDecoder:
         elif message_class.__name__ == "ConfigRecord":
             is_secret = _SECRET_CONFIGS.search(fields["name"]) and not self._secrets
             fields["value"] = _HIDDEN if is_secret else fields["value"]
-        return Decoded(message_class.__name__, version, fields)
+        return Decoded(message_class.__name__, version, fields, message_class.API_KEY)
 
 
 def fields_of(message: Any, plan: Plan, *, secrets: bool) -> dict[str, Any]:
     """As Apache's JSON converters write it: camelCase, base64, tagged fields only if set."""
     hidden = set() if secrets else {row[0] for row in plan.struct_class.FIELDS if "s" in row[6]}
     fields: dict[str, Any] = {}
-    for step in (*plan.steps, *plan.tagged):
+    steps = {step.name: step for step in (*plan.steps, *plan.tagged)}
+    for row in plan.struct_class.FIELDS:
+        step = steps.get(row[0])
+        if step is None:
+            continue
         content = getattr(message, step.name)
         if step.tag >= 0 and is_default(step, content):
             continue
@@ -192,7 +196,8 @@ def _expand(member: dict[str, Any], field: str, class_name: str) -> None:
 
 
 def _camel(name: str) -> str:
-    head, *rest = name.split("_")
+    # Kafka's own names say KRaft, and ours split it nowhere.
+    head, *rest = name.replace("kraft", "kRaft").split("_")
     return head + "".join(part.capitalize() for part in rest)
 
 

@@ -1,0 +1,26 @@
+"""What `moldau --version` says, and how warnings look on the command line."""
+
+import platform
+import sys
+import warnings
+from importlib.metadata import version
+
+
+def version_text() -> str:
+    with warnings.catch_warnings():
+        # The same is said below.
+        warnings.simplefilter("ignore")
+        from moldau.compiled import USE_COMPILED
+    loops = "yes" if USE_COMPILED else "no (Python twins)"
+    return (
+        f"moldau {version('moldau')}, Python {platform.python_version()}, compiled loops: {loops}"
+    )
+
+
+def show_warnings_shortly() -> None:
+    """One line, without the source line that Python would add."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        sys.stderr.write(f"moldau: note: {message}\n")
+
+    warnings.showwarning = show
