@@ -105,8 +105,9 @@ class _Index:
         self.path = path
 
     def close(self) -> None:
-        """Write what is pending, free handle and memory. A later use opens the index again."""
-        if self._loaded:
+        """Write what is pending, free handle and memory. A later use opens the index again. The
+        file is there afterwards even if it is empty: Kafka takes a missing one for damage."""
+        if self._loaded or not self._filesystem.exists(self.path):
             self.write_out()
             self._loaded = False
             self._written = 0
