@@ -4,6 +4,7 @@ removed by `reload`, and the state is replayed from an older one.
 """
 
 import struct
+from bisect import insort
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -205,6 +206,14 @@ class ProducerSnapshots:
         except FileNotFoundError:
             return None
         return marked
+
+    def unmark_deleted(self, offset: int) -> None:
+        """Takes `mark_deleted` back; nothing if there is no such file."""
+        path = self.path(offset)
+        marked = path.with_name(path.name + DELETED_SUFFIX)
+        if offset not in self._offsets and self._filesystem.exists(marked):
+            self._filesystem.rename(marked, path)
+            insort(self._offsets, offset)
 
     def remove_stray(self, segment_base_offsets: Iterable[int]) -> None:
         """Keep those that begin a segment, and the newest other one if it lies above all segments:

@@ -439,9 +439,6 @@ class ProducerStateTable:
         self._unreplicated = _UnreplicatedTransactions()
         self.end_offset = end_offset
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def __iter__(self) -> Iterator[ProducerEntry]:
         return iter(self._entries.values())
 
