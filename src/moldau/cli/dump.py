@@ -121,7 +121,7 @@ class _Dump:
     ) -> None:
         self._options = options
         self._problems_only = problems_only
-        self._renderer, self._is_table = _choose(output)
+        self._renderer, self._is_table = _choose(output, records=options.records)
         self._files = 0
         self._problems = 0
         self._status = 0
@@ -171,7 +171,7 @@ class _Dump:
             typer.echo("no problems found", err=True)
 
 
-def _choose(output: FormatChoice) -> "tuple[Renderer, bool]":
+def _choose(output: FormatChoice, *, records: bool) -> "tuple[Renderer, bool]":
     from moldau.cli.rendering import JsonLines, PlainLines
 
     if output is FormatChoice.JSON:
@@ -181,7 +181,7 @@ def _choose(output: FormatChoice) -> "tuple[Renderer, bool]":
 
         from moldau.cli.tables import Tables
 
-        return Tables(Console(highlight=False)), True
+        return Tables(Console(highlight=False), records=records), True
     return PlainLines(sys.stdout), False
 
 

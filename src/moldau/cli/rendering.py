@@ -11,6 +11,7 @@ from moldau.cli.row_fields import (
     ROW_NAMES,
     compact_json,
     fields_of,
+    printable,
     shown_bytes,
 )
 from moldau.storage.inspection_items import (
@@ -43,9 +44,9 @@ class Renderer(Protocol):
 def shown_path(path: Path) -> str:
     """Relative if that is shorter: problems are read on one line."""
     try:
-        return str(path.relative_to(Path.cwd()))
+        return printable(str(path.relative_to(Path.cwd())))
     except ValueError:
-        return str(path)
+        return printable(str(path))
 
 
 def problem_line(problem: Problem) -> str:

@@ -185,5 +185,10 @@ def shown_bytes(content: bytes | None) -> str:
     return text if text is not None and text.isprintable() else "0x" + content.hex()
 
 
+def printable(text: str) -> str:
+    """Text from a file, safe for a terminal: what does not print is escaped."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+
+
 def compact_json(content: Any) -> str:
     return json.dumps(content, separators=(",", ":"), ensure_ascii=False)

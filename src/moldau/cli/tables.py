@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from moldau.cli.rendering import remark_line, shown_path
-from moldau.cli.row_fields import compact_json, shown_bytes
+from moldau.cli.row_fields import compact_json, printable, shown_bytes
 from moldau.storage.inspection_items import (
     AbortedTransactionFound,
     BatchFound,
@@ -38,6 +38,10 @@ from moldau.storage.inspection_items import (
 
 _PAGE_ROWS = 100
 _EMPTY = Text("-", "dim")
+# Between columns; and what a column keeps however narrow the terminal is.
+_GAP = 2
+_WIDE_MIN = 12
+_NAME_MIN = 40
 _LONGEST_SHOWN_BYTES = 512
 
 Cell = str | Text
@@ -47,20 +51,22 @@ Cell = str | Text
 class Column:
     title: str
     is_number: bool = False
-    # Takes the width that the others leave, and is cut with an ellipsis.
+    # Gives way when the terminal is narrow, and is then cut with an ellipsis.
     is_wide: bool = False
+    width_min: int = _WIDE_MIN
+    # Left out when the terminal is narrow; the highest first.
+    spare_rank: int = 0
 
 
 class Pages:
     """One table, printed a page at a time."""
 
-    def __init__(self, console: Console, columns: Sequence[Column], indent: int = 0) -> None:
+    def __init__(self, console: Console, columns: Sequence[Column]) -> None:
         self._console = console
         self._columns = columns
-        self._indent = indent
         self._rows: list[list[Cell]] = []
         self._widths = [len(column.title) for column in columns]
-        self._is_first = True
+        self._shown: list[int] = []
 
     def add(self, cells: list[Cell]) -> None:
         self._rows.append(cells)
@@ -70,45 +76,84 @@ class Pages:
     def flush(self) -> None:
         if not self._rows:
             return
-        table = Table(
-            box=box.SIMPLE_HEAD if self._is_first else None,
-            show_header=self._is_first,
-            show_edge=False,
-            padding=(0, 1),
-            pad_edge=True,
-            header_style="bold",
-        )
-        for index, column in enumerate(self._columns):
-            longest = max(len(row[index]) for row in self._rows)
+        for index in range(len(self._columns)):
+            longest = max(_width(row[index]) for row in self._rows)
             self._widths[index] = max(self._widths[index], longest)
+        is_first = not self._shown
+        if is_first:
+            self._shown = self._choose_columns()
+        table = Table(box=None, show_header=is_first, padding=(0, 1), header_style="bold underline")
+        widths = self._fitted_widths()
+        for index in self._shown:
+            column = self._columns[index]
             table.add_column(
                 column.title,
                 justify="right" if column.is_number else "left",
                 no_wrap=True,
                 overflow="ellipsis",
-                ratio=1 if column.is_wide else None,
-                min_width=None if column.is_wide else self._widths[index],
+                width=widths[index],
             )
         for row in self._rows:
-            table.add_row(*row)
+            table.add_row(*(row[index] for index in self._shown))
         self._console.print(table)
         self._rows.clear()
-        self._is_first = False
+
+    def _total_width(self, shown: Sequence[int]) -> int:
+        wide = sum(self._least_width(index) for index in shown if self._columns[index].is_wide)
+        fixed = sum(self._widths[index] for index in shown if not self._columns[index].is_wide)
+        return wide + fixed + _GAP * len(shown)
+
+    def _least_width(self, index: int) -> int:
+        return min(self._widths[index], self._columns[index].width_min)
+
+    def _choose_columns(self) -> list[int]:
+        """What fits; the rest is in the other formats."""
+        shown = [
+            index
+            for index, column in enumerate(self._columns)
+            if column.title or self._widths[index] > 0
+        ]
+        spare = sorted(
+            (index for index in shown if self._columns[index].spare_rank),
+            key=lambda index: -self._columns[index].spare_rank,
+        )
+        for index in spare:
+            if self._total_width(shown) > self._console.width:
+                shown.remove(index)
+        return shown
+
+    def _fitted_widths(self) -> list[int]:
+        widths = list(self._widths)
+        wide = [index for index in self._shown if self._columns[index].is_wide]
+        fixed = sum(widths[index] for index in self._shown if index not in wide)
+        left = self._console.width - fixed - _GAP * len(self._shown)
+        # The narrow ones first, so that they leave their share to the others.
+        for count, index in enumerate(sorted(wide, key=lambda index: widths[index])):
+            share = max(self._least_width(index), left // (len(wide) - count))
+            widths[index] = min(widths[index], share)
+            left -= widths[index]
+        return widths
+
+
+def _width(cell: Cell) -> int:
+    return cell.cell_len if isinstance(cell, Text) else cell_len(cell)
 
 
 class Tables:
     """Renders to a terminal: a heading for each file, a table for each kind of row."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, *, records: bool = False) -> None:
         self._console = console
+        # With records, a batch is a line between their rows instead of a row of its own.
+        self._records = records
         self._pages: Pages | None = None
         self._kind: type | None = None
-        self._failed = 0
 
     def show(self, item: Item) -> None:
         match item:
             case FileStart():
-                self._start_file(item)
+                facts = [*item.facts, ("size", shown_size(item.size_bytes))]
+                self._heading(item.kind.value, shown_path(item.path), facts)
             case DirectoryStart():
                 self._heading(item.role, shown_path(item.path), item.facts)
             case FileEnd():
@@ -120,6 +165,12 @@ class Tables:
             case Remark():
                 self._flush()
                 self._console.print(f"  [yellow]{escape(remark_line(item))}[/]", soft_wrap=True)
+            case BatchFound() if self._records:
+                self._flush()
+                self._console.print(_batch_line(item))
+            case RecordFound() if item.decoded_key or item.decoded_value:
+                self._flush()
+                self._console.print(_decoded_record(item))
             case _:
                 self._row(item)
 
@@ -129,41 +180,40 @@ class Tables:
     def _flush(self) -> None:
         if self._pages is not None:
             self._pages.flush()
+
+    def _end_table(self) -> None:
+        self._flush()
         self._pages = None
         self._kind = None
 
     def _row(self, row: Row) -> None:
-        if self._kind is not type(row):
-            self._flush()
-            columns, _ = _LAYOUTS[type(row)]
-            self._pages = Pages(self._console, columns)
+        if self._pages is None or self._kind is not type(row):
+            self._end_table()
+            self._pages = Pages(self._console, _LAYOUTS[type(row)][0])
             self._kind = type(row)
-        assert self._pages is not None
         self._pages.add(_LAYOUTS[type(row)][1](row))
 
     def _heading(self, kind: str, name: str, facts: Sequence[tuple[str, int | str]]) -> None:
-        self._flush()
+        self._end_table()
         told = "".join(f", {fact_name} {fact}" for fact_name, fact in facts)
         self._console.print()
-        self._console.print(f"[bold cyan]{escape(name)}[/] [dim]{kind}{escape(told)}[/]")
-
-    def _start_file(self, start: FileStart) -> None:
-        facts = [*start.facts, ("size", shown_size(start.size_bytes))]
-        self._heading(start.kind.value, shown_path(start.path), facts)
+        self._console.print(
+            f"[bold cyan]{escape(name)}[/] [dim]{kind}{escape(told)}[/]", soft_wrap=True
+        )
 
     def _end_file(self, end: FileEnd) -> None:
-        self._flush()
-        told = ", ".join(f"{count} {name}" for name, count in end.counts)
+        self._end_table()
+        told = ", ".join(_counted(count, name) for name, count in end.counts)
         if end.next_offset is not None:
             told += f", next offset {end.next_offset}"
         self._console.print(f"  [dim]{told}[/]")
 
     def _end_directory(self, end: DirectoryEnd) -> None:
-        self._flush()
+        self._end_table()
         if end.total is not None:
             self._console.print()
             self._row(end.total)
-            self._flush()
+            self._end_table()
 
     def _problem(self, problem: Problem) -> None:
         self._flush()
@@ -173,6 +223,11 @@ class Tables:
             f"[red]{escape(problem.what)}[/]; to do: {escape(problem.remedy)}",
             soft_wrap=True,
         )
+
+
+def _counted(count: int, plural: str) -> str:
+    singulars = {"batches": "batch", "entries": "entry", "records": "record"}
+    return f"{count} {singulars.get(plural, plural) if count == 1 else plural}"
 
 
 def shown_time(timestamp_ms: int) -> str:
@@ -203,12 +258,16 @@ def _optional(number: int | None) -> Cell:
     return _EMPTY if number is None or number < 0 else str(number)
 
 
-def _batch(row: BatchFound) -> list[Cell]:
-    producer: Cell = _EMPTY
-    if row.producer_id >= 0:
-        producer = f"{row.producer_id}/{row.producer_epoch}"
-        if row.base_sequence >= 0:
-            producer += f" #{_range(row.base_sequence, row.last_sequence)}"
+def _producer_text(row: BatchFound) -> str:
+    if row.producer_id < 0:
+        return ""
+    text = f"{row.producer_id}/{row.producer_epoch}"
+    if row.base_sequence >= 0:
+        text += f" #{_range(row.base_sequence, row.last_sequence)}"
+    return text
+
+
+def _marks(row: BatchFound) -> Text:
     marks = Text()
     if row.is_transactional:
         marks.append("txn ", "magenta")
@@ -221,6 +280,10 @@ def _batch(row: BatchFound) -> list[Cell]:
     if not row.crc_is_valid:
         marks.append("BAD CRC", "bold red")
     marks.rstrip()
+    return marks
+
+
+def _batch(row: BatchFound) -> list[Cell]:
     return [
         str(row.position),
         str(row.size_bytes),
@@ -229,26 +292,57 @@ def _batch(row: BatchFound) -> list[Cell]:
         _optional(row.partition_leader_epoch),
         shown_time(row.max_timestamp),
         row.compression,
-        producer,
-        marks,
+        _producer_text(row) or _EMPTY,
+        _marks(row),
     ]
 
 
+def _batch_line(row: BatchFound) -> Text:
+    line = Text(" batch", "bold")
+    line.append(
+        f" at {row.position}, {shown_size(row.size_bytes)}, offsets "
+        f"{_range(row.base_offset, row.last_offset)}, "
+        f"{_counted(row.record_count, 'records')}, {row.compression}, "
+        f"epoch {row.partition_leader_epoch}",
+        "dim",
+    )
+    if row.producer_id >= 0:
+        line.append(f", producer {_producer_text(row)}", "dim")
+    marks = _marks(row)
+    return line + Text(" ") + marks if marks else line
+
+
 def _record(row: RecordFound) -> list[Cell]:
-    headers = " ".join(f"{name}={_bytes(value)}" for name, value in row.headers)
-    if row.is_control:
-        name = row.decoded_key.name if row.decoded_key else "unreadable"
-        value = compact_json(row.decoded_value.fields) if row.decoded_value else ""
-        return [str(row.offset), shown_time(row.timestamp), Text(name, "blue"), value, headers]
-    key: Cell = _bytes(row.key)
-    content: Cell = _bytes(row.value)
-    if row.decoded_key is not None:
-        key = f"{row.decoded_key.name.removesuffix('Key')} {_pairs(row.decoded_key.fields)}"
-        content = Text("deleted", "dim") if row.value is None else content
-    if row.decoded_value is not None:
-        pairs = _pairs(row.decoded_value.fields)
-        content = pairs if row.decoded_key else f"{row.decoded_value.name} {pairs}"
-    return [str(row.offset), shown_time(row.timestamp), key, content, headers]
+    headers = " ".join(f"{printable(name)}={_bytes(value)}" for name, value in row.headers)
+    return [
+        str(row.offset),
+        shown_time(row.timestamp),
+        _bytes(row.key),
+        _bytes(row.value),
+        headers,
+    ]
+
+
+def _decoded_record(row: RecordFound) -> Table:
+    """Not cut: what a coordinator stored is what one is looking for."""
+    found = Table.grid(padding=(0, 2, 0, 0))
+    found.add_column(justify="right", min_width=7, no_wrap=True)
+    found.add_column(no_wrap=True)
+    found.add_column(overflow="fold")
+    content = Text()
+    key, value = row.decoded_key, row.decoded_value
+    if key is not None:
+        content.append(key.name.removesuffix("Key"), "blue")
+        if key.fields:
+            content.append(f" {_pairs(key.fields)}")
+    elif value is not None:
+        content.append(value.name, "blue")
+    if value is not None:
+        content.append(f" {_pairs(value.fields)}", "dim" if key and not row.is_control else "")
+    elif row.value is None:
+        content.append(" deleted", "yellow")
+    found.add_row(str(row.offset), shown_time(row.timestamp), content)
+    return found
 
 
 def _bytes(content: bytes | None) -> Cell:
@@ -259,7 +353,7 @@ def _bytes(content: bytes | None) -> Cell:
 
 def _pairs(fields: dict[str, Any]) -> str:
     return " ".join(
-        f"{name}={compact_json(value) if isinstance(value, dict | list) else value}"
+        f"{name}={printable(value) if isinstance(value, str) else compact_json(value)}"
         for name, value in fields.items()
     )
 
@@ -278,8 +372,13 @@ def _producer(row: ProducerFound) -> list[Cell]:
 
 
 def _partition(row: PartitionFound) -> list[Cell]:
+    name = Text(row.name)
+    if row.state:
+        # The full name of such a directory is mostly a random number.
+        name = Text(row.name.rpartition(".")[0] or row.name)
+        name.append(f" {row.state}", "yellow")
     return [
-        row.name,
+        name,
         str(row.segments),
         str(row.start_offset),
         str(row.end_offset),
@@ -287,43 +386,57 @@ def _partition(row: PartitionFound) -> list[Cell]:
         str(row.records),
         shown_size(row.size_bytes),
         Text(str(row.problems), "bold red" if row.problems else "green"),
-        row.state,
     ]
 
 
-def _columns(*titles: str, numbers: str = "", wide: str = "") -> tuple[Column, ...]:
-    are_numbers, are_wide = numbers.split(), wide.split()
+_NUMBERS = frozenset(
+    {"position", "size", "offset", "offsets", "records", "segments", "start", "end", "batches"}
+    | {"problems", "epoch", "start offset", "last offset", "last stable offset"}
+)
+
+
+def _columns(*titles: str, wide: str = "", spare: str = "") -> tuple[Column, ...]:
+    """`spare` names columns in the order in which they are kept."""
+    ranks = {title: rank for rank, title in enumerate(spare.split(", "), start=1)}
     return tuple(
-        Column(title, is_number=title in are_numbers, is_wide=title in are_wide) for title in titles
+        Column(
+            title,
+            is_number=title in _NUMBERS,
+            is_wide=title in wide.split(),
+            width_min=_NAME_MIN if title == "partition" else _WIDE_MIN,
+            spare_rank=ranks.get(title, 0) if title else 0,
+        )
+        for title in titles
     )
 
 
-_NUMBERS = "position size offset offsets records segments start end batches problems epoch"
 _LAYOUTS: dict[type, tuple[tuple[Column, ...], Callable[[Any], list[Cell]]]] = {
     BatchFound: (
         _columns(
             *("position", "size", "offsets", "records", "epoch", "largest timestamp", "codec"),
             *("producer", ""),
-            numbers=_NUMBERS,
+            spare="size, largest timestamp, epoch",
         ),
         _batch,
     ),
     RecordFound: (
         _columns(
-            "offset", "timestamp", "key", "value", "headers", numbers=_NUMBERS, wide="key value"
+            *("offset", "timestamp", "key", "value", "headers"),
+            wide="key value headers",
+            spare="timestamp",
         ),
         _record,
     ),
     OffsetIndexEntryFound: (
-        _columns("offset", "position", numbers=_NUMBERS),
+        _columns("offset", "position"),
         lambda row: [str(row.offset), str(row.position)],
     ),
     TimeIndexEntryFound: (
-        _columns("timestamp", "offset", numbers=_NUMBERS),
+        _columns("timestamp", "offset"),
         lambda row: [shown_time(row.timestamp), str(row.offset)],
     ),
     AbortedTransactionFound: (
-        _columns("producer", "offsets", "last stable offset", numbers=_NUMBERS),
+        _columns("producer", "offsets", "last stable offset"),
         lambda row: [
             str(row.producer_id),
             _range(row.first_offset, row.last_offset),
@@ -334,27 +447,27 @@ _LAYOUTS: dict[type, tuple[tuple[Column, ...], Callable[[Any], list[Cell]]]] = {
         _columns(
             *("producer", "epoch", "sequences", "last offset", "last timestamp"),
             *("coordinator epoch", "open transaction from"),
-            numbers=_NUMBERS,
+            spare="last timestamp, coordinator epoch",
         ),
         _producer,
     ),
     EpochFound: (
-        _columns("epoch", "start offset", numbers="epoch"),
+        _columns("epoch", "start offset"),
         lambda row: [str(row.epoch), str(row.start_offset)],
     ),
     CheckpointOffsetFound: (
-        _columns("partition", "offset", numbers=_NUMBERS),
+        _columns("partition", "offset"),
         lambda row: [f"{row.topic}-{row.partition}", str(row.offset)],
     ),
     PropertyFound: (
-        _columns("name", "value"),
-        lambda row: [row.name, str(row.value)],
+        _columns("name", "value", wide="value"),
+        lambda row: [printable(row.name), printable(str(row.value))],
     ),
     PartitionFound: (
         _columns(
             *("partition", "segments", "start", "end", "batches", "records", "size", "problems"),
-            "",
-            numbers=_NUMBERS,
+            wide="partition",
+            spare="size, records, segments, batches",
         ),
         _partition,
     ),

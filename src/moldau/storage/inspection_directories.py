@@ -35,6 +35,7 @@ from moldau.storage.inspection_items import (
 )
 from moldau.storage.inspection_names import FileName, parse_file_name, shown_order
 from moldau.storage.inspection_options import InspectionOptions
+from moldau.storage.log_names import QUARANTINE_DIRECTORY_NAME
 from moldau.storage.meta_properties import META_PROPERTIES_FILE
 from moldau.types import Offset, TopicPartition
 
@@ -159,6 +160,8 @@ def _partition_items(
     for name in names:
         if not filesystem.is_directory(path / name):
             yield from _top_level_file(path / name, options)
+        elif name == QUARANTINE_DIRECTORY_NAME:
+            yield Remark(path / name, None, "segments that a recovery found damaged are kept here")
     yield from totals.check()
 
 

@@ -23,6 +23,7 @@ class FileKind(enum.Enum):
     META_PROPERTIES = "directory properties"
     CLEAN_SHUTDOWN = "clean shutdown marker"
     QUORUM_STATE = "quorum state"
+    DAMAGE_NOTE = "note of damage"
     LOCK = "directory lock"
     UNKNOWN = "unknown file"
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moldau.storage.inspection_items import FileKind
+from moldau.storage.log_names import DAMAGE_FILE_NAME
 
 # Kafka renames rather than removes: these endings follow the real one.
 LEFTOVER_SUFFIXES = {
@@ -27,6 +28,7 @@ _BY_NAME = {
     "meta.properties": FileKind.META_PROPERTIES,
     ".kafka_cleanshutdown": FileKind.CLEAN_SHUTDOWN,
     "quorum-state": FileKind.QUORUM_STATE,
+    DAMAGE_FILE_NAME: FileKind.DAMAGE_NOTE,
     ".lock": FileKind.LOCK,
 }
 # The order in which a partition's files are shown, within one base offset.

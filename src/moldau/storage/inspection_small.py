@@ -9,7 +9,7 @@ from pathlib import Path
 from moldau.protocol.errors import MoldauError
 from moldau.storage.checkpoints import read_offsets
 from moldau.storage.epochs import LeaderEpochCache
-from moldau.storage.failures import DamagedFileError
+from moldau.storage.failures import DamagedFileError, excerpt
 from moldau.storage.filesystem import read_whole
 from moldau.storage.inspection_items import (
     CheckpointOffsetFound,
@@ -120,6 +120,12 @@ def _quorum_state(path: Path, options: InspectionOptions) -> Iterator[Item]:
     )
 
 
+def _damage_note(path: Path, options: InspectionOptions) -> Iterator[Item]:
+    told = excerpt(read_whole(options.filesystem, path).decode("utf-8", "replace"))
+    raise DamagedFileError(path, f"a broker found damage in this log: {told}")
+    yield
+
+
 def _json_object(content: bytes, *, required: tuple[str, ...]) -> Iterator[Item]:
     try:
         found = json.loads(content)
@@ -154,6 +160,10 @@ _READERS: dict[FileKind, tuple[Reader, str]] = {
         "restore it (cluster.id, node.id, directory.id) before the next start",
     ),
     FileKind.CLEAN_SHUTDOWN: (_clean_shutdown, "delete it; the next start then runs a recovery"),
+    FileKind.DAMAGE_NOTE: (
+        _damage_note,
+        "the next start looks at every batch; copy the partition again from a replica",
+    ),
     FileKind.QUORUM_STATE: (
         _quorum_state,
         "remove this voter and add it again: without its last vote it could vote twice",
