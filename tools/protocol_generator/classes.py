@@ -60,13 +60,17 @@ def render_module(messages: list[Message]) -> str:
             used_types.update(PRIMITIVES.get(field.element_type, "") for field in fields)
             if any(_is_made_new(field) for field in fields):
                 used_types.add("UNSET")
+            if any(_is_made_new(field) and field.is_struct for field in fields):
+                used_types.add("default_struct")
     text = "".join(classes)
     return HEADER + "\nfrom __future__ import annotations\n\n" + _imports(text, used_types) + text
 
 
 def _imports(text: str, used_types: set[str]) -> str:
     bases = [name for name in ("Message", "Struct") if f"({name}):" in text]
-    names = sorted(bases + [name for name in ("UNSET", "Records") if name in used_types])
+    names = sorted(
+        bases + [name for name in ("UNSET", "Records", "default_struct") if name in used_types]
+    )
     lines = [f"from moldau.protocol.schema import {', '.join(names)}\n"]
     if "Uuid" in used_types:
         lines.append("from moldau.types import ZERO_UUID, Uuid\n")
@@ -157,7 +161,7 @@ def _initial(field: Field, renamed: dict[str, str]) -> str:
     if not _is_made_new(field):
         return field.name
     element = renamed.get(field.element_type, field.element_type)
-    fresh = "[]" if field.is_array else f"{element}()"
+    fresh = "[]" if field.is_array else f"default_struct({element})"
     return f"{fresh} if {field.name} is UNSET else {field.name}"
 
 

@@ -5,7 +5,7 @@ loop and its Python twin both walk. Nothing here touches bytes.
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias, TypeVar
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -68,7 +68,8 @@ class Struct:
     __hash__ = None  # type: ignore[assignment]
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
+        # Not the type: a shared default is of a subclass.
+        if not isinstance(other, Struct) or other.FIELDS is not self.FIELDS:
             return NotImplemented
         return all(getattr(self, row[0]) == getattr(other, row[0]) for row in self.FIELDS)
 
@@ -219,14 +220,63 @@ def contains(versions: str, version: int) -> bool:
     return int(first) <= version <= int(last or first)
 
 
+S = TypeVar("S", bound=Struct)
+_shared: dict[type[Struct], Struct | None] = {}
+
+
+def default_struct(struct_class: type[S]) -> S:
+    """A structure at its defaults. One that holds only plain values is shared and read-only: a
+    Fetch answer has three such fields per partition, nearly always at their defaults.
+    """
+    if struct_class not in _shared:
+        _shared[struct_class] = _read_only(struct_class) if _is_plain(struct_class) else None
+    shared: Any = _shared[struct_class]
+    return struct_class() if shared is None else shared
+
+
+def _is_plain(struct_class: type[Struct]) -> bool:
+    return all(
+        row[5] != () or not isinstance(row[5], tuple) or not row[1].startswith("[]")
+        for row in struct_class.FIELDS
+    ) and all(
+        _is_plain(struct_named(struct_class, row[1]))
+        for row in struct_class.FIELDS
+        if row[1][0].isupper()
+    )
+
+
+def _read_only(struct_class: type[Struct]) -> Struct:
+    def refuse(self: Struct, name: str, _value: object = None) -> None:
+        text = f"this {type(self).__name__} is a shared default; assign a new one to set {name}"
+        raise AttributeError(text)
+
+    def itself(self: Struct, _memo: object = None) -> Struct:
+        return self
+
+    members = {
+        "__slots__": (),
+        "__setattr__": refuse,
+        "__delattr__": refuse,
+        "__copy__": itself,
+        "__deepcopy__": itself,
+        "__module__": struct_class.__module__,
+    }
+    plain = struct_class()
+    frozen: Any = type(struct_class.__name__, (struct_class,), members)
+    shared: Struct = frozen.__new__(frozen)
+    for row in struct_class.FIELDS:
+        object.__setattr__(shared, row[0], getattr(plain, row[0]))
+    return shared
+
+
 def fresh_default(step: Step) -> Any:
-    """The default as a value of its own: lists and structures are never shared."""
-    if step.default == () and isinstance(step.default, tuple):
-        if step.is_array:
-            return []
-        assert step.plan is not None
-        return step.plan.struct_class()
-    return step.default
+    """The default as a value that may be kept: lists are never shared."""
+    if not isinstance(step.default, tuple):
+        return step.default
+    if step.is_array:
+        return []
+    assert step.plan is not None
+    return default_struct(step.plan.struct_class)
 
 
 def is_default(step: Step, value: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Struct, UNSET
+from moldau.protocol.schema import Message, Struct, UNSET, default_struct
 
 
 class ConsumerGroupMemberMetadataKey(Message):
@@ -62,7 +62,7 @@ class ConsumerGroupMemberMetadataValue(Message):
         self.subscribed_topic_regex = subscribed_topic_regex
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.server_assignor = server_assignor
-        self.classic_member_metadata = ClassicMemberMetadata() if classic_member_metadata is UNSET else classic_member_metadata
+        self.classic_member_metadata = default_struct(ClassicMemberMetadata) if classic_member_metadata is UNSET else classic_member_metadata
 
 
 class ClassicMemberMetadata(Struct):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Struct, UNSET
+from moldau.protocol.schema import Message, Struct, UNSET, default_struct
 from moldau.types import ZERO_UUID, Uuid
 
 
@@ -28,7 +28,7 @@ class RemoteLogSegmentMetadataUpdateRecord(Message):
         custom_metadata: bytes | None = None,
         remote_log_segment_state: int = 0,
     ) -> None:
-        self.remote_log_segment_id = RemoteLogSegmentIdEntry() if remote_log_segment_id is UNSET else remote_log_segment_id
+        self.remote_log_segment_id = default_struct(RemoteLogSegmentIdEntry) if remote_log_segment_id is UNSET else remote_log_segment_id
         self.broker_id = broker_id
         self.event_timestamp_ms = event_timestamp_ms
         self.custom_metadata = custom_metadata
@@ -48,7 +48,7 @@ class RemoteLogSegmentIdEntry(Struct):
         topic_id_partition: TopicIdPartitionEntry = UNSET,
         id: Uuid = ZERO_UUID,
     ) -> None:
-        self.topic_id_partition = TopicIdPartitionEntry() if topic_id_partition is UNSET else topic_id_partition
+        self.topic_id_partition = default_struct(TopicIdPartitionEntry) if topic_id_partition is UNSET else topic_id_partition
         self.id = id
 
 

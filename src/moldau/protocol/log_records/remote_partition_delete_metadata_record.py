@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Struct, UNSET
+from moldau.protocol.schema import Message, Struct, UNSET, default_struct
 from moldau.types import ZERO_UUID, Uuid
 
 
@@ -26,7 +26,7 @@ class RemotePartitionDeleteMetadataRecord(Message):
         event_timestamp_ms: int = 0,
         remote_partition_delete_state: int = 0,
     ) -> None:
-        self.topic_id_partition = TopicIdPartitionEntry() if topic_id_partition is UNSET else topic_id_partition
+        self.topic_id_partition = default_struct(TopicIdPartitionEntry) if topic_id_partition is UNSET else topic_id_partition
         self.broker_id = broker_id
         self.event_timestamp_ms = event_timestamp_ms
         self.remote_partition_delete_state = remote_partition_delete_state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Struct, UNSET
+from moldau.protocol.schema import Message, Struct, UNSET, default_struct
 from moldau.types import ZERO_UUID, Uuid
 
 
@@ -45,7 +45,7 @@ class Voter(Struct):
         self.voter_id = voter_id
         self.voter_directory_id = voter_directory_id
         self.endpoints = [] if endpoints is UNSET else endpoints
-        self.kraft_version_feature = KRaftVersionFeature() if kraft_version_feature is UNSET else kraft_version_feature
+        self.kraft_version_feature = default_struct(KRaftVersionFeature) if kraft_version_feature is UNSET else kraft_version_feature
 
 
 class Endpoint(Struct):

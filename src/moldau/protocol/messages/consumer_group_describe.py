@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Struct, UNSET
+from moldau.protocol.schema import Message, Struct, UNSET, default_struct
 from moldau.types import ZERO_UUID, Uuid
 
 
@@ -123,8 +123,8 @@ class Member(Struct):
         self.client_host = client_host
         self.subscribed_topic_names = [] if subscribed_topic_names is UNSET else subscribed_topic_names
         self.subscribed_topic_regex = subscribed_topic_regex
-        self.assignment = Assignment() if assignment is UNSET else assignment
-        self.target_assignment = Assignment() if target_assignment is UNSET else target_assignment
+        self.assignment = default_struct(Assignment) if assignment is UNSET else assignment
+        self.target_assignment = default_struct(Assignment) if target_assignment is UNSET else target_assignment
         self.member_type = member_type
 
 

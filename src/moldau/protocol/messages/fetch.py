@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Records, Struct, UNSET
+from moldau.protocol.schema import Message, Records, Struct, UNSET, default_struct
 from moldau.types import ZERO_UUID, Uuid
 
 
@@ -44,7 +44,7 @@ class FetchRequest(Message):
     ) -> None:
         self.cluster_id = cluster_id
         self.replica_id = replica_id
-        self.replica_state = ReplicaState() if replica_state is UNSET else replica_state
+        self.replica_state = default_struct(ReplicaState) if replica_state is UNSET else replica_state
         self.max_wait_ms = max_wait_ms
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
@@ -233,9 +233,9 @@ class PartitionData(Struct):
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
         self.log_start_offset = log_start_offset
-        self.diverging_epoch = EpochEndOffset() if diverging_epoch is UNSET else diverging_epoch
-        self.current_leader = LeaderIdAndEpoch() if current_leader is UNSET else current_leader
-        self.snapshot_id = SnapshotId() if snapshot_id is UNSET else snapshot_id
+        self.diverging_epoch = default_struct(EpochEndOffset) if diverging_epoch is UNSET else diverging_epoch
+        self.current_leader = default_struct(LeaderIdAndEpoch) if current_leader is UNSET else current_leader
+        self.snapshot_id = default_struct(SnapshotId) if snapshot_id is UNSET else snapshot_id
         self.aborted_transactions = [] if aborted_transactions is UNSET else aborted_transactions
         self.preferred_read_replica = preferred_read_replica
         self.records = records

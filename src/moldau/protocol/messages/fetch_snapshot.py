@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Records, Struct, UNSET
+from moldau.protocol.schema import Message, Records, Struct, UNSET, default_struct
 from moldau.types import ZERO_UUID, Uuid
 
 
@@ -70,7 +70,7 @@ class FetchSnapshotRequestPartitionSnapshot(Struct):
     ) -> None:
         self.partition = partition
         self.current_leader_epoch = current_leader_epoch
-        self.snapshot_id = FetchSnapshotRequestSnapshotId() if snapshot_id is UNSET else snapshot_id
+        self.snapshot_id = default_struct(FetchSnapshotRequestSnapshotId) if snapshot_id is UNSET else snapshot_id
         self.position = position
         self.replica_directory_id = replica_directory_id
 
@@ -160,8 +160,8 @@ class FetchSnapshotResponsePartitionSnapshot(Struct):
     ) -> None:
         self.index = index
         self.error_code = error_code
-        self.snapshot_id = FetchSnapshotResponseSnapshotId() if snapshot_id is UNSET else snapshot_id
-        self.current_leader = LeaderIdAndEpoch() if current_leader is UNSET else current_leader
+        self.snapshot_id = default_struct(FetchSnapshotResponseSnapshotId) if snapshot_id is UNSET else snapshot_id
+        self.current_leader = default_struct(LeaderIdAndEpoch) if current_leader is UNSET else current_leader
         self.size = size
         self.position = position
         self.unaligned_records = unaligned_records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Records, Struct, UNSET
+from moldau.protocol.schema import Message, Records, Struct, UNSET, default_struct
 from moldau.types import ZERO_UUID, Uuid
 
 
@@ -144,7 +144,7 @@ class PartitionProduceResponse(Struct):
         self.log_start_offset = log_start_offset
         self.record_errors = [] if record_errors is UNSET else record_errors
         self.error_message = error_message
-        self.current_leader = LeaderIdAndEpoch() if current_leader is UNSET else current_leader
+        self.current_leader = default_struct(LeaderIdAndEpoch) if current_leader is UNSET else current_leader
 
 
 class BatchIndexAndErrorMessage(Struct):

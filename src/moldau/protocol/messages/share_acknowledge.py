@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Struct, UNSET
+from moldau.protocol.schema import Message, Struct, UNSET, default_struct
 from moldau.types import ZERO_UUID, Uuid
 
 
@@ -158,7 +158,7 @@ class PartitionData(Struct):
         self.partition_index = partition_index
         self.error_code = error_code
         self.error_message = error_message
-        self.current_leader = LeaderIdAndEpoch() if current_leader is UNSET else current_leader
+        self.current_leader = default_struct(LeaderIdAndEpoch) if current_leader is UNSET else current_leader
 
 
 class LeaderIdAndEpoch(Struct):

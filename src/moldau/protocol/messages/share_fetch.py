@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Records, Struct, UNSET
+from moldau.protocol.schema import Message, Records, Struct, UNSET, default_struct
 from moldau.types import ZERO_UUID, Uuid
 
 
@@ -209,7 +209,7 @@ class PartitionData(Struct):
         self.error_message = error_message
         self.acknowledge_error_code = acknowledge_error_code
         self.acknowledge_error_message = acknowledge_error_message
-        self.current_leader = LeaderIdAndEpoch() if current_leader is UNSET else current_leader
+        self.current_leader = default_struct(LeaderIdAndEpoch) if current_leader is UNSET else current_leader
         self.records = records
         self.acquired_records = [] if acquired_records is UNSET else acquired_records
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Struct, UNSET
+from moldau.protocol.schema import Message, Struct, UNSET, default_struct
 from moldau.types import ZERO_UUID, Uuid
 
 
@@ -113,7 +113,7 @@ class Member(Struct):
         self.client_id = client_id
         self.client_host = client_host
         self.subscribed_topic_names = [] if subscribed_topic_names is UNSET else subscribed_topic_names
-        self.assignment = Assignment() if assignment is UNSET else assignment
+        self.assignment = default_struct(Assignment) if assignment is UNSET else assignment
 
 
 class TopicPartitions(Struct):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Struct, UNSET
+from moldau.protocol.schema import Message, Struct, UNSET, default_struct
 
 
 class StreamsGroupDescribeRequest(Message):
@@ -177,8 +177,8 @@ class Member(Struct):
         self.client_tags = [] if client_tags is UNSET else client_tags
         self.task_offsets = [] if task_offsets is UNSET else task_offsets
         self.task_end_offsets = [] if task_end_offsets is UNSET else task_end_offsets
-        self.assignment = Assignment() if assignment is UNSET else assignment
-        self.target_assignment = Assignment() if target_assignment is UNSET else target_assignment
+        self.assignment = default_struct(Assignment) if assignment is UNSET else assignment
+        self.target_assignment = default_struct(Assignment) if target_assignment is UNSET else target_assignment
         self.is_classic = is_classic
 
 

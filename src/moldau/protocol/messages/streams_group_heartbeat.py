@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Struct, UNSET
+from moldau.protocol.schema import Message, Struct, UNSET, default_struct
 
 
 class StreamsGroupHeartbeatRequest(Message):
@@ -304,7 +304,7 @@ class EndpointToPartitions(Struct):
         active_partitions: list[TopicPartition] = UNSET,
         standby_partitions: list[TopicPartition] = UNSET,
     ) -> None:
-        self.user_endpoint = StreamsGroupHeartbeatResponseEndpoint() if user_endpoint is UNSET else user_endpoint
+        self.user_endpoint = default_struct(StreamsGroupHeartbeatResponseEndpoint) if user_endpoint is UNSET else user_endpoint
         self.active_partitions = [] if active_partitions is UNSET else active_partitions
         self.standby_partitions = [] if standby_partitions is UNSET else standby_partitions
 

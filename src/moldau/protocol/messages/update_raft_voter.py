@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Struct, UNSET
+from moldau.protocol.schema import Message, Struct, UNSET, default_struct
 from moldau.types import ZERO_UUID, Uuid
 
 
@@ -35,7 +35,7 @@ class UpdateRaftVoterRequest(Message):
         self.voter_id = voter_id
         self.voter_directory_id = voter_directory_id
         self.listeners = [] if listeners is UNSET else listeners
-        self.kraft_version_feature = KRaftVersionFeature() if kraft_version_feature is UNSET else kraft_version_feature
+        self.kraft_version_feature = default_struct(KRaftVersionFeature) if kraft_version_feature is UNSET else kraft_version_feature
 
 
 class Listener(Struct):
@@ -95,7 +95,7 @@ class UpdateRaftVoterResponse(Message):
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
-        self.current_leader = CurrentLeader() if current_leader is UNSET else current_leader
+        self.current_leader = default_struct(CurrentLeader) if current_leader is UNSET else current_leader
 
 
 class CurrentLeader(Struct):
