@@ -27,6 +27,9 @@ PARTITION_METADATA_NAME = "partition.metadata"
 QUARANTINE_DIRECTORY_NAME = "quarantine"
 """Damaged segments are kept here. Kafka's loader looks at plain files only."""
 
+DAMAGE_FILE_NAME = "damage-found"
+"""While it is there, the log is scanned from its start. Kafka does not know it and lets it be."""
+
 SEGMENT_KINDS = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 INDEX_KINDS = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 _KINDS = frozenset((*SEGMENT_KINDS, SNAPSHOT_SUFFIX))

@@ -145,9 +145,13 @@ class Segment:
         if self._indexed_position < 0:
             self._indexed_position = position
         elif position - self._indexed_position > self.settings.index_interval_bytes:
-            self.offset_index.append(Offset(last_offset), position)
-            self.time_index.append(TimestampMs(largest[0]), Offset(largest[1]))
             self._indexed_position = position
+            try:
+                self.offset_index.append(Offset(last_offset), position)
+                self.time_index.append(TimestampMs(largest[0]), Offset(largest[1]))
+            except (CorruptIndexError, InvalidIndexEntryError):
+                # What it held before cannot have been an index of this log.
+                self.rebuild_indexes()
 
     @property
     def is_full_of_entries(self) -> bool:
@@ -165,8 +169,12 @@ class Segment:
         self.sealed = True
 
     def files_to_sync(self) -> list[File]:
-        """After `sync` of these the segment survives a power cut."""
-        files = [self.file, self.offset_index.write_out(), self.time_index.write_out()]
+        """After `sync` of these the segment survives a power cut. The indexes of a segment that is
+        still written to are left out: after a crash they are rebuilt anyway.
+        """
+        files = [self.file]
+        if self.sealed:
+            files += [self.offset_index.write_out(), self.time_index.write_out()]
         transactions = self.transaction_index.write_out()
         return files if transactions is None else [*files, transactions]
 
@@ -225,8 +233,8 @@ class Segment:
         return None
 
     def boundary(self, limit: int, floor: int) -> tuple[int, int]:
-        """The last end of a batch at or before position `limit`, not before the batch boundary
-        `floor`, and the offset after that batch (-1 if that is `floor`).
+        """The last end of a batch at or before position `limit`, and the offset after that batch.
+        The batch at position `floor` ends before `limit`.
         """
         return self.with_indexes(lambda: self._boundary(limit, floor))
 
@@ -236,16 +244,10 @@ class Segment:
             if span.position + span.size > limit:
                 break
             found, next_offset = span.position + span.size, span.last_offset + 1
-        if next_offset < 0 and found > floor:
-            return self._boundary_by_walk(limit, floor)
-        return found, next_offset
-
-    def _boundary_by_walk(self, limit: int, floor: int) -> tuple[int, int]:
-        found, next_offset = floor, -1
-        for span in self.walk(floor):
-            if span.position + span.size > limit:
-                break
-            found, next_offset = span.position + span.size, span.last_offset + 1
+        if next_offset < 0:
+            raise CorruptIndexError(
+                self.offset_index.path, f"position {found} is not before {limit}"
+            )
         return found, next_offset
 
     def _indexed_position_before(self, limit: int) -> int:
@@ -348,6 +350,8 @@ class Segment:
         self.time_index.write_out()
         if size >= self._viewed_bytes:
             self.file.truncate(size)
+            # Or a power cut brings the dropped batches back.
+            self.file.sync()
             return
         spare = self.path().with_name(self.path().name + CLEANED_SUFFIX)
         self._filesystem.remove(spare)
@@ -428,22 +432,10 @@ class Segment:
         for kind in reversed(SEGMENT_KINDS):
             self._filesystem.remove(self.path(kind))
 
-    def close(self) -> None:
-        """Write what the indexes hold back and free the handles. A later use opens them again."""
-        if self._max_timestamp is not None and not self.sealed:
-            timestamp_ms, offset = self._max_timestamp
-            self.time_index.append(TimestampMs(timestamp_ms), Offset(offset), sealing=True)
-        self.offset_index.close()
-        self.time_index.close()
-        self._release()
-
     def abandon(self) -> None:
-        """Free the handles, write nothing: the directory failed or the files go away."""
+        """Free the handles, write nothing: all is written, or the files go away."""
         self.offset_index.abandon()
         self.time_index.abandon()
-        self._release()
-
-    def _release(self) -> None:
         self.transaction_index.close()
         if self._file is not None:
             self._file.close()

@@ -1,0 +1,351 @@
+"""Appending to a log. The order is always: check everything, roll if needed, write, and only then
+move offsets, indexes and producer state. A refused append changes nothing; a write that fails for
+lack of space is cut off again and refused; any other failed write takes the directory offline.
+"""
+
+import contextlib
+import errno
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from moldau.protocol.batch_builder import recompress
+from moldau.protocol.batch_validation import (
+    ValidatedBatch,
+    ValidationRules,
+    assign_offsets,
+    sole_batch,
+    validate_batch,
+)
+from moldau.protocol.batches import CONTROL_FLAG, RecordBatch, TimestampType, iterate_batches
+from moldau.protocol.compression import Compression
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.record_loops import INCOMPLETE, ScannedBatch, scan_batches
+from moldau.storage.producer_replay import complete, data_batch, end_marker
+from moldau.storage.producer_state import AppendOrigin, BatchMetadata, ProducerAppend
+from moldau.storage.segment import Segment
+from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer, LeaderEpoch, Offset
+
+if TYPE_CHECKING:
+    from moldau.config.log import LogConfig
+    from moldau.storage.log import Log
+
+_DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Caller(NamedTuple):
+    leader_epoch: int
+    now_ms: int
+    origin: AppendOrigin
+    transaction_version: int
+
+
+class AppendResult(NamedTuple):
+    first_offset: int
+    last_offset: int
+    append_time_ms: int
+    """Our clock if the topic has append time, else -1."""
+    log_start_offset: int
+    is_duplicate: bool = False
+    """Nothing was written: the offsets are those of the first time."""
+
+
+class UnexpectedOffsetError(KafkaError):
+    """A follower was sent records that it already has."""
+
+    def __init__(self, detail: str, first_offset: int, last_offset: int) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, detail)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+# As the leader
+
+
+def append_as_leader(log: "Log", records: Buffer, caller: Caller) -> AppendResult:
+    if caller.origin is AppendOrigin.RAFT_LEADER:
+        result = append_assigned(log, records, caller)
+        if result is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "the append holds no whole batch")
+        return result
+    if caller.origin is AppendOrigin.CLIENT:
+        batches = [sole_batch(records)]
+    else:
+        batches = list(iterate_batches(records))
+    rules = rules_for(log.config, caller)
+    checked = [_check_batch(batch, rules, log.config) for batch in batches]
+    if not checked:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "the append holds no batch")
+    headers = _future_headers(checked, log.log_end_offset, caller.leader_epoch)
+    producer_append, duplicate = _check_producers(log, checked, headers, caller)
+    stamps = log.config.stamps_append_time
+    if duplicate is not None:
+        return AppendResult(
+            duplicate.first_offset,
+            duplicate.last_offset,
+            duplicate.timestamp_ms,
+            log.log_start_offset,
+            is_duplicate=True,
+        )
+    buffers = _assigned_buffers(checked, headers, stamps=stamps)
+    _write(log, buffers, headers, producer_append, caller)
+    return AppendResult(
+        headers[0][2],
+        headers[-1][3],
+        caller.now_ms if stamps else NO_TIMESTAMP,
+        log.log_start_offset,
+    )
+
+
+def rules_for(config: "LogConfig", caller: Caller) -> ValidationRules:
+    return ValidationRules(
+        now_ms=caller.now_ms,
+        from_client=caller.origin is AppendOrigin.CLIENT,
+        keys_required=config.compacts,
+        timestamp_type=(
+            TimestampType.LOG_APPEND_TIME
+            if config.stamps_append_time
+            else TimestampType.CREATE_TIME
+        ),
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        batch_bytes_max=config.max_message_bytes,
+    )
+
+
+class _Checked(NamedTuple):
+    batch: RecordBatch
+    validated: ValidatedBatch
+
+
+def _check_batch(batch: RecordBatch, rules: ValidationRules, config: "LogConfig") -> _Checked:
+    validated = validate_batch(batch, rules)
+    target = config.compression_type
+    if target != "producer" and not batch.is_control:
+        codec = Compression.NONE if target == "uncompressed" else Compression[target.upper()]
+        if codec is not batch.compression:
+            batch = RecordBatch(recompress(batch, codec, _level(codec, config)))
+            if batch.size_in_bytes > config.max_message_bytes:
+                raise KafkaError(
+                    ErrorCode.MESSAGE_TOO_LARGE,
+                    f"batch of {batch.size_in_bytes} bytes in {target}, "
+                    f"{config.max_message_bytes} are allowed",
+                )
+    if batch.size_in_bytes > config.segment_size_max:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"batch of {batch.size_in_bytes} bytes, a segment holds {config.segment_size_max}",
+        )
+    return _Checked(batch, validated)
+
+
+def _level(codec: Compression, config: "LogConfig") -> int | None:
+    if codec is Compression.GZIP:
+        return None if config.compression_gzip_level < 0 else config.compression_gzip_level
+    if codec is Compression.LZ4:
+        return config.compression_lz4_level
+    return config.compression_zstd_level if codec is Compression.ZSTD else None
+
+
+def _future_headers(
+    checked: Sequence[_Checked], next_offset: int, leader_epoch: int
+) -> list[ScannedBatch]:
+    """The batches' headers as they will be in the log."""
+    headers: list[ScannedBatch] = []
+    position = 0
+    for batch, validated in checked:
+        last_offset = next_offset + batch.last_offset_delta
+        headers.append((
+            position, batch.size_in_bytes, next_offset, last_offset, leader_epoch,
+            validated.max_timestamp, batch.attributes, batch.producer_id, batch.producer_epoch,
+            batch.base_sequence, batch.last_offset_delta, batch.record_count, batch.base_timestamp,
+        ))  # fmt: skip
+        position += batch.size_in_bytes
+        next_offset = last_offset + 1
+    return headers
+
+
+def _check_producers(
+    log: "Log", checked: Sequence[_Checked], headers: Sequence[ScannedBatch], caller: Caller
+) -> tuple[ProducerAppend | None, BatchMetadata | None]:
+    append: ProducerAppend | None = None
+    for (batch, _), header in zip(checked, headers, strict=True):
+        if header[7] < 0:
+            continue
+        if append is None:
+            append = log.producers.begin_append(
+                caller.origin, transaction_version=caller.transaction_version
+            )
+        if header[6] & CONTROL_FLAG:
+            marker = end_marker(batch, header[2])
+            if marker is not None:
+                append.add_marker(marker)
+            continue
+        duplicate = append.add_data(data_batch(header))
+        if duplicate is not None:
+            return None, duplicate
+    return append, None
+
+
+def _assigned_buffers(
+    checked: Sequence[_Checked], headers: Sequence[ScannedBatch], *, stamps: bool
+) -> list[Buffer]:
+    timestamp_type = TimestampType.LOG_APPEND_TIME if stamps else TimestampType.CREATE_TIME
+    buffers: list[Buffer] = []
+    for (batch, validated), header in zip(checked, headers, strict=True):
+        buffer = bytearray(batch.view) if batch.view.readonly else batch.view
+        assign_offsets(
+            buffer,
+            0,
+            header[2],
+            header[4],
+            timestamp_type=timestamp_type,
+            max_timestamp=validated.max_timestamp,
+        )
+        buffers.append(buffer)
+    return buffers
+
+
+# With offsets that are already assigned
+
+
+def append_assigned(log: "Log", records: Buffer, caller: Caller) -> AppendResult | None:
+    """What a follower fetched, or what the raft leader wrote."""
+    headers, _, problem = scan_batches(records, 0, len(records), True)
+    if problem not in {None, INCOMPLETE}:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"{log.topic_partition} was sent a bad batch: {problem}"
+        )
+    headers = _of_known_epochs(headers, caller)
+    if not headers:
+        return None
+    first, last = headers[0], headers[-1]
+    if first[2] < log.log_end_offset:
+        raise UnexpectedOffsetError(
+            f"{log.topic_partition} ends at {log.log_end_offset} and was sent offsets "
+            f"{first[2]} to {last[3]}",
+            first[2],
+            last[3],
+        )
+    view = memoryview(records)
+    for group in _fitting_groups(headers, log.config.segment_size_max):
+        append = _replicated_producers(log, view, group, caller)
+        start, end = group[0][0], group[-1][0] + group[-1][1]
+        _write(log, [view[start:end]], group, append, caller)
+    return AppendResult(first[2], last[3], NO_TIMESTAMP, log.log_start_offset)
+
+
+def _of_known_epochs(headers: list[ScannedBatch], caller: Caller) -> list[ScannedBatch]:
+    for place, header in enumerate(headers):
+        epoch = header[4]
+        if caller.origin is AppendOrigin.RAFT_LEADER and epoch != caller.leader_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"a batch of epoch {epoch} from the leader of epoch {caller.leader_epoch}",
+            )
+        if epoch > caller.leader_epoch:
+            # The sender lost its own leadership meanwhile (KAFKA-18723).
+            return headers[:place]
+    return headers
+
+
+def _fitting_groups(headers: list[ScannedBatch], segment_bytes: int) -> list[list[ScannedBatch]]:
+    """One group if all of it fits into a segment, which is the rule."""
+    if headers[-1][0] + headers[-1][1] - headers[0][0] <= segment_bytes:
+        return [headers]
+    groups: list[list[ScannedBatch]] = []
+    size = 0
+    for header in headers:
+        if not groups or size + header[1] > segment_bytes:
+            groups.append([])
+            size = 0
+        groups[-1].append(header)
+        size += header[1]
+    return groups
+
+
+def _replicated_producers(
+    log: "Log", view: memoryview, headers: Sequence[ScannedBatch], caller: Caller
+) -> ProducerAppend | None:
+    append: ProducerAppend | None = None
+    for header in headers:
+        if header[7] < 0:
+            continue
+        if append is None:
+            append = log.producers.begin_append(caller.origin)
+        if not header[6] & CONTROL_FLAG:
+            append.add_data(data_batch(header))
+            continue
+        marker = end_marker(RecordBatch(view, header[0]), header[2])
+        if marker is not None:
+            append.add_marker(marker)
+    return append
+
+
+# Writing
+
+
+def _write(
+    log: "Log",
+    buffers: Sequence[Buffer],
+    headers: Sequence[ScannedBatch],
+    producer_append: ProducerAppend | None,
+    caller: Caller,
+) -> None:
+    first, last = headers[0], headers[-1]
+    latest_epoch = log.epochs.latest_epoch
+    for header in headers:
+        if header[4] != latest_epoch and header[4] > NO_EPOCH:
+            log.epochs.assign(LeaderEpoch(header[4]), Offset(header[2]))
+            latest_epoch = header[4]
+    size = last[0] + last[1] - first[0]
+    max_timestamp_ms = max(header[5] for header in headers)
+    if must_roll(log, size, last[3], max_timestamp_ms, caller.now_ms):
+        log.roll(caller.now_ms, first[2])
+    segment = log.segments.active
+    start = segment.size
+    try:
+        segment.append(buffers)
+    except OSError as error:
+        _undo(log, segment, start, error)
+    log.log_end_offset = last[3] + 1
+    for header in headers:
+        segment.index_batch(start + header[0] - first[0], header[3], header[5])
+    if producer_append is not None:
+        log.producers.apply(producer_append)
+        complete(log.producers, segment, producer_append.completed)
+    log.producers.end_offset = log.log_end_offset
+    if log.flush_policy == "group":
+        log.mark_dirty()
+    elif (
+        log.flush_policy == "strict"
+        or log.log_end_offset - log.flushed_offset >= log.config.flush_messages
+    ):
+        log.flush()
+
+
+def must_roll(
+    log: "Log", added_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
+) -> bool:
+    """Full by size, by time, by index entries, or too far from its base offset."""
+    segment, config = log.segments.active, log.config
+    size = segment.size
+    if size > config.segment_size_max - added_bytes:
+        return True
+    if size > 0:
+        waited_ms = segment.waited_for_roll_ms(now_ms, max_timestamp_ms)
+        if waited_ms > config.segment_ms - segment.roll_jitter_ms:
+            return True
+    return segment.is_full_of_entries or not segment.can_hold(last_offset)
+
+
+def _undo(log: "Log", segment: Segment, size: int, error: OSError) -> None:
+    """Memory never moved; bring the file back to it, then refuse or fail."""
+    if error.errno not in _DISK_IS_FULL:
+        with contextlib.suppress(OSError):
+            segment.cut(size)
+        raise error
+    segment.cut(size)
+    raise KafkaError(
+        ErrorCode.KAFKA_STORAGE_ERROR, f"{log.directory.path} is full: {error.strerror}"
+    ) from error

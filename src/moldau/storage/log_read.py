@@ -1,0 +1,195 @@
+"""Reading from a log: whole batches from an offset on, and offsets by time. Sealed segments are
+read without a copy.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from moldau.protocol.batches import RecordBatch
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.storage.segment import BatchSpan, Segment
+from moldau.storage.transaction_index import AbortedTransaction
+from moldau.types import NO_EPOCH, NO_TIMESTAMP, Offset
+
+if TYPE_CHECKING:
+    from moldau.storage.log import Log
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+
+NO_OFFSET = -1
+
+
+class Isolation(Enum):
+    """How far a reader may see."""
+
+    LOG_END = "log end"
+    """Followers."""
+    HIGH_WATERMARK = "high watermark"
+    """read_uncommitted."""
+    COMMITTED = "last stable offset"
+    """read_committed: with the list of aborted transactions."""
+
+
+class ReadResult(NamedTuple):
+    records: memoryview
+    """Whole batches; empty if there is nothing to see yet."""
+    next_offset: int
+    """Nothing before it is left out."""
+    aborted: list[AbortedTransaction] | None = None
+    first_batch_bytes: int = 0
+    """The size of the batch that did not fit, if `records` is empty because of that."""
+
+
+class FoundOffset(NamedTuple):
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int | None
+
+
+_NOTHING = memoryview(b"")
+
+
+def read(
+    log: "Log", offset: int, max_bytes: int, isolation: Isolation, *, min_one_batch: bool
+) -> ReadResult:
+    if max_bytes < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"max_bytes is {max_bytes}")
+    if not log.log_start_offset <= offset <= log.log_end_offset:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{log.topic_partition} has offsets {log.log_start_offset} to {log.log_end_offset}, "
+            f"asked for {offset}",
+        )
+    bound = _bound(log, isolation)
+    aborted: list[AbortedTransaction] | None = [] if isolation is Isolation.COMMITTED else None
+    found = _find_batch(log, offset) if offset < bound else None
+    if found is None or found[1].base_offset >= bound:
+        return ReadResult(_NOTHING, offset, aborted)
+    place, first = found
+    segment = log.segments[place]
+    limit = _bound_position(log, place, first, bound)
+    first_end = first.position + first.size
+    if first_end > limit or (first.size > max_bytes and not min_one_batch):
+        return ReadResult(_NOTHING, offset, aborted, first.size)
+    end, next_offset = first_end, first.last_offset + 1
+    if first.size < max_bytes and first_end < limit:
+        end, next_offset = _last_boundary(log, place, first, min(first.position + max_bytes, limit))
+    if aborted is not None:
+        aborted = aborted_transactions(log, place, offset, next_offset)
+    return ReadResult(segment.slice(first.position, end), next_offset, aborted)
+
+
+def _bound(log: "Log", isolation: Isolation) -> int:
+    if isolation is Isolation.LOG_END:
+        return log.log_end_offset
+    if isolation is Isolation.HIGH_WATERMARK:
+        return log.high_watermark
+    return log.last_stable_offset
+
+
+def _find_batch(log: "Log", offset: int) -> tuple[int, BatchSpan] | None:
+    """Compaction may have emptied the rest of a segment: then the next one is asked."""
+    for place in range(max(log.segments.floor_place(offset), 0), len(log.segments)):
+        span = log.segments[place].locate(offset)
+        if span is not None:
+            return place, span
+    return None
+
+
+def _bound_position(log: "Log", place: int, first: BatchSpan, bound: int) -> int:
+    """The position in the segment that a reader limited to offsets before `bound` may reach."""
+    segment = log.segments[place]
+    if bound >= log.segments.end_of(place, log.log_end_offset):
+        return segment.size
+    if first.last_offset < bound:
+        span = segment.locate(bound)
+        return segment.size if span is None else span.position
+    return first.position
+
+
+def _last_boundary(log: "Log", place: int, first: BatchSpan, limit: int) -> tuple[int, int]:
+    segment = log.segments[place]
+    if limit == segment.size:
+        return limit, log.segments.end_of(place, log.log_end_offset)
+    return segment.boundary(limit, first.position)
+
+
+def aborted_transactions(
+    log: "Log", place: int, offset: int, upper_bound_offset: int
+) -> list[AbortedTransaction]:
+    """Those that overlap [offset, upper_bound_offset). A marker may lie in a later segment."""
+    found: list[AbortedTransaction] = []
+    for later in range(place, len(log.segments)):
+        index = log.segments[later].transaction_index
+        some, is_complete = index.collect(Offset(offset), Offset(upper_bound_offset))
+        found += some
+        if is_complete:
+            break
+    return found
+
+
+# By time
+
+
+def offset_for_timestamp(log: "Log", timestamp_ms: int) -> FoundOffset | None:
+    match timestamp_ms:
+        case -1:  # LATEST_TIMESTAMP
+            return FoundOffset(NO_TIMESTAMP, log.log_end_offset, log.epochs.latest_epoch)
+        case -2 | -4:  # EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP: nothing is tiered here
+            earliest = log.epochs.earliest_entry
+            known = earliest is not None and earliest.start_offset <= log.log_start_offset
+            epoch = earliest.epoch if known and earliest is not None else None
+            return FoundOffset(NO_TIMESTAMP, log.log_start_offset, epoch)
+        case -5 | -6:  # LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP
+            return FoundOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
+        case -3:  # MAX_TIMESTAMP
+            return _latest_record(log)
+    for segment in log.segments:
+        if segment.largest_timestamp_ms() >= timestamp_ms:
+            found = _first_at_or_after(segment, timestamp_ms, log.log_start_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def _first_at_or_after(
+    segment: Segment, timestamp_ms: int, start_offset: int
+) -> FoundOffset | None:
+    for span in segment.batches_from_time(timestamp_ms, start_offset):
+        if span.max_timestamp_ms < timestamp_ms or span.last_offset < start_offset:
+            continue
+        for offset, record_ms in _times(segment, span):
+            if record_ms >= timestamp_ms and offset >= start_offset:
+                return FoundOffset(record_ms, offset, _epoch(span))
+    return None
+
+
+def _latest_record(log: "Log") -> FoundOffset | None:
+    """The record with the largest timestamp of all, the first one if there are several."""
+    segment = max(log.segments, key=lambda candidate: candidate.max_timestamp[0])
+    max_ms, last_offset = segment.max_timestamp
+    if max_ms < 0:
+        return None
+    span = segment.locate(last_offset)
+    if span is None:
+        return None
+    for offset, record_ms in _times(segment, span):
+        if record_ms == max_ms:
+            return FoundOffset(max_ms, offset, _epoch(span))
+    return None
+
+
+def _times(segment: Segment, span: BatchSpan) -> Iterator[tuple[int, int]]:
+    batch = RecordBatch(segment.file.read(span.position, span.size))
+    return ((record.offset, record.timestamp) for record in batch.records())
+
+
+def _epoch(span: BatchSpan) -> int | None:
+    return span.leader_epoch if span.leader_epoch >= 0 else None

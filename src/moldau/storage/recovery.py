@@ -1,0 +1,294 @@
+"""Opening a log. After a clean stop only its end is looked at. After a crash every batch from the
+recovery point on is: length, magic, checksum, order; indexes, epochs and producer state are rebuilt
+on the way, and a torn tail is cut off.
+
+What was promised is never cut silently. If the sound part ends before the recovery point (it was
+flushed) or the high watermark (others may have read it), nothing is changed and the log opens with
+`damage`, refusing all work until its owner decides: `quarantine` keeps the bad files aside and
+leaves the sound part, to be filled again from a replica. See docs/adr/0003.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.record_loops import ScannedBatch
+from moldau.storage.directory import LogDirectory
+from moldau.storage.epochs import EPOCH_FILE, LeaderEpochCache
+from moldau.storage.failures import CorruptCheckpointError, CorruptIndexError
+from moldau.storage.interrupted_changes import settle
+from moldau.storage.log import Damage, LoadedLog, Log, LogOptions
+from moldau.storage.log_names import (
+    DAMAGE_FILE_NAME,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    SegmentFileName,
+)
+from moldau.storage.producer_replay import replay_headers, replay_segment
+from moldau.storage.producer_snapshots import ProducerSnapshots
+from moldau.storage.producer_state import ProducerStateTable
+from moldau.storage.segment import CorruptSegmentError, Segment, SegmentSettings
+from moldau.storage.segment_scan import SegmentScan
+from moldau.storage.segments import Segments
+from moldau.types import LeaderEpoch, Offset, TopicPartition
+
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointed:
+    """What the directory's checkpoint files say about one log."""
+
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    high_watermark: int = 0
+
+    @property
+    def promised_end(self) -> int:
+        return max(self.recovery_point, self.high_watermark)
+
+    def capped_at(self, end_offset: int) -> "Checkpointed":
+        return replace(
+            self,
+            recovery_point=min(self.recovery_point, end_offset),
+            high_watermark=min(self.high_watermark, end_offset),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    directory: LogDirectory
+    path: Path
+    topic_partition: TopicPartition
+
+
+def open_log(
+    place: LogPlace,
+    options: LogOptions,
+    checkpointed: Checkpointed,
+    *,
+    is_clean: bool,
+    now_ms: int,
+) -> Log:
+    """Open or create the log in `place.path`."""
+    with place.directory.guard:
+        place.directory.filesystem.make_directory(place.path)
+        loader = _Loader(place, options, checkpointed, now_ms)
+        loaded = loader.load(is_clean=is_clean)
+        log = Log(place.directory, place.path, place.topic_partition, options, loaded)
+        if log.damage is None:
+            log.reload_producers(now_ms)
+            log.snapshots.remove_stray(log.segments.base_offsets)
+    if log.damage is None and log.flushed_offset < log.log_end_offset:
+        log.mark_dirty()
+    return log
+
+
+class _Loader:
+    def __init__(
+        self, place: LogPlace, options: LogOptions, checkpointed: Checkpointed, now_ms: int
+    ) -> None:
+        self._filesystem = place.directory.filesystem
+        self._path = place.path
+        self._checkpointed = checkpointed
+        self._now_ms = now_ms
+        config = options.config
+        self._settings = SegmentSettings(config.index_interval_bytes, config.segment_index_bytes)
+        self._scan_from = checkpointed.recovery_point
+        self._producers = ProducerStateTable()
+
+    def load(self, *, is_clean: bool) -> LoadedLog:
+        files = settle(self._filesystem, self._path, self._settings)
+        segments = self._segments(files)
+        self._snapshots = ProducerSnapshots(self._filesystem, self._path)
+        self._epochs = self._read_epochs()
+        suspect = self._filesystem.exists(self._path / DAMAGE_FILE_NAME)
+        if suspect:
+            self._scan_from = 0
+        is_clean = is_clean and not suspect and self._checks_out(files, segments)
+        end_offset = self._clean_end(segments) if is_clean else None
+        damage: Damage | None = None
+        if end_offset is None:
+            is_clean = False
+            end_offset, damage = self._recover(segments)
+        elif end_offset < self._checkpointed.promised_end:
+            damage = self._shorter(segments, end_offset, "the log ends there")
+        loaded = self._result(segments, end_offset, damage, is_clean=is_clean)
+        if suspect and damage is None:
+            self._filesystem.remove(self._path / DAMAGE_FILE_NAME)
+        return loaded
+
+    def _result(
+        self, segments: list[Segment], end_offset: int, damage: Damage | None, *, is_clean: bool
+    ) -> LoadedLog:
+        checkpointed = self._checkpointed
+        if damage is None and end_offset < checkpointed.log_start_offset:
+            # Nothing that a reader may see was left, and nothing more was promised.
+            for segment in reversed(segments):
+                segment.remove_files()
+            segments = []
+            self._epochs.clear_and_flush()
+            self._producers.clear(checkpointed.log_start_offset)
+            end_offset = checkpointed.log_start_offset
+        if not segments:
+            segments = [self._new_segment(max(end_offset, checkpointed.log_start_offset))]
+            end_offset = segments[0].base_offset
+        for sealed in segments[:-1]:
+            sealed.sealed = True
+        log_start_offset = max(checkpointed.log_start_offset, segments[0].base_offset)
+        log_start_offset = min(log_start_offset, end_offset)
+        if damage is None:
+            self._epochs.truncate_from_end(Offset(end_offset))
+            self._epochs.truncate_from_start(Offset(log_start_offset))
+            self._epochs.flush()
+        flushed = end_offset if is_clean else min(checkpointed.recovery_point, end_offset)
+        return LoadedLog(
+            segments=Segments(segments),
+            epochs=self._epochs,
+            producers=self._producers,
+            snapshots=self._snapshots,
+            log_start_offset=log_start_offset,
+            log_end_offset=end_offset,
+            high_watermark=max(min(checkpointed.high_watermark, end_offset), log_start_offset),
+            flushed_offset=max(flushed, log_start_offset),
+            damage=damage,
+        )
+
+    def _segments(self, files: list[SegmentFileName]) -> list[Segment]:
+        bases = sorted(name.base_offset for name in files if name.kind == LOG_SUFFIX)
+        return [
+            Segment(self._filesystem, self._path, base, self._settings, created_ms=self._now_ms)
+            for base in bases
+        ]
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        segment = Segment(
+            self._filesystem, self._path, base_offset, self._settings, created_ms=self._now_ms
+        )
+        segment.create()
+        self._filesystem.sync_directory(self._path)
+        return segment
+
+    def _read_epochs(self) -> LeaderEpochCache:
+        path = self._path / EPOCH_FILE
+        try:
+            return LeaderEpochCache(self._filesystem, path)
+        except CorruptCheckpointError:
+            return LeaderEpochCache(self._filesystem, path, entries=())
+
+    # After a clean stop
+
+    def _checks_out(self, files: list[SegmentFileName], segments: list[Segment]) -> bool:
+        """Indexes that are missing are rebuilt here. False if only a scan can help: aborted
+        transactions and lost epochs are known to the batches alone.
+        """
+        there = {(name.base_offset, name.kind) for name in files}
+        for segment in segments:
+            base_offset = segment.base_offset
+            if (base_offset, TRANSACTION_INDEX_SUFFIX) in there:
+                try:
+                    segment.transaction_index.sanity_check()
+                except CorruptIndexError:
+                    self._scan_from = min(self._scan_from, base_offset)
+                    return False
+            if not {(base_offset, OFFSET_INDEX_SUFFIX), (base_offset, TIME_INDEX_SUFFIX)} <= there:
+                segment.rebuild_indexes()
+        return True
+
+    def _clean_end(self, segments: list[Segment]) -> int | None:
+        """The log's end, or None if the last segment does not end with a whole batch."""
+        if not segments:
+            return self._checkpointed.log_start_offset
+        try:
+            end_offset = segments[-1].next_offset()
+            if self._epochs.latest_epoch is None and end_offset > segments[0].base_offset:
+                for segment in segments:
+                    for headers in SegmentScan(segment.file, 0, segment.size, verify_crc=False):
+                        self._learn_epochs(headers)
+        except CorruptSegmentError:
+            return None
+        return end_offset
+
+    # After a crash
+
+    def _recover(self, segments: list[Segment]) -> tuple[int, Damage | None]:
+        if self._epochs.latest_epoch is None:
+            self._scan_from = 0
+        first = max(Segments(segments).floor_place(self._scan_from), 0)
+        self._restore_producers(segments[: first + 1])
+        end_offset = self._checkpointed.log_start_offset
+        for place in range(first, len(segments)):
+            segment = segments[place]
+            floor = segment.base_offset if place == first else max(segment.base_offset, end_offset)
+            scan = SegmentScan(segment.file, 0, segment.size, verify_crc=True, next_offset=floor)
+            try:
+                self._rebuild(segment, scan)
+            except KafkaError as error:
+                # Sound bytes that contradict each other: nothing that a torn write could do.
+                return floor, self._shorter(segments[: place + 1], floor, str(error))
+            end_offset = scan.next_offset
+            if scan.problem is not None:
+                if end_offset < self._checkpointed.promised_end:
+                    return end_offset, self._shorter(
+                        segments[: place + 1], end_offset, scan.problem
+                    )
+                self._cut(segments, place, scan.valid_end)
+                break
+        if end_offset < self._checkpointed.promised_end:
+            return end_offset, self._shorter(segments, end_offset, "the log ends there")
+        return end_offset, None
+
+    def _restore_producers(self, segments: list[Segment]) -> None:
+        """As of the start of the last of `segments`, the first that will be scanned."""
+        if not segments:
+            return
+        base_offset = segments[-1].base_offset
+        log_start_offset = self._checkpointed.log_start_offset
+        self._snapshots.reload(
+            self._producers,
+            log_start_offset=min(log_start_offset, base_offset),
+            log_end_offset=base_offset,
+            now_ms=self._now_ms,
+        )
+        start = max(self._producers.end_offset, log_start_offset)
+        if start < base_offset:
+            for segment in Segments(segments[:-1]).overlapping(start, base_offset):
+                replay_segment(self._producers, segment, start, base_offset)
+        self._producers.end_offset = base_offset
+
+    def _rebuild(self, segment: Segment, scan: SegmentScan) -> None:
+        self._producers.end_offset = segment.base_offset
+        self._snapshots.take(self._producers, sync=False)
+        segment.begin_index_rebuild()
+        segment.transaction_index.reset()
+        for headers in scan:
+            if headers[-1][3] - segment.base_offset > _INT32_MAX:
+                scan.problem = "offsets too far from the segment's base"
+                break
+            segment.index_scanned(headers)
+            self._learn_epochs(headers)
+            replay_headers(self._producers, segment, headers, index_aborts=True)
+        segment.finish_index_rebuild()
+        self._producers.end_offset = scan.next_offset
+
+    def _learn_epochs(self, headers: list[ScannedBatch]) -> None:
+        latest = self._epochs.latest_epoch
+        for header in headers:
+            if header[4] >= 0 and (latest is None or header[4] > latest):
+                latest = LeaderEpoch(header[4])
+                self._epochs.assign_without_flush(latest, Offset(header[2]))
+
+    def _cut(self, segments: list[Segment], place: int, size: int) -> None:
+        """From the end backwards, so that a crash half way leaves no hole."""
+        for later in reversed(segments[place + 1 :]):
+            later.remove_files()
+        del segments[place + 1 :]
+        segments[place].cut(size)
+        segments[place].file.sync()
+        self._filesystem.sync_directory(self._path)
+
+    def _shorter(self, segments: list[Segment], end_offset: int, reason: str) -> Damage:
+        base_offset = segments[-1].base_offset if segments else end_offset
+        return Damage(end_offset, self._checkpointed.promised_end, base_offset, reason)
