@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +21,16 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Producer,
-    TopicPartition,
 )
+from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from interop.apache import LOGGING, ApacheOracle, require_tool
 
+from moldau.types import TopicPartition
+
+CLUSTER_ID = "MoldauInteropTest0000Q"
+NODE_ID = 1
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 60.0
 CLIENT_TIMEOUT_S = 60.0
@@ -35,7 +39,7 @@ NODE_JVM = ("-Xmx512M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # The cleaner looks once at start and then not again within a test: what is compacted is our doing.
 NODE_SETTINGS = {
     "process.roles": "broker,controller",
-    "node.id": "1",
+    "node.id": str(NODE_ID),
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
@@ -47,6 +51,9 @@ NODE_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.backoff.ms": "3600000",
     "log.index.size.max.bytes": "1048576",
+    # After SIGKILL the node may only come back when the controller has missed its former self.
+    "broker.heartbeat.interval.ms": "200",
+    "broker.session.timeout.ms": "1000",
     "num.network.threads": "1",
     "num.io.threads": "2",
     "log.cleaner.dedupe.buffer.size": "2097152",
@@ -62,6 +69,9 @@ class ServedRecord:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+
+Served = dict[TopicPartition, list[ServedRecord]]
 
 
 def free_ports(count: int) -> list[int]:
@@ -108,7 +118,7 @@ class LiveBroker:
     def format(self) -> None:
         """Write the first files of a cluster of one."""
         tool = "kafka.tools.StorageTool"
-        arguments = ["format", "-t", "MoldauInteropTest00000Q", "-c", str(self._properties)]
+        arguments = ["format", "-t", CLUSTER_ID, "-c", str(self._properties)]
         run = self._apache.run_tool(tool, *arguments, "--standalone")
         assert run.status == 0, run
 
@@ -162,7 +172,7 @@ class LiveBroker:
 
         def leaders_known() -> bool:
             known = admin.list_topics(topic=name, timeout=5).topics[name].partitions
-            return len(known) == partitions and all(p.leader == 1 for p in known.values())
+            return len(known) == partitions and all(p.leader == NODE_ID for p in known.values())
 
         wait_for(leaders_known, f"leaders of {name}")
 
@@ -171,47 +181,53 @@ class LiveBroker:
         config = {key.replace("_", "."): value for key, value in settings.items()}
         return Producer({"bootstrap.servers": self.address, "log_level": 0} | config)
 
-    def read(self, topic: str, partition: int, *, committed: bool = False) -> list[ServedRecord]:
-        """All records of a partition as a consumer of the chosen isolation gets them."""
+    def read(self, partitions: Iterable[TopicPartition], *, committed: bool = False) -> Served:
+        """All records of some partitions as a consumer of the chosen isolation gets them."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.address,
                 "group.id": "interop-reader",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                # The end is only announced by an empty answer, which the node holds back this long.
+                "fetch.wait.max.ms": 10,
                 "check.crcs": True,
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
                 "log_level": 0,
             }
         )
         try:
-            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-            return _read_to_end(consumer)
+            names = [ClientPartition(*each, OFFSET_BEGINNING) for each in partitions]
+            consumer.assign(names)
+            return _read_to_the_ends(consumer, names)
         finally:
             consumer.close()
 
 
-def _read_to_end(consumer: Any) -> list[ServedRecord]:
-    records: list[ServedRecord] = []
+def _read_to_the_ends(consumer: Any, partitions: list[Any]) -> Served:
+    served: Served = {TopicPartition(each.topic, each.partition): [] for each in partitions}
+    unfinished = set(served)
     deadline = time.monotonic() + CLIENT_TIMEOUT_S
-    while time.monotonic() < deadline:
+    while unfinished:
+        assert time.monotonic() < deadline, f"the end was not reached: {unfinished}"
         message = consumer.poll(1.0)
         if message is None:
             continue
         error = message.error()
-        if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:
-                return records
-            if not error.retriable():
-                raise KafkaException(error)
-            continue
-        headers = tuple((name, value) for name, value in message.headers() or ())
-        records.append(
-            ServedRecord(
-                message.offset(), message.timestamp()[1], message.key(), message.value(), headers
-            )
-        )
-    raise AssertionError(f"the end was not reached; {len(records)} records so far")
+        name = TopicPartition(message.topic(), message.partition())
+        if error is None:
+            served[name].append(_served(message))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            unfinished.discard(name)
+        elif not error.retriable():
+            raise KafkaException(error)
+    return served
+
+
+def _served(message: Any) -> ServedRecord:
+    headers = tuple((name, value) for name, value in message.headers() or ())
+    timestamp = message.timestamp()[1]
+    return ServedRecord(message.offset(), timestamp, message.key(), message.value(), headers)
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
