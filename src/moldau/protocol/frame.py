@@ -1,0 +1,157 @@
+"""Frames: four bytes of length, a header, a message. Cuts a byte stream into frames and knows which
+header version goes with which message; opens no sockets and reads no clocks.
+"""
+
+from typing import NamedTuple
+
+from moldau.protocol.api_keys import API_VERSIONS, ApiKey
+from moldau.protocol.codec import ELEMENT_BUDGET, decode, decode_prefix, encode, encode_chunks
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MalformedRequestError
+from moldau.protocol.messages import request_class
+from moldau.protocol.messages.request_header import RequestHeader
+from moldau.protocol.messages.response_header import ResponseHeader
+from moldau.protocol.schema import Message
+from moldau.types import Buffer
+
+LENGTH_BYTES = 4
+FRAME_BYTES_MAX = 100 * 1024 * 1024
+"""socket.request.max.bytes by default."""
+
+
+class FrameCutter:
+    """Collects what a connection delivers and gives out whole frames, without their lengths.
+
+    Memory grows with what has arrived, never with what a length merely announces.
+    """
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._pieces: list[Buffer] = []
+        self._pending_bytes = 0
+        self._wanted_bytes = LENGTH_BYTES
+
+    @property
+    def pending_bytes(self) -> int:
+        """What has arrived of the frame that is still incomplete."""
+        return self._pending_bytes
+
+    def feed(self, chunk: bytes) -> list[memoryview]:
+        """The frames that `chunk` completes; they keep it alive. Raises MalformedRequestError for
+        a length that is negative or above the limit, after which the connection is of no use.
+        """
+        self._pieces.append(chunk)
+        self._pending_bytes += len(chunk)
+        if self._pending_bytes < self._wanted_bytes:
+            return []
+        # Joined only when a frame (or its length) is complete: no work is done twice over.
+        joined = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        view = memoryview(joined)
+        frames: list[memoryview] = []
+        start = 0
+        self._wanted_bytes = LENGTH_BYTES
+        while len(view) - start >= LENGTH_BYTES:
+            end = start + LENGTH_BYTES + self._frame_size(view, start)
+            if end > len(view):
+                self._wanted_bytes = end - start
+                break
+            frames.append(view[start + LENGTH_BYTES : end])
+            start = end
+        self._pending_bytes = len(view) - start
+        self._pieces = [bytes(view[start:]) if frames else joined] if self._pending_bytes else []
+        return frames
+
+    def _frame_size(self, view: memoryview, start: int) -> int:
+        size = int.from_bytes(view[start : start + LENGTH_BYTES], "big", signed=True)
+        if not 0 <= size <= self._frame_bytes_max:
+            raise MalformedRequestError(
+                f"frame of {size} bytes, the limit is {self._frame_bytes_max}"
+            )
+        return size
+
+
+def with_length(chunks: list[Buffer]) -> list[Buffer]:
+    """The chunks of a frame behind their length."""
+    size = sum(memoryview(chunk).nbytes for chunk in chunks)
+    return [size.to_bytes(LENGTH_BYTES, "big"), *chunks]
+
+
+def request_header_version(message_class: type[Message], version: int) -> int:
+    return 2 if message_class.is_flexible(version) else 1
+
+
+def response_header_version(message_class: type[Message], version: int) -> int:
+    # A client that sent a version we do not know must still find the error code, so ApiVersions
+    # answers never have a flexible header (KIP-511).
+    if message_class.API_KEY == ApiKey.API_VERSIONS:
+        return 0
+    return 1 if message_class.is_flexible(version) else 0
+
+
+def build_request(
+    message: Message, version: int, *, correlation_id: int, client_id: str | None
+) -> list[Buffer]:
+    """A whole frame, in chunks; long `records` are not copied."""
+    header = RequestHeader(
+        request_api_key=message.API_KEY,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    head = encode(header, request_header_version(type(message), version))
+    return with_length([head, *encode_chunks(message, version)])
+
+
+def build_response(message: Message, version: int, *, correlation_id: int) -> list[Buffer]:
+    """A whole frame, in chunks; long `records` are not copied."""
+    header = ResponseHeader(correlation_id=correlation_id)
+    head = encode(header, response_header_version(type(message), version))
+    return with_length([head, *encode_chunks(message, version)])
+
+
+class RequestFrame(NamedTuple):
+    """A request whose header is read and whose body is not, yet."""
+
+    header: RequestHeader
+    api_key: ApiKey
+    body: memoryview
+
+    @property
+    def version(self) -> int:
+        return self.header.request_api_version
+
+    @property
+    def is_version_known(self) -> bool:
+        """If not, ApiVersions is answered in version 0 and anything else is a reason to hang up."""
+        first, last = request_class(self.api_key).VERSIONS
+        return first <= self.version <= last
+
+    def decode_body(self, *, budget: int = ELEMENT_BUDGET) -> Message:
+        """Raises KafkaError(UNSUPPORTED_VERSION) or MalformedRequestError."""
+        return decode(request_class(self.api_key), self.version, self.body, budget=budget)
+
+
+def read_request(frame: Buffer) -> RequestFrame:
+    """Reads the header. Raises MalformedRequestError if it is broken, KafkaError(INVALID_REQUEST)
+    if no such API exists.
+    """
+    view = memoryview(frame).cast("B")
+    if len(view) < 4:
+        raise MalformedRequestError(f"request of {len(view)} bytes has no header")
+    number = int.from_bytes(view[0:2], "big", signed=True)
+    version = int.from_bytes(view[2:4], "big", signed=True)
+    if number not in API_VERSIONS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no API {number}")
+    header_version = request_header_version(request_class(number), version)
+    header, end = decode_prefix(RequestHeader, header_version, view)
+    return RequestFrame(header, ApiKey(number), view[end:])
+
+
+def read_response(
+    frame: Buffer, message_class: type[Message], version: int, *, budget: int = ELEMENT_BUDGET
+) -> tuple[int, Message]:
+    """Correlation id and message. `version` is that of the request."""
+    header_version = response_header_version(message_class, version)
+    view = memoryview(frame).cast("B")
+    header, end = decode_prefix(ResponseHeader, header_version, view)
+    return header.correlation_id, decode(message_class, version, view[end:], budget=budget)

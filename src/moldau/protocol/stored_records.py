@@ -1,0 +1,104 @@
+"""How records of the metadata log and the coordinators' topics are wrapped: metadata records in a
+frame of three varints, coordinator keys behind their type, coordinator values behind their version.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from moldau.protocol import log_records
+from moldau.protocol.codec import TRUSTED_ELEMENT_BUDGET, decode, encode
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MalformedRequestError
+from moldau.protocol.primitives import read_unsigned_varint, unsigned_varint
+from moldau.protocol.schema import Message
+from moldau.types import Buffer
+
+METADATA_FRAME_VERSION = 1
+# Every key has this version; the type in front of it is what tells keys apart.
+KEY_VERSION = 0
+
+_Lookup = Callable[[int], type[Message]]
+
+
+class CoordinatorTopic(Enum):
+    """Whose records: each topic numbers its record types on its own."""
+
+    GROUP = "__consumer_offsets"
+    TRANSACTION = "__transaction_state"
+    SHARE = "__share_group_state"
+
+
+_CLASSES: dict[CoordinatorTopic, tuple[_Lookup, _Lookup]] = {
+    CoordinatorTopic.GROUP: (log_records.group_key_class, log_records.group_value_class),
+    CoordinatorTopic.TRANSACTION: (
+        log_records.transaction_key_class,
+        log_records.transaction_value_class,
+    ),
+    CoordinatorTopic.SHARE: (log_records.share_key_class, log_records.share_value_class),
+}
+
+
+class StoredRecord(NamedTuple):
+    message: Message
+    version: int
+
+
+def encode_metadata_record(message: Message, version: int) -> bytes:
+    head = (METADATA_FRAME_VERSION, message.API_KEY, version)
+    return b"".join(unsigned_varint(number) for number in head) + encode(message, version)
+
+
+def decode_metadata_record(
+    buffer: Buffer, lookup: _Lookup = log_records.metadata_record_class
+) -> StoredRecord:
+    """Raises MalformedRequestError for broken bytes, KafkaError(UNSUPPORTED_VERSION) for a frame,
+    type or version from a later release. Remote log metadata has the same frame and its own types.
+    """
+    view = memoryview(buffer).cast("B")
+    frame_version, offset = read_unsigned_varint(view, 0)
+    if frame_version != METADATA_FRAME_VERSION:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"metadata frame version {frame_version}")
+    record_type, offset = read_unsigned_varint(view, offset)
+    version, offset = read_unsigned_varint(view, offset)
+    found = _class_of(lookup, record_type, "metadata record")
+    message = decode(found, version, view[offset:], budget=TRUSTED_ELEMENT_BUDGET)
+    return StoredRecord(message, version)
+
+
+def encode_coordinator_key(key: Message) -> bytes:
+    return key.API_KEY.to_bytes(2, "big") + encode(key, KEY_VERSION)
+
+
+def encode_coordinator_value(value: Message, version: int) -> bytes:
+    return version.to_bytes(2, "big") + encode(value, version)
+
+
+def decode_coordinator_key(topic: CoordinatorTopic, buffer: Buffer) -> Message:
+    record_type, body = _int16_and_rest(buffer)
+    found = _class_of(_CLASSES[topic][0], record_type, f"{topic.value} record")
+    return decode(found, KEY_VERSION, body, budget=TRUSTED_ELEMENT_BUDGET)
+
+
+def decode_coordinator_value(
+    topic: CoordinatorTopic, record_type: int, buffer: Buffer
+) -> StoredRecord:
+    """`record_type` is the API_KEY of the key."""
+    version, body = _int16_and_rest(buffer)
+    found = _class_of(_CLASSES[topic][1], record_type, f"{topic.value} record")
+    return StoredRecord(decode(found, version, body, budget=TRUSTED_ELEMENT_BUDGET), version)
+
+
+def _class_of(lookup: _Lookup, record_type: int, what: str) -> type[Message]:
+    try:
+        return lookup(record_type)
+    except KeyError:
+        detail = f"{what} type {record_type} is unknown"
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, detail) from None
+
+
+def _int16_and_rest(buffer: Buffer) -> tuple[int, memoryview]:
+    view = memoryview(buffer).cast("B")
+    if len(view) < 2:
+        raise MalformedRequestError(f"coordinator record of {len(view)} bytes has no type")
+    return int.from_bytes(view[:2], "big", signed=True), view[2:]
