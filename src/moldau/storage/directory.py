@@ -283,7 +283,7 @@ def _broker_epoch(content: bytes) -> int | None:
     """None if the marker is broken: then the stop counts as a crash."""
     try:
         marker = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(marker, dict):
         return None

@@ -79,7 +79,7 @@ def _parse(path: Path, content: bytes) -> dict[str, str]:
         if not stripped or stripped[0] in "#!":
             continue
         found = _PROPERTY.fullmatch(stripped)
-        if found is None or not stripped.isprintable():
+        if found is None or not stripped.replace("\t", " ").isprintable():
             raise CorruptCheckpointError(path, f"not a property: {excerpt(stripped)}")
         key, value = _unescape(found[1]), _unescape(found[2])
         if key in properties:
