@@ -11,19 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
 
 from moldau.config.log import LogConfig
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage import log_append, log_read
+from moldau.storage.damage import Damage, note_damage
 from moldau.storage.directory import LogDirectory
 from moldau.storage.epochs import LeaderEpochCache
 from moldau.storage.failures import DamagedFileError
-from moldau.storage.filesystem import FileSystem, write_atomically
 from moldau.storage.flushing import FlushTicket, GroupFlusher
 from moldau.storage.log_append import AppendResult
-from moldau.storage.log_names import DAMAGE_FILE_NAME, DELETED_SUFFIX
+from moldau.storage.log_names import DELETED_SUFFIX
 from moldau.storage.log_read import FoundOffset, Isolation, ReadResult
 from moldau.storage.producer_replay import replay_segment
 from moldau.storage.producer_snapshots import ProducerSnapshots
@@ -31,16 +30,6 @@ from moldau.storage.producer_state import AppendOrigin, ProducerStateTable
 from moldau.storage.segment import Segment, SegmentSettings
 from moldau.storage.segments import Segments
 from moldau.types import Buffer, LeaderEpoch, Offset, TopicPartition, Uuid
-
-
-class Damage(NamedTuple):
-    """Records that were promised (flushed, or below the high watermark) and cannot be read."""
-
-    first_offset: int
-    """The sound part of the log ends here."""
-    promised_end: int
-    segment_base_offset: int
-    reason: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +73,7 @@ class Log:
         self.topic_id: Uuid | None = None
         self.config = options.config
         self.flush_policy = options.flush_policy
-        self.filesystem: FileSystem = directory.filesystem
+        self.filesystem = directory.filesystem
         self.segments = loaded.segments
         self.epochs = loaded.epochs
         self.producers = loaded.producers
@@ -101,6 +90,7 @@ class Log:
         self._directory_is_dirty = True
         self._unsynced_snapshots: list[Path] = []
         self._tickets: list[FlushTicket] = []
+        self._is_abandoned = False
         self._deleted: deque[tuple[int, Segment | None, Path | None]] = deque()
         self.producers.on_high_watermark(self.high_watermark)
 
@@ -342,7 +332,7 @@ class Log:
         promised_end = max(self.high_watermark, self.flushed_offset)
         self.damage = Damage(base_offset, promised_end, base_offset, error.reason)
         with self.directory.guard:
-            write_atomically(self.filesystem, self.path / DAMAGE_FILE_NAME, str(error).encode())
+            note_damage(self.filesystem, self.path, str(error))
 
     # Durability
 
@@ -373,6 +363,9 @@ class Log:
 
     def finish_flush(self, ticket: FlushTicket) -> None:
         self._tickets.remove(ticket)
+        if self._is_abandoned:
+            self.abandon()
+            return
         with self.guard:
             if ticket.error is not None:
                 raise ticket.error
@@ -388,8 +381,6 @@ class Log:
         """Flush, leave a producer snapshot at the end, free the handles. A failed or damaged log
         only lets go.
         """
-        if self._flusher is not None:
-            self._flusher.forget(self)
         if not self.directory.is_online or self.damage is not None:
             self.abandon()
             return
@@ -403,9 +394,16 @@ class Log:
         self.abandon()
 
     def abandon(self) -> None:
-        """Free the handles, write nothing."""
-        for segment in self.segments:
-            segment.abandon()
+        """Free the handles, write nothing; when the last running flush is back, if there is one."""
+        self._is_abandoned = True
+        if self._flusher is not None:
+            self._flusher.forget(self)
+        if not self._tickets:
+            for segment in self.segments:
+                segment.abandon()
+            for _, retired, _ in self._deleted:
+                if retired is not None:
+                    retired.abandon()
 
     def moved_to(self, path: Path) -> None:
         """The directory was renamed."""

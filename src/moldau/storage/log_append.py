@@ -297,7 +297,7 @@ def _write(
     for header in headers:
         if header[4] != latest_epoch and header[4] > NO_EPOCH:
             log.epochs.assign(LeaderEpoch(header[4]), Offset(header[2]))
-            latest_epoch = header[4]
+            latest_epoch = log.epochs.latest_epoch
     size = last[0] + last[1] - first[0]
     max_timestamp_ms = max(header[5] for header in headers)
     if must_roll(log, size, last[3], max_timestamp_ms, caller.now_ms):

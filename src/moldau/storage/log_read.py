@@ -139,18 +139,18 @@ def aborted_transactions(
 
 
 def offset_for_timestamp(log: "Log", timestamp_ms: int) -> FoundOffset | None:
-    match timestamp_ms:
-        case -1:  # LATEST_TIMESTAMP
-            return FoundOffset(NO_TIMESTAMP, log.log_end_offset, log.epochs.latest_epoch)
-        case -2 | -4:  # EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP: nothing is tiered here
-            earliest = log.epochs.earliest_entry
-            known = earliest is not None and earliest.start_offset <= log.log_start_offset
-            epoch = earliest.epoch if known and earliest is not None else None
-            return FoundOffset(NO_TIMESTAMP, log.log_start_offset, epoch)
-        case -5 | -6:  # LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP
-            return FoundOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
-        case -3:  # MAX_TIMESTAMP
-            return _latest_record(log)
+    if timestamp_ms == LATEST_TIMESTAMP:
+        return FoundOffset(NO_TIMESTAMP, log.log_end_offset, log.epochs.latest_epoch)
+    if timestamp_ms in {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}:
+        earliest = log.epochs.earliest_entry
+        if earliest is None or earliest.start_offset > log.log_start_offset:
+            return FoundOffset(NO_TIMESTAMP, log.log_start_offset, None)
+        return FoundOffset(NO_TIMESTAMP, log.log_start_offset, earliest.epoch)
+    if timestamp_ms in {LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP}:
+        # Nothing is tiered here.
+        return FoundOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
+    if timestamp_ms == MAX_TIMESTAMP:
+        return _latest_record(log)
     for segment in log.segments:
         if segment.largest_timestamp_ms() >= timestamp_ms:
             found = _first_at_or_after(segment, timestamp_ms, log.log_start_offset)

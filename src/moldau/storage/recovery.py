@@ -5,7 +5,7 @@ on the way, and a torn tail is cut off.
 What was promised is never cut silently. If the sound part ends before the recovery point (it was
 flushed) or the high watermark (others may have read it), nothing is changed and the log opens with
 `damage`, refusing all work until its owner decides: `quarantine` keeps the bad files aside and
-leaves the sound part, to be filled again from a replica. See docs/adr/0003.
+leaves the sound part, to be filled again from a replica. See docs/adr.
 """
 
 from dataclasses import dataclass, replace
@@ -13,11 +13,12 @@ from pathlib import Path
 
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.record_loops import ScannedBatch
+from moldau.storage.damage import Damage, forget_damage, note_damage
 from moldau.storage.directory import LogDirectory
 from moldau.storage.epochs import EPOCH_FILE, LeaderEpochCache
 from moldau.storage.failures import CorruptCheckpointError, CorruptIndexError
 from moldau.storage.interrupted_changes import settle
-from moldau.storage.log import Damage, LoadedLog, Log, LogOptions
+from moldau.storage.log import LoadedLog, Log, LogOptions
 from moldau.storage.log_names import (
     DAMAGE_FILE_NAME,
     LOG_SUFFIX,
@@ -116,8 +117,10 @@ class _Loader:
         elif end_offset < self._checkpointed.promised_end:
             damage = self._shorter(segments, end_offset, "the log ends there")
         loaded = self._result(segments, end_offset, damage, is_clean=is_clean)
-        if suspect and damage is None:
-            self._filesystem.remove(self._path / DAMAGE_FILE_NAME)
+        if damage is not None:
+            note_damage(self._filesystem, self._path, damage.reason)
+        elif suspect:
+            forget_damage(self._filesystem, self._path)
         return loaded
 
     def _result(

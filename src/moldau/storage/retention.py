@@ -1,5 +1,5 @@
-"""Which old segments go: those behind the log's start, those too many, those too old. Never one that
-reaches past the high watermark. A log that only compacts loses just what lies behind its start.
+"""Which old segments go: those behind the log's start, those too many, those too old. Never one
+that reaches past the high watermark. A log that only compacts loses what lies behind its start.
 """
 
 from collections.abc import Callable

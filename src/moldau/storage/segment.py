@@ -82,6 +82,8 @@ class Segment:
         self._filesystem = filesystem
         self._life = life
         self._file: File | None = None
+        # A flush may be syncing these in a thread: they are closed when the segment is let go.
+        self._replaced_files: list[File] = []
         self._viewed_bytes = 0
         # Kafka starts counting anew when it opens a segment; so do we, for the same entries.
         self._indexed_position = -1
@@ -364,7 +366,7 @@ class Segment:
             copy.close()
         self._filesystem.rename(spare, self.path())
         self._filesystem.sync_directory(self.directory)
-        self.file.close()
+        self._replaced_files.append(self.file)
         self._file = None
         self._viewed_bytes = 0
 
@@ -423,9 +425,6 @@ class Segment:
         self.directory = directory
         for index, kind in self._indexes():
             index.moved_to(self.path(kind))
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
     def remove_files(self) -> None:
         self.abandon()
@@ -437,6 +436,9 @@ class Segment:
         self.offset_index.abandon()
         self.time_index.abandon()
         self.transaction_index.close()
+        for file in self._replaced_files:
+            file.close()
+        self._replaced_files.clear()
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,0 +1,137 @@
+"""Damage in a log's own bytes: how it is noted, looked for, and put aside. Damaged files are never
+changed or removed: they are copied or moved into `quarantine/`, where Kafka's loader does not look.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from moldau.storage.failures import DamagedFileError
+from moldau.storage.filesystem import FileSystem, write_atomically
+from moldau.storage.log_names import (
+    DAMAGE_FILE_NAME,
+    LOG_SUFFIX,
+    QUARANTINE_DIRECTORY_NAME,
+    parse_segment_file_name,
+    segment_path,
+)
+from moldau.storage.segment_scan import SegmentScan
+
+if TYPE_CHECKING:
+    from moldau.storage.log import Log
+
+_COPY_BYTES = 4 << 20
+
+
+class Damage(NamedTuple):
+    """Records that were promised (flushed, or below the high watermark) and cannot be read."""
+
+    first_offset: int
+    """The sound part of the log ends here."""
+    promised_end: int
+    segment_base_offset: int
+    reason: str
+
+
+def note_damage(filesystem: FileSystem, path: Path, reason: str) -> None:
+    """From now on every start scans the whole log, clean stop or not."""
+    write_atomically(filesystem, path / DAMAGE_FILE_NAME, (reason + "\n").encode())
+
+
+def forget_damage(filesystem: FileSystem, path: Path) -> None:
+    filesystem.remove(path / DAMAGE_FILE_NAME)
+    filesystem.sync_directory(path)
+
+
+def scrub(log: "Log") -> Iterator[int]:
+    """Check every batch's checksum, a few MiB per step, and yield the bytes checked: the caller
+    decides the pace. Damage takes the log offline and ends the scrub.
+    """
+    for segment in list(log.segments):
+        with log.guard:
+            if segment not in log.segments:
+                # Retired since the scrub began.
+                continue
+            size = segment.size
+            scan = SegmentScan(
+                segment.file, 0, size, verify_crc=True, next_offset=segment.base_offset
+            )
+        pieces = iter(scan)
+        done = 0
+        while True:
+            with log.guard:
+                if segment.size < size or segment not in log.segments:
+                    break
+                more = next(pieces, None)
+                if scan.problem is not None:
+                    raise DamagedFileError(
+                        segment.path(), f"{scan.problem} at position {scan.valid_end}"
+                    )
+            yield scan.valid_end - done
+            done = scan.valid_end
+            if more is None:
+                break
+
+
+def quarantine(filesystem: FileSystem, path: Path, damage: Damage) -> list[Path]:
+    """Keep the damaged segment and all later ones aside, cut the log to its sound part, and forget
+    the damage. The log must not be open. A crash half way leaves it damaged, with no byte lost.
+    """
+    aside = path / QUARANTINE_DIRECTORY_NAME
+    filesystem.make_directory(aside)
+    kept: list[Path] = []
+    names = map(parse_segment_file_name, filesystem.list_directory(path))
+    logs = sorted(n.base_offset for n in names if n and n.kind == LOG_SUFFIX and not n.life)
+    for base_offset in reversed(logs):
+        source = segment_path(path, base_offset, LOG_SUFFIX)
+        if base_offset > damage.segment_base_offset:
+            target = _free_name(filesystem, aside, source.name)
+            filesystem.rename(source, target)
+            kept.append(target)
+        elif base_offset == damage.segment_base_offset:
+            kept += _cut_damaged(filesystem, source, aside, damage.first_offset)
+    filesystem.sync_directory(aside)
+    forget_damage(filesystem, path)
+    return kept
+
+
+def _cut_damaged(filesystem: FileSystem, source: Path, aside: Path, end_offset: int) -> list[Path]:
+    file = filesystem.open(source)
+    try:
+        size = file.size()
+        sound = _sound_bytes(SegmentScan(file, 0, size, verify_crc=True), end_offset)
+        if sound == size:
+            return []
+        target = _free_name(filesystem, aside, source.name)
+        copy = filesystem.open(target, create=True)
+        try:
+            for start in range(0, size, _COPY_BYTES):
+                copy.append([file.read(start, min(_COPY_BYTES, size - start))])
+            copy.sync()
+        finally:
+            copy.close()
+        filesystem.sync_directory(aside)
+        file.truncate(sound)
+        file.sync()
+    finally:
+        file.close()
+    return [target]
+
+
+def _sound_bytes(scan: SegmentScan, end_offset: int) -> int:
+    """Where the batches before `end_offset` end."""
+    for headers in scan:
+        for header in headers:
+            if header[3] >= end_offset:
+                return header[0]
+    return scan.valid_end
+
+
+def _free_name(filesystem: FileSystem, directory: Path, name: str) -> Path:
+    """An earlier damage may have left a file of the same name."""
+    target = directory / name
+    number = 0
+    while filesystem.exists(target):
+        number += 1
+        target = directory / f"{name}.{number}"
+    return target

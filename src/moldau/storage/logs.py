@@ -1,0 +1,313 @@
+"""All logs of one log directory: loading, making, deleting in two steps, checkpoints, clean stop.
+
+A checkpoint never claims more than the disk holds, and it is lowered before a log is cut: an entry
+that is too high would look like lost records at the next start.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from moldau.config.log import INT64_MAX
+from moldau.protocol.errors import KafkaError
+from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
+from moldau.storage.damage import quarantine
+from moldau.storage.directory import (
+    NO_BROKER_EPOCH,
+    DirectoryKind,
+    LogDirectory,
+    PartitionDirectory,
+)
+from moldau.storage.failures import (
+    CorruptCheckpointError,
+    DamagedFileError,
+    DirectoryOfflineError,
+)
+from moldau.storage.log import Log, LogOptions
+from moldau.storage.partition_metadata import (
+    PARTITION_METADATA_FILE,
+    read_topic_id,
+    write_topic_id,
+)
+from moldau.storage.recovery import Checkpointed, LogPlace, open_log
+from moldau.types import Offset, TopicPartition, Uuid
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+OptionsFor = Callable[[TopicPartition], LogOptions]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedDirectory:
+    name: str
+    due_ms: int
+
+
+class Logs:
+    """`by_partition` are the logs in use, `futures` the copies on their way into this directory,
+    `unreadable` those that could not even be opened. Damaged logs are in use and refuse all work.
+    """
+
+    def __init__(self, directory: LogDirectory, options_for: OptionsFor) -> None:
+        self.directory = directory
+        self.by_partition: dict[TopicPartition, Log] = {}
+        self.futures: dict[TopicPartition, Log] = {}
+        self.unreadable: dict[str, Exception] = {}
+        self.unknown_names: list[str] = []
+        self._options_for = options_for
+        self._deleted: list[DeletedDirectory] = []
+        # What the files said about logs that opened damaged: it stays true until somebody decides.
+        self._promised: dict[TopicPartition, Checkpointed] = {}
+        self._dirty_since_ms: dict[Log, int] = {}
+
+    # Loading
+
+    def load(self, now_ms: int) -> None:
+        """Open everything that is there. Fast after a clean stop, a scan after a crash."""
+        is_clean = self.directory.clean_stop_epoch is not None
+        recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
+        log_starts = self._read_checkpoint(LOG_START_FILE)
+        high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
+        found, self.unknown_names = self.directory.list_partitions()
+        for entry in found:
+            partition = entry.topic_partition
+            if entry.kind is DirectoryKind.DELETED:
+                self._deleted.append(DeletedDirectory(entry.name, now_ms))
+            elif entry.kind is DirectoryKind.STRAY or partition.topic == CLUSTER_METADATA_TOPIC:
+                continue
+            else:
+                checkpointed = Checkpointed()
+                if entry.kind is DirectoryKind.PARTITION:
+                    checkpointed = Checkpointed(
+                        recovery_point=recovery_points.get(partition, 0),
+                        log_start_offset=log_starts.get(partition, 0),
+                        high_watermark=high_watermarks.get(partition, 0),
+                    )
+                self._load_one(entry, checkpointed, is_clean=is_clean, now_ms=now_ms)
+
+    def _read_checkpoint(self, file_name: str) -> dict[TopicPartition, Offset]:
+        try:
+            return self.directory.read_checkpoint(file_name)
+        except CorruptCheckpointError:
+            # Without it more is scanned, and nothing is taken for granted.
+            return {}
+
+    def _load_one(
+        self, entry: PartitionDirectory, checkpointed: Checkpointed, *, is_clean: bool, now_ms: int
+    ) -> None:
+        partition = entry.topic_partition
+        is_current = entry.kind is DirectoryKind.PARTITION
+        try:
+            log = self._open(entry.name, partition, checkpointed, is_clean=is_clean, now_ms=now_ms)
+            with self.directory.guard:
+                log.topic_id = read_topic_id(
+                    self.directory.filesystem, log.path / PARTITION_METADATA_FILE
+                )
+        except DirectoryOfflineError:
+            raise
+        except (DamagedFileError, KafkaError) as error:
+            self.unreadable[entry.name] = error
+            return
+        if log.damage is not None and is_current:
+            self._promised[partition] = checkpointed
+        (self.by_partition if is_current else self.futures)[partition] = log
+
+    def _open(
+        self,
+        name: str,
+        partition: TopicPartition,
+        checkpointed: Checkpointed,
+        *,
+        is_clean: bool,
+        now_ms: int,
+    ) -> Log:
+        place = LogPlace(
+            directory=self.directory, path=self.directory.path / name, topic_partition=partition
+        )
+        options = self._options_for(partition)
+        return open_log(place, options, checkpointed, is_clean=is_clean, now_ms=now_ms)
+
+    # Making and deleting
+
+    def create(self, partition: TopicPartition, topic_id: Uuid | None, now_ms: int) -> Log:
+        """The topic's id is on the disk before the first record can be."""
+        assert partition not in self.by_partition
+        path = self.directory.path_of(partition)
+        log = self._create(path.name, partition, topic_id, now_ms)
+        self.by_partition[partition] = log
+        return log
+
+    def create_future(
+        self, partition: TopicPartition, topic_id: Uuid | None, unique_id: Uuid, now_ms: int
+    ) -> Log:
+        """A copy on its way in from another directory."""
+        assert partition not in self.futures
+        path = self.directory.path_of(partition, DirectoryKind.FUTURE, unique_id)
+        log = self._create(path.name, partition, topic_id, now_ms)
+        self.futures[partition] = log
+        return log
+
+    def _create(
+        self, name: str, partition: TopicPartition, topic_id: Uuid | None, now_ms: int
+    ) -> Log:
+        path = self.directory.path / name
+        with self.directory.guard:
+            filesystem = self.directory.filesystem
+            filesystem.make_directory(path)
+            if topic_id is not None:
+                write_topic_id(filesystem, path / PARTITION_METADATA_FILE, topic_id)
+            filesystem.sync_directory(self.directory.path)
+        log = self._open(name, partition, Checkpointed(), is_clean=False, now_ms=now_ms)
+        log.topic_id = topic_id
+        return log
+
+    def promote_future(self, partition: TopicPartition) -> Log:
+        """The copy has caught up and the old log is gone: it takes its place and name."""
+        assert partition not in self.by_partition
+        log = self.futures.pop(partition)
+        target = self.directory.path_of(partition)
+        with self.directory.guard:
+            self.directory.filesystem.rename(log.path, target)
+            self.directory.filesystem.sync_directory(self.directory.path)
+        log.moved_to(target)
+        self.by_partition[partition] = log
+        return log
+
+    def delete(self, partition: TopicPartition, unique_id: Uuid, now_ms: int) -> None:
+        """First step: out of use, and its directory renamed to `…-delete`."""
+        log = self.by_partition.pop(partition, None) or self.futures.pop(partition)
+        log.abandon()
+        self._promised.pop(partition, None)
+        self._dirty_since_ms.pop(log, None)
+        self.checkpoint()
+        target = self.directory.path_of(partition, DirectoryKind.DELETED, unique_id)
+        with self.directory.guard:
+            self.directory.filesystem.rename(log.path, target)
+            self.directory.filesystem.sync_directory(self.directory.path)
+        due_ms = now_ms + log.config.file_delete_delay_ms
+        self._deleted.append(DeletedDirectory(target.name, due_ms))
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Second step, for whole logs and for segments. How many of either went."""
+        removed = sum(log.remove_deleted(now_ms) for log in self._all() if log.damage is None)
+        due = [entry for entry in self._deleted if entry.due_ms <= now_ms]
+        for entry in due:
+            with self.directory.guard:
+                self.directory.filesystem.remove_tree(self.directory.path / entry.name)
+            self._deleted.remove(entry)
+        return removed + len(due)
+
+    # Cutting, in the order that a crash cannot turn into a false alarm
+
+    def truncate_to(self, partition: TopicPartition, offset: int, now_ms: int) -> bool:
+        """As `Log.truncate_to`, with the checkpoints lowered first."""
+        log = self.by_partition[partition]
+        if offset < max(log.flushed_offset, log.high_watermark):
+            self._lower_checkpoints(partition, offset)
+        return log.truncate_to(offset, now_ms)
+
+    def truncate_fully_and_start_at(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        now_ms: int,
+        *,
+        log_start_offset: int | None = None,
+    ) -> None:
+        self._lower_checkpoints(partition, 0)
+        log = self.by_partition[partition]
+        log.truncate_fully_and_start_at(offset, now_ms, log_start_offset=log_start_offset)
+        self.checkpoint()
+
+    def _lower_checkpoints(self, partition: TopicPartition, offset: int) -> None:
+        for file_name, current in (
+            (RECOVERY_POINT_FILE, self._recovery_points()),
+            (HIGH_WATERMARK_FILE, self._high_watermarks()),
+            (LOG_START_FILE, self._log_starts()),
+        ):
+            if current.get(partition, 0) > offset:
+                current[partition] = Offset(offset)
+            self.directory.write_checkpoint(file_name, current)
+
+    def delete_records(self, partition: TopicPartition, offset: int) -> int:
+        """Move the log's start; it is on the disk when this returns, so it may be acknowledged."""
+        log = self.by_partition[partition]
+        with log.guard:
+            if log.advance_log_start(offset):
+                self.directory.write_checkpoint(LOG_START_FILE, self._log_starts())
+        return log.log_start_offset
+
+    def accept_damage(self, partition: TopicPartition, now_ms: int) -> Log:
+        """The owner's decision: keep the damaged files aside and go on with the sound part."""
+        damaged = self.by_partition[partition]
+        assert damaged.damage is not None
+        damaged.abandon()
+        checkpointed = self._promised.pop(partition, None) or Checkpointed(
+            recovery_point=damaged.flushed_offset,
+            log_start_offset=damaged.log_start_offset,
+            high_watermark=damaged.high_watermark,
+        )
+        name = damaged.path.name
+        log = self._open(name, partition, checkpointed, is_clean=False, now_ms=now_ms)
+        if log.damage is not None:
+            log.abandon()
+            with self.directory.guard:
+                quarantine(self.directory.filesystem, log.path, log.damage)
+            checkpointed = checkpointed.capped_at(log.damage.first_offset)
+            log = self._open(name, partition, checkpointed, is_clean=False, now_ms=now_ms)
+        log.topic_id = damaged.topic_id
+        self.by_partition[partition] = log
+        self.checkpoint()
+        return log
+
+    # Durability
+
+    def checkpoint(self) -> None:
+        self.directory.write_checkpoint(RECOVERY_POINT_FILE, self._recovery_points())
+        self.directory.write_checkpoint(LOG_START_FILE, self._log_starts())
+        self.directory.write_checkpoint(HIGH_WATERMARK_FILE, self._high_watermarks())
+
+    def _recovery_points(self) -> dict[TopicPartition, Offset]:
+        points = {p: Offset(log.flushed_offset) for p, log in self.by_partition.items()}
+        return points | {p: Offset(c.recovery_point) for p, c in self._promised.items()}
+
+    def _high_watermarks(self) -> dict[TopicPartition, Offset]:
+        marks = {p: Offset(log.high_watermark) for p, log in self.by_partition.items()}
+        return marks | {p: Offset(c.high_watermark) for p, c in self._promised.items()}
+
+    def _log_starts(self) -> dict[TopicPartition, Offset]:
+        """Those that the first segment's name does not tell."""
+        starts = {
+            p: Offset(log.log_start_offset)
+            for p, log in self.by_partition.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        return starts | {p: Offset(c.log_start_offset) for p, c in self._promised.items()}
+
+    def flush_due(self, now_ms: int) -> int:
+        """Logs that flush.ms asks to flush. How many were."""
+        flushed = 0
+        for log in self._all():
+            if log.config.flush_ms == INT64_MAX or log.damage is not None:
+                continue
+            if log.flushed_offset >= log.log_end_offset:
+                self._dirty_since_ms.pop(log, None)
+            elif now_ms - self._dirty_since_ms.setdefault(log, now_ms) >= log.config.flush_ms:
+                log.flush()
+                del self._dirty_since_ms[log]
+                flushed += 1
+        return flushed
+
+    def stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+        """Everything to the disk, then the marker that lets the next start trust it. A directory
+        that fails on the way gets no marker.
+        """
+        try:
+            for log in self._all():
+                log.close()
+            self.checkpoint()
+            self.directory.mark_clean_stop(broker_epoch)
+        finally:
+            self.directory.close()
+
+    def _all(self) -> list[Log]:
+        return [*self.by_partition.values(), *self.futures.values()]
