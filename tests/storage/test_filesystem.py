@@ -223,3 +223,28 @@ def test_free_space_and_modification_time_are_the_disks(tmp_path: Path) -> None:
     os.utime(tmp_path / "f", ns=(0, 1_700_000_000_123_456_789))
     assert filesystem.modified_ms(tmp_path / "f") == 1_700_000_000_123
     assert filesystem.free_bytes(tmp_path) > 0
+
+
+_HOLD_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "w") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_lock_of_another_process_is_respected(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLD_LOCK, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(BlockingIOError, match="another process"), DiskFileSystem().lock(path):
+            pass
+        other.communicate()
+    with DiskFileSystem().lock(path):
+        pass

@@ -349,3 +349,41 @@ def test_opening_and_closing_kafkas_clean_indexes_changes_no_byte(tmp_path: Path
         index.flush()
         index.close()
         assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("entry", [(-1, 5), (5, -1)])
+def test_negative_first_entries_are_damage(entry: tuple[int, int]) -> None:
+    disk = SimulatedDisk()
+    disk.plant(PATH, struct.pack(">ii", *entry))
+    with pytest.raises(CorruptIndexError, match="negative"):
+        offset_index(disk).sanity_check()
+    disk.plant(PATH, struct.pack(">qi", *entry))
+    with pytest.raises(CorruptIndexError, match="negative"):
+        time_index(disk).sanity_check()
+
+
+def test_lost_pages_in_the_middle_shorten_the_index_or_are_found() -> None:
+    """The entries before them are right, and a shorter index is only slower."""
+    content = b"".join(struct.pack(">ii", i, i * 100) for i in range(1, 30_001))
+    counts: list[int | None] = []
+    for first_lost in (11_776, 20_000):
+        disk = SimulatedDisk()
+        lost = first_lost * 8
+        disk.plant(PATH, content[:lost] + bytes(4096) + content[lost + 4096 :])
+        try:
+            counts.append(offset_index(disk).entry_count)
+        except CorruptIndexError:
+            counts.append(None)
+    assert counts == [11_776, None]
+
+
+def test_a_new_segments_empty_indexes_are_files() -> None:
+    disk = SimulatedDisk()
+    index = time_index(disk)
+    index.reset()
+    assert index.size_in_bytes == 0
+    index.close()
+    assert disk.files() == {str(PATH): b""}
+    index.append(TimestampMs(7), Offset(1007))
+    assert index.entry(0) == (7, 1007)
+    assert index.size_in_bytes == 12
