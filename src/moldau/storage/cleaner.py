@@ -1,0 +1,242 @@
+"""Compaction of the logs of one directory: chooses the dirtiest log, hands out its pass, swaps the
+results in, and remembers how far each log is clean (`cleaner-offset-checkpoint`).
+
+Everything here runs in the thread that owns the logs, except `Compaction.step`, which may run in
+another one. A log is compacted by at most one pass at a time.
+
+    none --begin--> running --finish--> none
+    running --stop (pause, truncation, deletion)--> stopping --finish--> none
+    none --pause--> paused(n), counted; such a log is not chosen
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator
+
+from moldau.config.cleaner import CleanerConfig
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.storage.checkpoints import CLEANER_FILE
+from moldau.storage.compaction_filter import FilterCounts
+from moldau.storage.compaction_loops import SLOT_BYTES, OffsetMap
+from moldau.storage.compaction_plan import CleanableLog, assess, make_plan
+from moldau.storage.compaction_run import CleanedGroup, CompactionAbortedError, CompactionPass
+from moldau.storage.compaction_swap import replace_segments
+from moldau.storage.directory import LogDirectory
+from moldau.storage.failures import CorruptCheckpointError, DirectoryOfflineError
+from moldau.storage.log import Log
+from moldau.types import Offset, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class Compaction:
+    """One pass over one log: `step` (any thread) and `LogCleaner.apply` (owner) in turn until there
+    is nothing left to do, then `LogCleaner.finish`.
+    """
+
+    def __init__(
+        self,
+        cleanable: CleanableLog,
+        config: CleanerConfig,
+        hash_key: bytes,
+        now_ms: int,
+    ) -> None:
+        self.log = cleanable.log
+        self.name = cleanable.log.topic_partition
+        self.is_complete = False
+        self.is_stopped = False
+        self._has_keys = False
+        plan = make_plan(cleanable, now_ms)
+        self._pass = CompactionPass(
+            cleanable.log.filesystem,
+            plan,
+            _offset_map(config, hash_key, plan.first_uncleanable_offset - plan.first_dirty_offset),
+            io_buffer_bytes=config.io_buffer_bytes,
+            should_stop=lambda: self.is_stopped,
+        )
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset that is still dirty after the pass."""
+        return self._pass.end_offset
+
+    @property
+    def counts(self) -> FilterCounts:
+        return self._pass.counts
+
+    def stop(self) -> None:
+        """The step that is running, if any, ends soon; nothing more is swapped in."""
+        self.is_stopped = True
+
+    def step(self) -> CleanedGroup | None:
+        """The slow part: reads sealed segments, writes one cleaned segment. Raises
+        CompactionAbortedError if the pass was stopped, KafkaError if a segment is damaged.
+        """
+        if not self._has_keys:
+            self._pass.learn_keys()
+            self._has_keys = True
+        group = self._pass.clean_next_group()
+        self.is_complete = group is None
+        return group
+
+
+def _offset_map(config: CleanerConfig, hash_key: bytes, dirty_offsets: int) -> OffsetMap:
+    """No larger than the dirty offsets can fill."""
+    needed = (int(dirty_offsets / config.load_factor) + 2) * SLOT_BYTES
+    return OffsetMap(
+        memory_bytes=min(config.dedupe_buffer_bytes, max(needed, 4 * SLOT_BYTES)),
+        load_factor=config.load_factor,
+        hash_key=hash_key,
+    )
+
+
+class LogCleaner:
+    """`hash_key` is sixteen random bytes: without them nobody can make keys that collide."""
+
+    def __init__(self, directory: LogDirectory, config: CleanerConfig, hash_key: bytes) -> None:
+        self._directory = directory
+        self._config = config
+        self._hash_key = hash_key
+        self._running: dict[TopicPartition, Compaction] = {}
+        self._paused: dict[TopicPartition, int] = {}
+        self._uncleanable: dict[TopicPartition, str] = {}
+        self._clean_offsets = self._read_checkpoint()
+
+    @property
+    def uncleanable(self) -> dict[TopicPartition, str]:
+        """Logs whose compaction failed, and why; they are left alone until a restart."""
+        return dict(self._uncleanable)
+
+    def clean_offset(self, name: TopicPartition) -> int | None:
+        return self._clean_offsets.get(name)
+
+    def assess(self, log: Log, now_ms: int) -> CleanableLog:
+        return assess(log, self._clean_offsets.get(log.topic_partition), now_ms)
+
+    def begin(self, logs: Iterable[Log], now_ms: int) -> Compaction | None:
+        """A pass over the log with the largest dirty ratio among those that are due."""
+        due: list[CleanableLog] = []
+        for log in logs:
+            if log.config.compacts and self._is_free(log.topic_partition):
+                with self._giving_up_on(log.topic_partition):
+                    cleanable = self.assess(log, now_ms)
+                    if cleanable.checkpoint_was_wrong:
+                        self._start_over(cleanable)
+                    if cleanable.is_due:
+                        due.append(cleanable)
+        for cleanable in sorted(due, key=lambda log: log.dirty_ratio, reverse=True):
+            with self._giving_up_on(cleanable.log.topic_partition):
+                return self.begin_with(cleanable, now_ms)
+        return None
+
+    @contextlib.contextmanager
+    def _giving_up_on(self, name: TopicPartition) -> Iterator[None]:
+        """A damaged log is left alone; a failed directory concerns everybody."""
+        try:
+            yield
+        except DirectoryOfflineError:
+            raise
+        except KafkaError as error:
+            self._give_up(name, error)
+
+    def _give_up(self, name: TopicPartition, error: KafkaError) -> None:
+        logger.error("%s is not compacted any more: %s", name, error)
+        self._uncleanable[name] = str(error)
+
+    def _start_over(self, cleanable: CleanableLog) -> None:
+        name, start = cleanable.log.topic_partition, cleanable.first_dirty_offset
+        known = self._clean_offsets.get(name)
+        logger.warning("%s: clean up to %s is outside of the log; now %d", name, known, start)
+        self._write_clean_offset(name, start)
+
+    def begin_with(self, cleanable: CleanableLog, now_ms: int) -> Compaction:
+        """Whether it is due or not."""
+        name = cleanable.log.topic_partition
+        assert name not in self._running, f"{name} is already being compacted"
+        compaction = Compaction(cleanable, self._config, self._hash_key, now_ms)
+        self._running[name] = compaction
+        return compaction
+
+    def apply(self, compaction: Compaction, group: CleanedGroup, now_ms: int) -> None:
+        """Swap a group in. Raises CompactionAbortedError, and drops the group, if the pass was
+        stopped or retention removed a segment of the group in the meantime.
+        """
+        log = compaction.log
+        wanted = set(group.replaced)
+        old = [segment for segment in log.segments if segment.base_offset in wanted]
+        if compaction.is_stopped or len(old) != len(wanted):
+            compaction.stop()
+            group.cleaned.remove_files()
+            raise CompactionAbortedError(f"{compaction.name}: the log changed")
+        replace_segments(log, group.cleaned, old, now_ms)
+
+    def finish(self, compaction: Compaction, failure: Exception | None = None) -> None:
+        """The pass is over, for whatever reason; no step of it is running any more."""
+        self._running.pop(compaction.name, None)
+        if isinstance(failure, OSError):
+            with self._directory.guard:
+                raise failure
+        if isinstance(failure, KafkaError) and not isinstance(failure, DirectoryOfflineError):
+            self._give_up(compaction.name, failure)
+        if failure is None and compaction.is_complete and not compaction.is_stopped:
+            self._write_clean_offset(compaction.name, compaction.end_offset)
+
+    def compact(self, log: Log, now_ms: int) -> Compaction:
+        """One whole pass, right here."""
+        compaction = self.begin_with(self.assess(log, now_ms), now_ms)
+        try:
+            while (group := compaction.step()) is not None:
+                self.apply(compaction, group, now_ms)
+        except (OSError, MoldauError) as error:
+            self.finish(compaction, error)
+            raise
+        self.finish(compaction)
+        return compaction
+
+    # What else happens to logs
+
+    def pause(self, name: TopicPartition) -> None:
+        """Stops a pass and begins no new one until as many `resume`."""
+        self._paused[name] = self._paused.get(name, 0) + 1
+        self._stop(name)
+
+    def resume(self, name: TopicPartition) -> None:
+        count = self._paused.pop(name)
+        if count > 1:
+            self._paused[name] = count - 1
+
+    def truncated(self, name: TopicPartition, end_offset: int) -> None:
+        """What comes after `end_offset` now is dirty."""
+        self._stop(name)
+        if self._clean_offsets.get(name, Offset(0)) > end_offset:
+            self._write_clean_offset(name, end_offset)
+
+    def forget(self, name: TopicPartition) -> None:
+        """The log is deleted or moves to another directory."""
+        self._stop(name)
+        self._uncleanable.pop(name, None)
+        if self._clean_offsets.pop(name, None) is not None:
+            self._directory.write_checkpoint(CLEANER_FILE, self._clean_offsets)
+
+    def adopt(self, name: TopicPartition, clean_offset: int) -> None:
+        """The log came from another directory, cleaned up to `clean_offset`."""
+        self._write_clean_offset(name, clean_offset)
+
+    def _stop(self, name: TopicPartition) -> None:
+        if name in self._running:
+            self._running[name].stop()
+
+    def _is_free(self, name: TopicPartition) -> bool:
+        return not (name in self._running or name in self._paused or name in self._uncleanable)
+
+    def _write_clean_offset(self, name: TopicPartition, offset: int) -> None:
+        self._clean_offsets[name] = Offset(offset)
+        self._directory.write_checkpoint(CLEANER_FILE, self._clean_offsets)
+
+    def _read_checkpoint(self) -> dict[TopicPartition, Offset]:
+        try:
+            return self._directory.read_checkpoint(CLEANER_FILE)
+        except CorruptCheckpointError as error:
+            # Everything is dirty then: more work, no harm.
+            logger.warning("%s", error)
+            return {}

@@ -1,0 +1,195 @@
+"""What becomes of one batch in a compaction pass: kept byte for byte, rewritten with fewer records,
+reduced to an empty header, or dropped. Offsets, sequences and the codec never change.
+
+Tombstones and the markers of transactions without data get a delete horizon when they are first
+seen (KIP-534) and go when it has passed; readers have had that long to see them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from moldau.protocol.batches import (
+    APPEND_TIME_FLAG,
+    ATTRIBUTES_OFFSET,
+    BATCH_HEADER,
+    BATCH_HEADER_SIZE,
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL_FLAG,
+    RecordBatch,
+)
+from moldau.protocol.compression import codec_of, compress, decompress
+from moldau.protocol.control_records import ControlType, control_type_of
+from moldau.protocol.record_loops import ScannedBatch
+from moldau.storage.compaction_loops import OffsetMap, filter_records, rebase_timestamps
+from moldau.storage.compaction_plan import LastRecord
+from moldau.storage.compaction_transactions import TransactionTracker
+from moldau.types import NO_TIMESTAMP, Buffer
+
+INT64_MAX = 2**63 - 1
+# Batches were checked against a limit when they were appended; this one only keeps a damaged file
+# from taking all memory.
+DECOMPRESSED_BYTES_MAX = 1 << 30
+
+_FLAGS_WITHOUT_RECORDS = APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
+
+
+def batch_body(view: Buffer, header: ScannedBatch) -> Buffer:
+    """The batch's records, decompressed."""
+    position, size, attributes = header[0], header[1], header[6]
+    body = memoryview(view)[position + BATCH_HEADER_SIZE : position + size]
+    if attributes & COMPRESSION_MASK == 0:
+        return body
+    return decompress(codec_of(attributes), body, DECOMPRESSED_BYTES_MAX)
+
+
+def control_type_in(view: Buffer, header: ScannedBatch) -> ControlType | None:
+    """None if the control record was removed by an earlier pass."""
+    if header[11] == 0:
+        return None
+    return control_type_of(RecordBatch(view, header[0]).records()[0].key)
+
+
+@dataclass(slots=True)
+class FilterCounts:
+    bytes_read: int = 0
+    bytes_kept: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+
+
+class BatchFilter:
+    """One pass over a log, batch after batch in log order."""
+
+    def __init__(
+        self,
+        offset_map: OffsetMap,
+        transactions: TransactionTracker,
+        last_records: Mapping[int, LastRecord],
+        *,
+        end_offset: int,
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self.counts = FilterCounts()
+        self._map = offset_map
+        self._transactions = transactions
+        self._last_records = last_records
+        self._end_offset = end_offset
+        self._now_ms = now_ms
+        self._new_horizon_ms = min(now_ms + delete_retention_ms, INT64_MAX)
+
+    def filter(self, view: Buffer, header: ScannedBatch) -> Buffer | None:
+        """The bytes to write, or None if nothing of the batch stays."""
+        self.counts.bytes_read += header[1]
+        self.counts.records_read += header[11]
+        kept = self._filter(view, header)
+        if kept is None and self._must_stay(header):
+            kept = _empty_batch(header)
+        if kept is not None:
+            self.counts.bytes_kept += len(kept)
+        return kept
+
+    def _filter(self, view: Buffer, header: ScannedBatch) -> Buffer | None:
+        attributes = header[6]
+        horizon_ms = header[12] if attributes & DELETE_HORIZON_FLAG else None
+        if attributes & CONTROL_FLAG:
+            return self._filter_control(view, header, horizon_ms)
+        is_transactional = bool(attributes & TRANSACTIONAL_FLAG)
+        if self._transactions.on_data(header[3], header[7], is_transactional=is_transactional):
+            return None
+        if header[11] == 0:
+            return None
+        body = batch_body(view, header)
+        keep_tombstones = horizon_ms is None or self._now_ms < horizon_ms
+        count, content, has_tombstone, delta_max = filter_records(
+            self._map, body, header[11], header[2], keep_tombstones
+        )
+        self.counts.records_kept += count
+        if count == 0:
+            return None
+        set_horizon = has_tombstone and horizon_ms is None
+        if content is None:
+            return self._rewrite(header, body) if set_horizon else _whole(view, header)
+        max_timestamp_ms = header[5]
+        if not attributes & APPEND_TIME_FLAG:
+            max_timestamp_ms = _wrap64(header[12] + delta_max)
+        remaining = _replace(header, max_timestamp_ms, count)
+        return self._rewrite(remaining, content) if set_horizon else _build(remaining, content)
+
+    def _filter_control(
+        self, view: Buffer, header: ScannedBatch, horizon_ms: int | None
+    ) -> Buffer | None:
+        marker = control_type_in(view, header)
+        is_needless = self._transactions.on_control(header[3], header[7], marker)
+        if marker is None:
+            return None
+        if is_needless and horizon_ms is not None and horizon_ms <= self._now_ms:
+            return None
+        self.counts.records_kept += header[11]
+        if is_needless and horizon_ms is None:
+            return self._rewrite(header, batch_body(view, header))
+        return _whole(view, header)
+
+    def _rewrite(self, header: ScannedBatch, records: Buffer) -> Buffer:
+        """With a delete horizon, which takes the place of the base timestamp."""
+        shift_ms = _wrap64(header[12] - self._new_horizon_ms)
+        stamped = rebase_timestamps(records, header[11], shift_ms)
+        attributes = header[6] | DELETE_HORIZON_FLAG
+        return _build((*header[:6], attributes, *header[7:12], self._new_horizon_ms), stamped)
+
+    def _must_stay(self, header: ScannedBatch) -> bool:
+        """An empty batch stays where its header is still needed: the last sequence or the last
+        epoch of a live producer, and the last offset of the cleaned range.
+        """
+        if header[3] + 1 == self._end_offset:
+            return True
+        last = self._last_records.get(header[7]) if header[7] >= 0 else None
+        if last is None:
+            return False
+        if last.last_data_offset >= 0:
+            return header[3] == last.last_data_offset
+        return bool(header[6] & CONTROL_FLAG) and header[8] == last.producer_epoch
+
+
+def _whole(view: Buffer, header: ScannedBatch) -> memoryview:
+    return memoryview(view)[header[0] : header[0] + header[1]]
+
+
+def _replace(header: ScannedBatch, max_timestamp_ms: int, count: int) -> ScannedBatch:
+    return (*header[:5], max_timestamp_ms, *header[6:11], count, header[12])
+
+
+def _empty_batch(header: ScannedBatch) -> bytes:
+    attributes = header[6] & _FLAGS_WITHOUT_RECORDS
+    return _build((*header[:6], attributes, *header[7:11], 0, NO_TIMESTAMP), b"")
+
+
+def _build(header: ScannedBatch, records: Buffer) -> bytes:
+    """The batch of `header` with other records. Base offset, last offset and base sequence stay, so
+    the last sequence does too.
+    """
+    _, _, base_offset, _, leader_epoch, max_timestamp, attributes = header[:7]
+    producer_id, producer_epoch, base_sequence, delta, count, base_timestamp = header[7:]
+    if attributes & COMPRESSION_MASK:
+        records = compress(codec_of(attributes), records)
+    length = BATCH_HEADER_SIZE - LOG_OVERHEAD + len(records)
+    fields = (delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence)
+    packed = BATCH_HEADER.pack(
+        base_offset, length, leader_epoch, MAGIC, 0, attributes, *fields, count
+    )
+    crc = crc32c(records, crc32c(packed[ATTRIBUTES_OFFSET:]))
+    packed = BATCH_HEADER.pack(
+        base_offset, length, leader_epoch, MAGIC, crc, attributes, *fields, count
+    )
+    return b"".join((packed, records))
+
+
+def _wrap64(number: int) -> int:
+    """Java's long arithmetic, which is what wrote the timestamps."""
+    return (number + 2**63) % 2**64 - 2**63

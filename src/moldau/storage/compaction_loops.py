@@ -1,0 +1,24 @@
+"""Chooses the compiled loops of compaction or their Python twins; the rest imports from here."""
+
+from typing import TYPE_CHECKING
+
+from moldau.compiled import USE_COMPILED
+
+if TYPE_CHECKING or not USE_COMPILED:
+    from moldau.storage._compaction_twin import (
+        SLOT_BYTES,
+        OffsetMap,
+        filter_records,
+        index_records,
+        rebase_timestamps,
+    )
+else:
+    from moldau.storage._compaction import (
+        SLOT_BYTES,
+        OffsetMap,
+        filter_records,
+        index_records,
+        rebase_timestamps,
+    )
+
+__all__ = ["SLOT_BYTES", "OffsetMap", "filter_records", "index_records", "rebase_timestamps"]

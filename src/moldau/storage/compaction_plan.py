@@ -1,0 +1,219 @@
+"""What to compact, by Kafka's rules, decided by the owner of the log. A plan is immutable: the pass
+that follows it may run in another thread.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from moldau.config.log import LogConfig
+from moldau.storage.log import Log
+from moldau.storage.segment import Segment
+from moldau.storage.transaction_index import AbortedTransaction
+from moldau.types import Offset, TopicPartition
+
+_INT32_MAX = 2**31 - 1
+
+
+class LastRecord(NamedTuple):
+    """The last thing a producer wrote; `last_data_offset` is -1 if that was only a marker."""
+
+    last_data_offset: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleanableLog:
+    """A log with the range that may be cleaned and how dirty it is."""
+
+    log: Log
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    cleanable_bytes: int
+    is_overdue: bool
+    """A record is older than max.compaction.lag.ms: the dirty ratio does not matter."""
+    checkpoint_was_wrong: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    @property
+    def is_due(self) -> bool:
+        if self.is_overdue and self.cleanable_bytes > 0:
+            return True
+        return self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSegment:
+    """A sealed segment as the pass sees it: a path and numbers, no handle of the owner's."""
+
+    base_offset: int
+    path: Path
+    size_bytes: int
+    offset_index_bytes: int
+    time_index_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPlan:
+    topic_partition: TopicPartition
+    directory: Path
+    config: LogConfig
+    now_ms: int
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    dirty_position: int
+    """Where in its segment the batch with `first_dirty_offset` is at the earliest."""
+    sources: tuple[SourceSegment, ...]
+    aborted: tuple[AbortedTransaction, ...]
+    last_records: Mapping[int, LastRecord]
+
+
+def segments_between(segments: Sequence[Segment], start: int, end: int) -> list[Segment]:
+    """From the segment that contains `start` to the one that contains `end - 1`."""
+    if end <= start:
+        return []
+    first = 0
+    for number, segment in enumerate(segments):
+        if segment.base_offset <= start:
+            first = number
+    return [segment for segment in segments[first:] if segment.base_offset < end]
+
+
+def assess(log: Log, checkpoint: int | None, now_ms: int) -> CleanableLog:
+    """`checkpoint` is the offset up to which the log was cleaned before, if that is known."""
+    with log.guard:
+        return _assess(log, checkpoint, now_ms)
+
+
+def _assess(log: Log, checkpoint: int | None, now_ms: int) -> CleanableLog:
+    start, end = log.log_start_offset, log.log_end_offset
+    wrong = checkpoint is not None and not start <= checkpoint <= end
+    first_dirty = start if checkpoint is None or wrong else checkpoint
+    segments = list(log.segments)
+    limit = max(first_dirty, _first_uncleanable(log, segments, first_dirty, now_ms))
+    # Whole segments only: the one that contains the limit stays.
+    later = segments_between(segments, limit, segments[-1].base_offset)
+    first_uncleanable = later[0].base_offset if later else segments[-1].base_offset
+    clean = segments_between(segments, -1, first_dirty)
+    cleanable = segments_between(segments, min(first_dirty, first_uncleanable), first_uncleanable)
+    return CleanableLog(
+        log=log,
+        first_dirty_offset=first_dirty,
+        first_uncleanable_offset=first_uncleanable,
+        clean_bytes=sum(segment.size for segment in clean),
+        cleanable_bytes=sum(segment.size for segment in cleanable),
+        is_overdue=_is_overdue(log, segments, first_dirty, now_ms),
+        checkpoint_was_wrong=wrong,
+    )
+
+
+def _first_uncleanable(log: Log, segments: Sequence[Segment], first_dirty: int, now_ms: int) -> int:
+    active = segments[-1].base_offset
+    limits = [log.last_stable_offset, active]
+    lag_ms = log.config.min_compaction_lag_ms
+    if lag_ms > 0:
+        for segment in segments_between(segments, first_dirty, active):
+            if segment.largest_timestamp_ms() > now_ms - lag_ms:
+                limits.append(segment.base_offset)
+                break
+    return min(limits)
+
+
+def _is_overdue(log: Log, segments: Sequence[Segment], first_dirty: int, now_ms: int) -> bool:
+    clean_until_ms = now_ms - log.config.max_compaction_lag_ms
+    if clean_until_ms <= 0:
+        return False
+    dirty = segments_between(segments, first_dirty, segments[-1].base_offset)
+    return any(0 < segment.first_timestamp_ms() < clean_until_ms for segment in dirty)
+
+
+def make_plan(cleanable: CleanableLog, now_ms: int) -> CompactionPlan:
+    with cleanable.log.guard:
+        return _make_plan(cleanable, now_ms)
+
+
+def _make_plan(cleanable: CleanableLog, now_ms: int) -> CompactionPlan:
+    log = cleanable.log
+    end = cleanable.first_uncleanable_offset
+    sources = [segment for segment in log.segments if segment.base_offset < end]
+    dirty = segments_between(sources, cleanable.first_dirty_offset, end)
+    return CompactionPlan(
+        topic_partition=log.topic_partition,
+        directory=log.path,
+        config=log.config,
+        now_ms=now_ms,
+        first_dirty_offset=cleanable.first_dirty_offset,
+        first_uncleanable_offset=end,
+        dirty_position=_position_of(dirty[0], cleanable.first_dirty_offset) if dirty else 0,
+        sources=tuple(map(_source, sources)),
+        aborted=tuple(collect_aborted(log.segments, end)),
+        last_records={
+            entry.producer_id: LastRecord(entry.last_data_offset, entry.epoch)
+            for entry in log.producers
+        },
+    )
+
+
+def _position_of(segment: Segment, offset: int) -> int:
+    return segment.with_indexes(lambda: segment.offset_index.lookup(Offset(offset))[1])
+
+
+def _source(segment: Segment) -> SourceSegment:
+    return segment.with_indexes(lambda: _read_source(segment))
+
+
+def _read_source(segment: Segment) -> SourceSegment:
+    return SourceSegment(
+        base_offset=segment.base_offset,
+        path=segment.path(),
+        size_bytes=segment.size,
+        offset_index_bytes=segment.offset_index.entry_count * segment.offset_index.entry_bytes,
+        time_index_bytes=segment.time_index.entry_count * segment.time_index.entry_bytes,
+    )
+
+
+def collect_aborted(segments: Iterable[Segment], end: int) -> list[AbortedTransaction]:
+    """The aborted transactions that begin before `end`; their markers may lie behind it."""
+    found: list[AbortedTransaction] = []
+    for segment in segments:
+        aborted, complete = segment.transaction_index.collect(Offset(0), Offset(end))
+        found += aborted
+        if complete:
+            break
+    return found
+
+
+def group_segments(
+    sources: Sequence[SourceSegment], config: LogConfig, first_uncleanable_offset: int
+) -> list[list[SourceSegment]]:
+    """Neighbours that fit into one segment, so that compaction does not leave crumbs. Sizes are
+    those before cleaning: what comes out is never larger.
+    """
+    groups: list[list[SourceSegment]] = []
+    for number, source in enumerate(sources):
+        is_last = number + 1 == len(sources)
+        end = first_uncleanable_offset if is_last else sources[number + 1].base_offset
+        if groups and _fits(groups[-1], source, end - 1, config):
+            groups[-1].append(source)
+        else:
+            groups.append([source])
+    return groups
+
+
+def _fits(
+    group: Sequence[SourceSegment], source: SourceSegment, last_offset: int, config: LogConfig
+) -> bool:
+    index_max = config.segment_index_bytes
+    members = (*group, source)
+    return (
+        sum(member.size_bytes for member in members) <= config.segment_size_max
+        and sum(member.offset_index_bytes for member in members) <= index_max
+        and sum(member.time_index_bytes for member in members) <= index_max
+        and (source.size_bytes == 0 or last_offset - group[0].base_offset <= _INT32_MAX)
+    )

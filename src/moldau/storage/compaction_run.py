@@ -1,0 +1,250 @@
+"""The pass itself: learn the last offset of every key, then write each group of segments anew as
+`*.cleaned`. Touches no object of the log's owner, only sealed files and its own output, so it may
+run in a thread; the owner swaps the result in.
+
+Every batch's checksum is verified before it is copied: a rewritten batch gets a new checksum, and
+damage must not be certified by it.
+"""
+
+import errno
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from moldau.protocol.batches import (
+    CONTROL_FLAG,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP_OFFSET,
+    PRODUCER_ID_OFFSET,
+    TRANSACTIONAL_FLAG,
+)
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.record_loops import INCOMPLETE, ScannedBatch, scan_batches
+from moldau.storage.compaction_filter import (
+    BatchFilter,
+    FilterCounts,
+    batch_body,
+    control_type_in,
+)
+from moldau.storage.compaction_loops import OffsetMap, index_records
+from moldau.storage.compaction_plan import CompactionPlan, SourceSegment, group_segments
+from moldau.storage.compaction_transactions import TransactionTracker
+from moldau.storage.filesystem import FileSystem
+from moldau.storage.log_names import CLEANED_SUFFIX
+from moldau.storage.segment import Segment, SegmentSettings
+from moldau.types import Buffer
+
+WRITE_BYTES = 1 << 20
+
+# Retention removed a source, or there is no room for a second copy: the log itself is unharmed.
+_HARMLESS = frozenset({errno.ENOENT, errno.ENOSPC, errno.EDQUOT})
+
+
+class CompactionAbortedError(MoldauError):
+    """The log changed under the pass, or its owner asked it to stop; nothing was swapped in."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedGroup:
+    """One finished segment and the base offsets of those that it replaces."""
+
+    cleaned: Segment
+    replaced: tuple[int, ...]
+
+
+class CompactionPass:
+    """Call `learn_keys` once, then `clean_next_group` until it returns None, all in one thread at a
+    time. `should_stop` is asked between reads.
+    """
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        plan: CompactionPlan,
+        offset_map: OffsetMap,
+        *,
+        io_buffer_bytes: int,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.plan = plan
+        self.end_offset = plan.first_dirty_offset
+        """The log is clean up to here after the pass; behind it the map was full."""
+        self._filesystem = filesystem
+        self._map = offset_map
+        self._io_buffer_bytes = io_buffer_bytes
+        self._should_stop = should_stop
+        self._groups: list[list[SourceSegment]] = []
+        self._transactions = TransactionTracker(plan.aborted)
+        self._filter = BatchFilter(
+            offset_map,
+            self._transactions,
+            plan.last_records,
+            end_offset=plan.first_uncleanable_offset,
+            now_ms=plan.now_ms,
+            delete_retention_ms=plan.config.delete_retention_ms,
+        )
+
+    @property
+    def counts(self) -> FilterCounts:
+        return self._filter.counts
+
+    def learn_keys(self) -> None:
+        plan, offset_map = self.plan, self._map
+        offset_map.clear()
+        start = plan.first_dirty_offset
+        # Without a dirty record, tombstones whose time has come still go.
+        offset_map.latest_offset = start - 1
+        transactions = TransactionTracker(plan.aborted)
+        ends = [source.base_offset for source in plan.sources[1:]]
+        ends.append(plan.first_uncleanable_offset)
+        position = plan.dirty_position
+        for source, end in zip(plan.sources, ends, strict=True):
+            if end <= start:
+                continue
+            if self._learn_segment(source, position, transactions):
+                break
+            # Offsets that an earlier pass or a gap left out are covered too.
+            offset_map.latest_offset = end - 1
+            position = 0
+        self.end_offset = offset_map.latest_offset + 1
+        sources = [source for source in plan.sources if source.base_offset < self.end_offset]
+        self._groups = group_segments(sources, plan.config, plan.first_uncleanable_offset)
+        self._groups.reverse()
+
+    def _learn_segment(
+        self, source: SourceSegment, position: int, transactions: TransactionTracker
+    ) -> bool:
+        """True: the map is full."""
+        start = self.plan.first_dirty_offset
+        offset_map = self._map
+        for view, headers in self._read(source, position):
+            for header in headers:
+                last_offset, attributes = header[3], header[6]
+                if attributes & CONTROL_FLAG:
+                    marker = control_type_in(view, header)
+                    transactions.on_control(last_offset, header[7], marker)
+                elif not transactions.on_data(
+                    last_offset, header[7], is_transactional=bool(attributes & TRANSACTIONAL_FLAG)
+                ):
+                    body = batch_body(view, header)
+                    if index_records(offset_map, body, header[11], header[2], start):
+                        return True
+                if last_offset >= start:
+                    offset_map.latest_offset = last_offset
+        return False
+
+    def clean_next_group(self) -> CleanedGroup | None:
+        """None: the pass is complete. After any error no `*.cleaned` file of the group is left."""
+        if not self._groups:
+            return None
+        group = self._groups.pop()
+        config = self.plan.config
+        cleaned = Segment(
+            self._filesystem,
+            self.plan.directory,
+            group[0].base_offset,
+            SegmentSettings(config.index_interval_bytes, config.segment_index_bytes),
+            created_ms=self.plan.now_ms,
+            life=CLEANED_SUFFIX,
+        )
+        try:
+            self._write(cleaned, group)
+        except OSError as error:
+            cleaned.remove_files()
+            if error.errno in _HARMLESS:
+                raise CompactionAbortedError(f"{self.plan.topic_partition}: {error}") from error
+            raise
+        except BaseException:
+            cleaned.remove_files()
+            raise
+        return CleanedGroup(cleaned, tuple(source.base_offset for source in group))
+
+    def _write(self, cleaned: Segment, group: list[SourceSegment]) -> None:
+        cleaned.create()
+        writer = _SegmentWriter(cleaned)
+        for source in group:
+            for view, headers in self._read(source, 0):
+                for header in headers:
+                    kept = self._filter.filter(view, header)
+                    if kept is not None:
+                        writer.add(kept, header[3])
+                writer.flush_if_large()
+        writer.flush()
+        for aborted in self._transactions.take_kept_aborts():
+            cleaned.transaction_index.append(aborted)
+        cleaned.seal()
+        for file in cleaned.files_to_sync():
+            file.sync()
+
+    def _read(
+        self, source: SourceSegment, position: int
+    ) -> Iterator[tuple[Buffer, list[ScannedBatch]]]:
+        """Whole batches, a buffer full at a time; the buffer grows for a batch that is larger."""
+        try:
+            file = self._filesystem.open(source.path)
+        except FileNotFoundError:
+            raise CompactionAbortedError(f"{source.path} is gone") from None
+        try:
+            wanted = self._io_buffer_bytes
+            while position < source.size_bytes:
+                if self._should_stop():
+                    raise CompactionAbortedError(f"{self.plan.topic_partition}: asked to stop")
+                view = file.read(position, min(wanted, source.size_bytes - position))
+                headers, scanned, problem = scan_batches(view, 0, len(view), True)
+                if problem is not None and problem != INCOMPLETE:
+                    raise _damaged(source, position + scanned, problem)
+                if headers:
+                    yield view, headers
+                    wanted = self._io_buffer_bytes
+                else:
+                    wanted = self._larger_buffer(source, position, view)
+                position += scanned
+        finally:
+            file.close()
+
+    def _larger_buffer(self, source: SourceSegment, position: int, view: bytes) -> int:
+        left = source.size_bytes - position
+        if len(view) < LOG_OVERHEAD:
+            wanted = LOG_OVERHEAD
+        else:
+            wanted = LOG_OVERHEAD + int.from_bytes(view[8:LOG_OVERHEAD], "big", signed=True)
+        if not len(view) < wanted <= left:
+            raise _damaged(source, position, "the file ends inside a batch")
+        return wanted
+
+
+class _SegmentWriter:
+    """Appends batches in large writes."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._pending: list[Buffer] = []
+        self._pending_bytes = 0
+        self._position = 0
+
+    def add(self, batch: Buffer, last_offset: int) -> None:
+        size = len(batch)
+        # From the new header: what was the largest timestamp may be gone.
+        stamp = batch[MAX_TIMESTAMP_OFFSET:PRODUCER_ID_OFFSET]
+        max_timestamp_ms = int.from_bytes(stamp, "big", signed=True)
+        if not self._segment.is_full_of_entries:
+            self._segment.index_batch(self._position, last_offset, max_timestamp_ms)
+        self._pending.append(batch)
+        self._pending_bytes += size
+        self._position += size
+
+    def flush_if_large(self) -> None:
+        if self._pending_bytes >= WRITE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._pending:
+            self._segment.append(self._pending)
+            self._pending = []
+            self._pending_bytes = 0
+
+
+def _damaged(source: SourceSegment, position: int, problem: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.CORRUPT_MESSAGE, f"{source.path.name} at position {position}: {problem}"
+    )

@@ -1,0 +1,66 @@
+"""Which batches of a compaction pass belong to aborted transactions, and which markers may go. Fed
+with every batch in log order; pure.
+"""
+
+from collections.abc import Iterable
+
+from moldau.protocol.control_records import ControlType
+from moldau.storage.transaction_index import AbortedTransaction
+
+
+class TransactionTracker:
+    """`kept_aborts` collects the aborts whose data may still be in the log: the transaction index
+    of the cleaned segment.
+    """
+
+    __slots__ = ("_aborted", "_committed", "_has_data", "_waiting", "kept_aborts")
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        # The next one to begin is the last element.
+        self._waiting = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
+        self._aborted: dict[int, AbortedTransaction] = {}
+        self._has_data: set[int] = set()
+        self._committed: set[int] = set()
+        self.kept_aborts: list[AbortedTransaction] = []
+
+    def take_kept_aborts(self) -> list[AbortedTransaction]:
+        kept, self.kept_aborts = self.kept_aborts, []
+        return kept
+
+    def on_data(self, last_offset: int, producer_id: int, *, is_transactional: bool) -> bool:
+        """True: the batch is part of an aborted transaction."""
+        self._begin_up_to(last_offset)
+        if not is_transactional:
+            return False
+        if producer_id in self._aborted:
+            self._has_data.add(producer_id)
+            return True
+        self._committed.add(producer_id)
+        return False
+
+    def on_control(self, last_offset: int, producer_id: int, marker: ControlType | None) -> bool:
+        """True: no data of its transaction is left. `marker` is the control type, None for a batch
+        whose record is already gone.
+        """
+        self._begin_up_to(last_offset)
+        if marker is None:
+            return True
+        if marker is ControlType.ABORT:
+            aborted = self._aborted.pop(producer_id, None)
+            if aborted is None or producer_id not in self._has_data:
+                return True
+            self._has_data.discard(producer_id)
+            self.kept_aborts.append(aborted)
+            return False
+        if marker is ControlType.COMMIT:
+            is_empty = producer_id not in self._committed
+            self._committed.discard(producer_id)
+            return is_empty
+        return False
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._waiting and self._waiting[-1].first_offset <= offset:
+            aborted = self._waiting.pop()
+            # A pass may begin behind the marker; then there is nothing left to abort.
+            if aborted.last_offset >= offset:
+                self._aborted[aborted.producer_id] = aborted
