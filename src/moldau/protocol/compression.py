@@ -241,7 +241,7 @@ def _decompress_snappy(content: Buffer, output_max: int) -> Buffer:
         return _decompress_snappy_block(view, output_max, 0)
     out = bytearray()
     position = len(_XERIAL_HEADER)
-    while position < len(view):
+    while position != len(view):
         if len(view) - position < 4:
             raise _corrupt(Compression.SNAPPY, "half a block length")
         (block_bytes,) = _be32.unpack_from(view, position)
