@@ -3,8 +3,6 @@
 import sys
 
 INTERRUPTED_STATUS = 130
-# What a shell reports for a program that SIGPIPE ended.
-BROKEN_PIPE_STATUS = 141
 USAGE_STATUS = 2
 
 
@@ -23,19 +21,19 @@ def run(arguments: list[str]) -> int:
         return _run_app(arguments)
     except KeyboardInterrupt:
         return INTERRUPTED_STATUS
-    except BrokenPipeError:
-        _silence_stdout()
-        return BROKEN_PIPE_STATUS
 
 
 def _run_app(arguments: list[str]) -> int:
+    import typer
+
     from moldau.cli.app import app
     from moldau.cli.version import show_warnings_shortly
 
     show_warnings_shortly()
     try:
         status = app(arguments, prog_name="moldau", standalone_mode=False)
-        sys.stdout.flush()
+    except typer.Abort:
+        return INTERRUPTED_STATUS
     except Exception as error:
         # Usage errors: typer has moved their class between its releases, their method stayed.
         format_message = getattr(error, "format_message", None)
@@ -46,12 +44,3 @@ def _run_app(arguments: list[str]) -> int:
         sys.stderr.write(f"{command}: {format_message()} Try '{command} --help'.\n")
         return USAGE_STATUS
     return status if isinstance(status, int) else 0
-
-
-def _silence_stdout() -> None:
-    """The interpreter flushes stdout once more at exit; let that go nowhere."""
-    import os
-
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moldau.cli.terminal import quiet_pipe
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -105,7 +107,8 @@ def dump(  # noqa: PLR0913 - each parameter is an option of the command
         secrets=show_secrets,
     )
     chosen = FormatChoice.JSON if json_lines else output
-    status = _Dump(chosen, options, problems_only=check).run(paths)
+    with quiet_pipe():
+        status = _Dump(chosen, options, problems_only=check).run(paths)
     if status:
         raise typer.Exit(status)
 
@@ -177,11 +180,10 @@ def _choose(output: FormatChoice, *, records: bool) -> "tuple[Renderer, bool]":
     if output is FormatChoice.JSON:
         return JsonLines(sys.stdout), False
     if output is FormatChoice.TABLE or (output is FormatChoice.AUTO and sys.stdout.isatty()):
-        from rich.console import Console
-
         from moldau.cli.tables import Tables
+        from moldau.cli.terminal import OutputConsole
 
-        return Tables(Console(highlight=False), records=records), True
+        return Tables(OutputConsole(), records=records), True
     return PlainLines(sys.stdout), False
 
 

@@ -23,6 +23,10 @@ _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _ABORTED_ENTRY = struct.Struct(">hqqqq")
 _REBUILD = "delete the index; it is rebuilt from the log at the next start"
+_RECOVER = (
+    "read_committed readers may see aborted records; delete the index and the "
+    ".kafka_cleanshutdown marker, and the recovery rebuilds it from the log"
+)
 _ABORTED_VERSION = 0
 
 
@@ -111,6 +115,7 @@ class IndexInspection:
             cursor = self._cursor(stack)
             if cursor is None:
                 yield self._orphan()
+            wrong_starts = self._wrong_transaction_starts()
             previous = self._base_offset - 1
             for position, fields in self._read(_ABORTED_ENTRY):
                 entry = AbortedTransactionFound(*fields)
@@ -118,20 +123,42 @@ class IndexInspection:
                 complaint = _aborted_complaint(entry, previous)
                 if complaint is None and cursor is not None:
                     complaint = _marker_complaint(entry, cursor.with_offset(entry.last_offset))
-                if complaint:
-                    yield Problem(
-                        self._path,
-                        position,
-                        complaint,
-                        "read_committed readers may see aborted records; delete the index and the "
-                        ".kafka_cleanshutdown marker, the recovery rebuilds it from the log",
+                if complaint is None and (entry.first_offset, entry.producer_id) in wrong_starts:
+                    complaint = (
+                        f"no batch of producer {entry.producer_id} that begins a transaction "
+                        f"is at offset {entry.first_offset}"
                     )
+                if complaint:
+                    yield Problem(self._path, position, complaint, _RECOVER)
                 else:
                     previous = entry.last_offset
             yield from self._tail(_ABORTED_ENTRY.size)
 
+    def _wrong_transaction_starts(self) -> set[tuple[int, int]]:
+        """(first offset, producer) of entries whose first batch, if it is in this segment and has
+        survived compaction, is not what the entry says. Starts are not in order, so this takes a
+        pass of its own.
+        """
+        with ExitStack() as stack:
+            cursor = self._cursor(stack)
+            if cursor is None:
+                return set()
+            starts = sorted({(fields[2], fields[1]) for _, fields in self._read(_ABORTED_ENTRY)})
+            self.entries = 0
+            wrong = set()
+            for first_offset, producer_id in starts:
+                step = cursor.with_offset(first_offset)
+                if step is not None and not (
+                    step.header.base_offset == first_offset
+                    and step.header.producer_id == producer_id
+                    and step.header.is_transactional
+                    and not step.header.is_control
+                ):
+                    wrong.add((first_offset, producer_id))
+            return wrong
+
     def _cursor(self, stack: ExitStack) -> BatchCursor | None:
-        log = sibling(self._path, ".log")
+        log = sibling(self._options.filesystem, self._path, ".log")
         if not self._options.filesystem.exists(log):
             return None
         file = stack.enter_context(InspectedFile(self._options.filesystem, log))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from moldau.storage.filesystem import FileSystem
 from moldau.storage.inspection_items import FileKind
 from moldau.storage.log_names import DAMAGE_FILE_NAME
 
@@ -68,12 +69,12 @@ def parse_file_name(name: str) -> FileName:
     return FileName(kind, plain, leftover)
 
 
-def sibling(path: Path, suffix: str) -> Path:
+def sibling(filesystem: FileSystem, path: Path, suffix: str) -> Path:
     """The file of the same segment with another suffix, in the same leftover state if it exists."""
     name = parse_file_name(path.name)
     stem = name.plain.rpartition(".")[0]
     same_state = path.with_name(stem + suffix + name.leftover)
-    return same_state if same_state.exists() else path.with_name(stem + suffix)
+    return same_state if filesystem.exists(same_state) else path.with_name(stem + suffix)
 
 
 def shown_order(name: str) -> tuple[int, int, int, str]:
