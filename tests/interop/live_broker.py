@@ -24,6 +24,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 from interop.apache import LOGGING, ApacheOracle, require_tool
 
@@ -180,6 +181,14 @@ class LiveBroker:
         """A confluent-kafka producer; `_` in a setting's name stands for its dot."""
         config = {key.replace("_", "."): value for key, value in settings.items()}
         return Producer({"bootstrap.servers": self.address, "log_level": 0} | config)
+
+    def offset_for_time(self, name: TopicPartition, time_ms: int) -> int:
+        """The first offset at or after a time, as ListOffsets answers."""
+        query = {ClientPartition(*name): OffsetSpec.for_timestamp(time_ms)}
+        # The client must outlive its answer.
+        admin = self.admin()
+        (answer,) = admin.list_offsets(query).values()
+        return int(answer.result(timeout=CLIENT_TIMEOUT_S).offset)
 
     def read(self, partitions: Iterable[TopicPartition], *, committed: bool = False) -> Served:
         """All records of some partitions as a consumer of the chosen isolation gets them."""
