@@ -71,6 +71,7 @@ class OneLog:
     filesystem: FileSystem = field(default_factory=DiskFileSystem)
     flush_policy: str = "os"
     flusher: GroupFlusher | None = None
+    epoch: int = 0
 
     def __post_init__(self) -> None:
         self.directory = open_directory(self.path, self.filesystem)
@@ -116,10 +117,11 @@ class OneLog:
             is_clean=is_clean,
         )
 
-    def append(self, *values: bytes, epoch: int = 0, timestamp_ms: int = 1_000) -> int:
-        """One batch; its first offset."""
+    def append(self, *values: bytes, epoch: int | None = None, timestamp_ms: int = 1_000) -> int:
+        """One batch; its first offset. An epoch stays until the next one is given."""
+        self.epoch = self.epoch if epoch is None else epoch
         batch = records_batch(list(values), timestamp_ms=timestamp_ms)
-        return self.log.append_as_leader(batch, epoch, 5_000).first_offset
+        return self.log.append_as_leader(batch, self.epoch, 5_000).first_offset
 
     def append_transactional(
         self, producer_id: int, sequence: int, *values: bytes, producer_epoch: int = 0
@@ -131,12 +133,12 @@ class OneLog:
             is_transactional=True,
         )
         batch = records_batch(list(values), options)
-        return self.log.append_as_leader(batch, 0, 5_000).first_offset
+        return self.log.append_as_leader(batch, self.epoch, 5_000).first_offset
 
     def end_transaction(self, producer_id: int, *, abort: bool, producer_epoch: int = 0) -> int:
         marker = marker_batch(producer_id, producer_epoch, abort=abort)
         result = self.log.append_as_leader(
-            marker, 0, 5_000, origin=AppendOrigin.COORDINATOR, transaction_version=0
+            marker, self.epoch, 5_000, origin=AppendOrigin.COORDINATOR, transaction_version=0
         )
         return result.first_offset
 
