@@ -4,6 +4,7 @@ import sys
 
 INTERRUPTED_STATUS = 130
 USAGE_STATUS = 2
+FAILED_STATUS = 1
 
 
 def main() -> None:
@@ -28,12 +29,16 @@ def _run_app(arguments: list[str]) -> int:
 
     from moldau.cli.app import app
     from moldau.cli.version import show_warnings_shortly
+    from moldau.protocol.errors import MoldauError
 
     show_warnings_shortly()
     try:
         status = app(arguments, prog_name="moldau", standalone_mode=False)
     except typer.Abort:
         return INTERRUPTED_STATUS
+    except (MoldauError, OSError) as error:
+        sys.stderr.write(f"moldau: {error}\n")
+        return FAILED_STATUS
     except Exception as error:
         # Usage errors: typer has moved their class between its releases, their method stayed.
         format_message = getattr(error, "format_message", None)

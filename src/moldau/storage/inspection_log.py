@@ -98,7 +98,7 @@ class LogInspection:
         if self._is_snapshot:
             remedy = "delete the snapshot; an older one and the log have the same facts"
         else:
-            remedy = "nothing to save in them: the recovery after an unclean stop cuts them off"
+            remedy = "nothing; the recovery after an unclean stop cuts them off"
         return self._problem(
             damage.position,
             f"torn tail: the last {length} bytes are no batch: {damage.what}",
