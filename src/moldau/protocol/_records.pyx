@@ -17,7 +17,12 @@ from crc32c import crc32c
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.record import Record
 from moldau.protocol.record_columns import BinaryColumn, DecodedColumns, EncodedRows, HeaderColumns
+
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        object (*tp_alloc)(PyTypeObject*, Py_ssize_t)
 
 cdef extern from *:
     """
@@ -297,6 +302,22 @@ cdef tuple read_headers(const uint8_t* p, Parsed* record):
     return headers
 
 
+cdef inline object new_record(object offset, object timestamp, object key, object value, object headers):
+    """Record(…) without a call: memory for a tuple of that type, and its five items."""
+    cdef object record = (<PyTypeObject*>Record).tp_alloc(<PyTypeObject*>Record, 5)
+    Py_INCREF(offset)
+    PyTuple_SET_ITEM(record, 0, offset)
+    Py_INCREF(timestamp)
+    PyTuple_SET_ITEM(record, 1, timestamp)
+    Py_INCREF(key)
+    PyTuple_SET_ITEM(record, 2, key)
+    Py_INCREF(value)
+    PyTuple_SET_ITEM(record, 3, value)
+    Py_INCREF(headers)
+    PyTuple_SET_ITEM(record, 4, headers)
+    return record
+
+
 def decode_records(
     buffer, tuple bounds, int64_t count, int64_t base_offset, int64_t base_timestamp, append_time
 ):
@@ -305,7 +326,7 @@ def decode_records(
     cdef Py_ssize_t position = bounds[0], end = bounds[1], index
     cdef Parsed record
     cdef int problem
-    cdef object key, value, headers, decoded
+    cdef object key, value, headers, decoded, timestamp
     check_bounds(view, position, end, count)
     cdef list found = []
     for index in range(count):
@@ -320,15 +341,12 @@ def decode_records(
         if record.value_length >= 0:
             value = PyBytes_FromStringAndSize(<char*>p + record.value_start, record.value_length)
         headers = () if record.header_count == 0 else read_headers(p, &record)
+        timestamp = append_time
         if append_time is None:
-            decoded = (
-                wrapping_sum(base_offset, record.offset_delta),
-                wrapping_sum(base_timestamp, record.timestamp_delta), key, value, headers,
-            )
-        else:
-            decoded = (
-                wrapping_sum(base_offset, record.offset_delta), append_time, key, value, headers,
-            )
+            timestamp = wrapping_sum(base_timestamp, record.timestamp_delta)
+        decoded = new_record(
+            wrapping_sum(base_offset, record.offset_delta), timestamp, key, value, headers
+        )
         found.append(decoded)
     if position != end:
         raise invalid("bytes are left behind the last record")

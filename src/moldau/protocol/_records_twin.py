@@ -10,6 +10,7 @@ from crc32c import crc32c
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.record import Record
 from moldau.types import Buffer
 
 # position, size, base offset, last offset, leader epoch, max timestamp, attributes, producer id,
@@ -18,8 +19,6 @@ ScannedBatch: TypeAlias = tuple[
     int, int, int, int, int, int, int, int, int, int, int, int, int
 ]  # fmt: skip
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
-# offset, timestamp, key, value, headers
-DecodedRecord: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]
 # offset delta, timestamp, key, value, headers
 RecordToEncode: TypeAlias = tuple[
     int, int, Buffer | None, Buffer | None, Sequence[tuple[str, Buffer | None]]
@@ -102,31 +101,36 @@ def _scan_one(
     return INCOMPLETE, None
 
 
+# What one-byte varints mean: most are.
+_SHORT = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
+
+
 def _read_varint(view: memoryview, position: int, limit: int) -> tuple[int, int]:
     """Zigzag, at most five bytes. A position of -1 says that there is none."""
-    raw = 0
-    for shift in range(0, 35, 7):
-        if position >= limit:
-            return 0, -1
-        byte = view[position]
-        position += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            raw &= 0xFFFF_FFFF
-            return (raw >> 1) ^ -(raw & 1), position
-    return 0, -1
+    if position < limit and (byte := view[position]) < 0x80:
+        return _SHORT[byte], position + 1
+    return _read_long_varint(view, position, limit, 32)
 
 
 def _read_varlong(view: memoryview, position: int, limit: int) -> tuple[int, int]:
+    """Zigzag, at most ten bytes."""
+    if position < limit and (byte := view[position]) < 0x80:
+        return _SHORT[byte], position + 1
+    return _read_long_varint(view, position, limit, 64)
+
+
+def _read_long_varint(
+    view: memoryview, position: int, limit: int, width_bits: int
+) -> tuple[int, int]:
     raw = 0
-    for shift in range(0, 70, 7):
+    for shift in range(0, width_bits, 7):
         if position >= limit:
             return 0, -1
         byte = view[position]
         position += 1
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
-            raw &= 0xFFFF_FFFF_FFFF_FFFF
+            raw &= (1 << width_bits) - 1
             return (raw >> 1) ^ -(raw & 1), position
     return 0, -1
 
@@ -202,19 +206,19 @@ def decode_records(
     base_offset: int,
     base_timestamp: int,
     append_time: int | None,
-) -> list[DecodedRecord]:
+) -> list[Record]:
     """All `count` records of the uncompressed body in `bounds`. With an append time every record
     has that time. Header names that are not UTF-8 get replacement characters, as in Java.
     """
     position, end = bounds
     view = _checked_view(buffer, position, end, count)
-    decoded: list[DecodedRecord] = []
+    decoded: list[Record] = []
     for _ in range(count):
         position, time_delta, delta, key_at, key_size, at, size, headers_at, headers = parse_record(
             view, position, end
         )
         decoded.append(
-            (
+            Record(
                 _wrap64(base_offset + delta),
                 _wrap64(base_timestamp + time_delta) if append_time is None else append_time,
                 None if key_size < 0 else bytes(view[key_at : key_at + key_size]),

@@ -5,14 +5,14 @@ broker changes are patched in place, and only append time needs a new checksum.
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
 from moldau.protocol.compression import Compression, codec_of, decompress, output_limit
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.record import Record as Record  # noqa: PLC0414  (offered from here)
 from moldau.protocol.record_loops import decode_records
 from moldau.types import NO_SEQUENCE, Buffer
 
@@ -54,18 +54,6 @@ _int64 = struct.Struct(">q")
 class TimestampType(IntEnum):
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
-
-
-class Record(NamedTuple):
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-
-
-# tuple.__new__ from C: a NamedTuple's own constructor costs more than decoding a record.
-_as_record = partial(tuple.__new__, Record)
 
 
 class RecordBatch:
@@ -211,7 +199,7 @@ class RecordBatch:
             # What compaction leaves of a batch whose header must stay.
             return []
         buffer, start = self.body(decompressed_bytes_max)
-        decoded = decode_records(
+        return decode_records(
             buffer,
             (start, len(buffer)),
             self.record_count,
@@ -219,7 +207,6 @@ class RecordBatch:
             self.base_timestamp,
             self.max_timestamp if self.attributes & APPEND_TIME_FLAG else None,
         )
-        return list(map(_as_record, decoded))
 
     def validate(self, rules: "ValidationRules") -> "ValidatedBatch":
         """The full produce-time check; see batch_validation.py."""

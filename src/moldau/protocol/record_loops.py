@@ -12,7 +12,6 @@ from moldau.protocol._records_twin import (
     BAD_TIMESTAMP,
     INCOMPLETE,
     NO_KEY,
-    DecodedRecord,
     RecordToEncode,
     ScannedBatch,
 )
@@ -45,7 +44,6 @@ __all__ = [
     "INCOMPLETE",
     "NO_KEY",
     "ColumnSink",
-    "DecodedRecord",
     "RecordToEncode",
     "ScannedBatch",
     "decode_records",

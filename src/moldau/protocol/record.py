@@ -1,0 +1,11 @@
+"""One record as an object. A tuple underneath, so that the loops can make millions."""
+
+from typing import NamedTuple
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
