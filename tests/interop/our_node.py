@@ -6,17 +6,17 @@ from types import TracebackType
 from typing import Self
 
 from interop.live_broker import CLUSTER_ID, NODE_ID
+from storage.samples import expected_topics
 
 from moldau.config.cleaner import CleanerConfig
 from moldau.config.log import LogConfig
-from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
 from moldau.storage.cleaner import LogCleaner
-from moldau.storage.directory import DirectoryKind, LogDirectory, format_directory
+from moldau.storage.directory import LogDirectory, format_directory
 from moldau.storage.filesystem import DiskFileSystem
 from moldau.storage.log import Log, LogOptions
+from moldau.storage.logs import Logs
 from moldau.storage.meta_properties import MetaProperties
-from moldau.storage.recovery import Checkpointed, LogPlace, open_log
-from moldau.types import BrokerId, Offset, TopicPartition, Uuid
+from moldau.types import BrokerId, TopicPartition, Uuid
 
 NOW_MS = 1_800_000_000_000
 DEFAULTS = LogConfig(retention_ms=-1)
@@ -38,11 +38,10 @@ class OurNode:
         )
         self._configs = dict(configs or {})
         self._cleaner = LogCleaner(self.directory, CleanerConfig(), bytes(16))
-        self._logs: dict[TopicPartition, Log] = {}
-        found, _ = self.directory.list_partitions()
-        for each in found:
-            if each.kind is DirectoryKind.PARTITION:
-                self._open(each.topic_partition)
+        self._logs = Logs(self.directory, self._options)
+        self._logs.load(NOW_MS)
+        assert self._logs.unreadable == {}
+        self._is_open = True
 
     @classmethod
     def formatted(cls, path: Path) -> "OurNode":
@@ -62,14 +61,15 @@ class OurNode:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.crash()
+        if self._is_open:
+            self.crash()
 
     def __getitem__(self, name: TopicPartition) -> Log:
-        return self._logs[name]
+        return self._logs.by_partition[name]
 
     def create(self, name: TopicPartition, config: LogConfig) -> Log:
         self._configs[name.topic] = config
-        return self._open(name)
+        return self._logs.create(name, Uuid(b"\x01" * 16), NOW_MS)
 
     def compact(self, log: Log, now_ms: int) -> None:
         """One whole pass, due or not."""
@@ -78,46 +78,31 @@ class OurNode:
 
     def stop(self) -> None:
         """A clean stop: the next one to open the directory need not recover it."""
-        ends: dict[str, dict[TopicPartition, Offset]] = {
-            HIGH_WATERMARK_FILE: {},
-            LOG_START_FILE: {},
-            RECOVERY_POINT_FILE: {},
-        }
-        for name, log in self._logs.items():
+        for log in self._logs.by_partition.values():
             assert log.damage is None, log.damage
-            log.close()
-            ends[HIGH_WATERMARK_FILE][name] = Offset(log.high_watermark)
-            ends[RECOVERY_POINT_FILE][name] = Offset(log.flushed_offset)
-            ends[LOG_START_FILE][name] = Offset(log.log_start_offset)
-        for file_name, offsets in ends.items():
-            self.directory.write_checkpoint(file_name, offsets)
-        self.directory.mark_clean_stop()
-        self.directory.close()
-        self._logs = {}
+        self._logs.stop()
+        self._is_open = False
 
     def crash(self) -> None:
         """Let go of the files without a word, as a killed process does."""
-        for log in self._logs.values():
+        for log in self._logs.by_partition.values():
             log.abandon()
-        self._logs = {}
         self.directory.close()
+        self._is_open = False
 
-    def _open(self, name: TopicPartition) -> Log:
-        def known(file_name: str) -> int:
-            return self.directory.read_checkpoint(file_name).get(name, Offset(0))
+    def _options(self, name: TopicPartition) -> LogOptions:
+        return LogOptions(config=self._configs.get(name.topic, DEFAULTS))
 
-        log = open_log(
-            LogPlace(
-                directory=self.directory, path=self.directory.path_of(name), topic_partition=name
-            ),
-            LogOptions(config=self._configs.get(name.topic, DEFAULTS)),
-            Checkpointed(
-                recovery_point=known(RECOVERY_POINT_FILE),
-                log_start_offset=known(LOG_START_FILE),
-                high_watermark=known(HIGH_WATERMARK_FILE),
-            ),
-            is_clean=self.directory.clean_stop_epoch is not None,
-            now_ms=NOW_MS,
-        )
-        self._logs[name] = log
-        return log
+
+def sample_configs() -> dict[str, LogConfig]:
+    """The settings of the samples' topics that decide what is on disk; nothing expires."""
+    return {name: _config(topic.configs) for name, topic in expected_topics().items()}
+
+
+def _config(settings: dict[str, str]) -> LogConfig:
+    return LogConfig(
+        cleanup_policy=tuple(settings.get("cleanup.policy", "delete").split(",")),
+        message_timestamp_type=settings.get("message.timestamp.type", "CreateTime"),
+        segment_bytes=int(settings.get("segment.bytes", 1 << 30)),
+        retention_ms=-1,
+    )

@@ -8,8 +8,8 @@ import pytest
 from interop.apache import ApacheOracle
 from interop.dump import dump, faults
 from interop.our_logs import Writer, read_all
-from interop.our_node import OurNode
-from storage.samples import CLUSTER_ID, NODE_ID, expected_partitions, expected_topics, unpack
+from interop.our_node import OurNode, sample_configs
+from storage.samples import CLUSTER_ID, NODE_ID, expected_partitions, unpack
 
 from moldau.config.log import LogConfig
 from moldau.protocol.compression import Compression
@@ -200,7 +200,7 @@ def test_directories_of_apache_stay_without_fault_when_we_recover_and_extend_the
 ) -> None:
     folder = unpack("clean" if which == "clean" else "dirty", tmp_path / "logs")
     expected = expected_partitions()
-    configs = {name: node_config(topic.configs) for name, topic in expected_topics().items()}
+    configs = sample_configs()
     now_ms = 1_800_000_000_000
     written = {}
     with OurNode(folder, configs=configs, cluster_id=CLUSTER_ID, node_id=NODE_ID) as node:
@@ -222,13 +222,3 @@ def test_directories_of_apache_stay_without_fault_when_we_recover_and_extend_the
         printed = dump(apache, *sorted((folder / str(name)).glob("*.log")))
         data = [int(r["offset"]) for r in printed.records if "endTxnMarker" not in r]
         assert [r.offset for r in records] == [o for o in data if o >= expected[name].log_start]
-
-
-def node_config(configs: dict[str, str]) -> LogConfig:
-    """The settings that decide what is on disk, from a topic's own."""
-    return LogConfig(
-        cleanup_policy=tuple(configs.get("cleanup.policy", "delete").split(",")),
-        message_timestamp_type=configs.get("message.timestamp.type", "CreateTime"),
-        segment_bytes=max(int(configs.get("segment.bytes", 1 << 30)), 1 << 20),
-        retention_ms=-1,
-    )
