@@ -2,10 +2,16 @@
 
 import struct
 from collections.abc import Callable
+from random import Random
+from typing import Any
 
 import pytest
-from protocol.batch_strategies import simple_records
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol.batch_damage import damage
+from protocol.batch_strategies import compiled, outcome, simple_records
 
+from moldau.protocol import _records_twin, batch_validation
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batch_validation import (
     InvalidRecordsError,
@@ -274,3 +280,34 @@ def test_offsets_are_assigned_in_place(timestamp_type: TimestampType) -> None:
     assert batch.max_timestamp == (NOW_MS + 50 if stamps else NOW_MS + 3)
     expected = [NOW_MS + 50] * 4 if stamps else [NOW_MS + i for i in range(4)]
     assert [record.timestamp for record in batch.records()] == expected
+
+
+def verdict(raw: bytes, loop: Any) -> Any:
+    """What validation says with this implementation of the walk."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_validation, "validate_records", loop)
+        return outcome(lambda: sole_batch(raw).validate(RULES))
+
+
+@pytest.mark.parametrize("codec", Compression)
+@given(seed=st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=40)
+def test_mutated_batches_are_refused_cleanly_and_alike_by_both_loops(
+    codec: Compression, seed: Random
+) -> None:
+    raw = build_batch(simple_records(seed.randrange(1, 12)), BatchOptions(compression=codec))
+    for _ in range(10):
+        damaged = bytearray(damage(raw, seed))
+        if len(damaged) >= 61 and seed.randrange(4):
+            # With a right length and checksum the damage reaches the records.
+            struct.pack_into(">i", damaged, 8, len(damaged) - 12)
+            patch_crc(damaged, 0)
+        found = verdict(bytes(damaged), compiled.validate_records)
+        assert found == verdict(bytes(damaged), _records_twin.validate_records)
+        assert isinstance(found, batch_validation.ValidatedBatch) or found[0] in {
+            ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.INVALID_RECORD,
+            ErrorCode.INVALID_TIMESTAMP,
+            ErrorCode.MESSAGE_TOO_LARGE,
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        }

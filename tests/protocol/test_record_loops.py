@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from protocol.batch_damage import damage
 from protocol.batch_strategies import (
     IMPLEMENTATIONS,
     batch_options,
@@ -85,25 +86,6 @@ def test_both_refuse_the_same_for_the_same_reason(
     damaged = damage(body, seed)
     arguments = (damaged, count + wrong_count, base_offset, base_time)
     assert everything(COMPILED, *arguments) == everything(TWIN, *arguments)
-
-
-def damage(content: bytes, seed: Random) -> bytes:
-    """Flips, cuts, inserts, repeats: what a hostile or broken writer may send."""
-    damaged = bytearray(content)
-    for _ in range(seed.randrange(1, 4)):
-        at = seed.randrange(len(damaged)) if damaged else 0
-        match seed.randrange(5):
-            case 0 if damaged:
-                damaged[at] = seed.choice([0, 1, 2, 0x7F, 0x80, 0xFF, seed.randrange(256)])
-            case 1:
-                del damaged[at:]
-            case 2:
-                damaged[at:at] = seed.randbytes(seed.randrange(1, 6))
-            case 3:
-                damaged[at : at + 3] = b""
-            case _:
-                damaged += damaged[at:]
-    return bytes(damaged)
 
 
 @pytest.mark.parametrize("loops", IMPLEMENTATIONS)

@@ -1,0 +1,88 @@
+"""Runs the compiled reading loops over damaged bodies that end right before a page nobody may read:
+one byte read too far kills the process. Started by test_record_bounds.py; prints how many it tried.
+"""
+
+import ctypes
+import mmap
+import resource
+import sys
+from importlib import import_module
+from random import Random
+from typing import Any
+
+from protocol.batch_damage import damage
+
+from moldau.protocol.batch_builder import build_batch
+from moldau.protocol.batches import Record
+from moldau.protocol.errors import KafkaError
+
+_records: Any = import_module("moldau.protocol._records")
+PAGE_BYTES = mmap.PAGESIZE
+PAGES = 4
+
+
+def guarded_memory() -> tuple[mmap.mmap, memoryview]:
+    """Writable pages with an unreadable one behind them."""
+    area = mmap.mmap(-1, (PAGES + 1) * PAGE_BYTES)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    libc = ctypes.CDLL(None, use_errno=True)
+    guard = ctypes.c_void_p(start + PAGES * PAGE_BYTES)
+    if libc.mprotect(guard, ctypes.c_size_t(PAGE_BYTES), ctypes.c_int(0)) != 0:
+        raise OSError(ctypes.get_errno(), "mprotect")
+    return area, memoryview(area)[: PAGES * PAGE_BYTES]
+
+
+def sample(seed: Random) -> bytes:
+    records = [
+        Record(
+            index, 1000 + seed.randrange(1 << 40), seed.choice([None, b"k" * seed.randrange(80)]),
+            seed.choice([None, b"v" * seed.randrange(300)]),
+            tuple(("name" * seed.randrange(3), seed.choice([None, b"x" * seed.randrange(70)]))
+                  for _ in range(seed.randrange(3))),
+        )
+        for index in range(seed.randrange(1, 8))
+    ]  # fmt: skip
+    return build_batch(records)
+
+
+def read_everything(view: memoryview, count: int) -> None:
+    bounds = (0, len(view))
+    sink = _records.ColumnSink()
+    for call in (
+        lambda: _records.decode_records(view, bounds, count, 0, 0, None),
+        lambda: _records.validate_records(view, bounds, count, 0, (0, 1 << 40), True),
+        lambda: sink.append(view, bounds, count, (0, 0, None), (0, 1 << 60)),
+    ):
+        try:
+            call()
+        except KafkaError:
+            continue
+
+
+def main() -> int:
+    seed = Random(7)
+    _area, memory = guarded_memory()
+    tried = 0
+    for _ in range(int(sys.argv[1])):
+        batch = sample(seed)
+        count = int.from_bytes(batch[57:61], "big")
+        for content, is_body in ((batch[61:], True), (batch, False)):
+            damaged = damage(content, seed)[: len(memory)]
+            place = memory[len(memory) - len(damaged) :]
+            place[:] = damaged
+            if is_body:
+                read_everything(place, count)
+            else:
+                _records.scan_batches(place, 0, len(place), True)
+                _records.scan_batches(place, 0, len(place), False)
+            tried += 1
+    # Proof that the guard works: reading behind it is what kills.
+    sys.stdout.write(f"{tried}\n")
+    sys.stdout.flush()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ctypes.string_at(ctypes.addressof(ctypes.c_char.from_buffer(_area)) + len(memory), 1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
