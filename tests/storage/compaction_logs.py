@@ -30,7 +30,7 @@ from moldau.storage.recovery import Checkpointed, LogPlace, open_log
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import BrokerId, TopicPartition, Uuid
 
-ROOT = Path("/disk/data")
+ROOT = Path("/data")
 NAME = TopicPartition("t", 0)
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -72,6 +72,7 @@ class CompactedLog:
     cleaner_config: CleanerConfig = field(default_factory=CleanerConfig)
     root: Path = ROOT
     now_ms: int = NOW_MS
+    checkpointed: Checkpointed = field(default_factory=Checkpointed)
 
     def __post_init__(self) -> None:
         self.directory = open_directory(self.filesystem, self.root)
@@ -79,7 +80,7 @@ class CompactedLog:
         self.cleaner = LogCleaner(self.directory, self.cleaner_config, HASH_KEY)
         self.sequences: dict[tuple[int, int], int] = {}
 
-    def reopen(self, checkpointed: Checkpointed | None = None) -> Log:
+    def reopen(self) -> Log:
         """Recover the log as after a crash."""
         self.log = open_log(
             LogPlace(
@@ -88,7 +89,7 @@ class CompactedLog:
                 topic_partition=NAME,
             ),
             LogOptions(config=self.config),
-            checkpointed or Checkpointed(),
+            self.checkpointed,
             is_clean=False,
             now_ms=self.now_ms,
         )

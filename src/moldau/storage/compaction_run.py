@@ -95,10 +95,10 @@ class CompactionPass:
         # Without a dirty record, tombstones whose time has come still go.
         offset_map.latest_offset = start - 1
         transactions = TransactionTracker(plan.aborted)
-        ends = [source.base_offset for source in plan.sources[1:]]
-        ends.append(plan.first_uncleanable_offset)
         position = plan.dirty_position
-        for source, end in zip(plan.sources, ends, strict=True):
+        for number, source in enumerate(plan.sources, 1):
+            is_last = number == len(plan.sources)
+            end = plan.first_uncleanable_offset if is_last else plan.sources[number].base_offset
             if end <= start:
                 continue
             if self._learn_segment(source, position, transactions):
