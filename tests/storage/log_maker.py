@@ -1,6 +1,6 @@
 """Logs for tests: one partition in a fresh directory, on any file system."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from moldau.storage.meta_properties import MetaProperties
 from moldau.storage.producer_snapshots import encode_snapshot
 from moldau.storage.producer_state import AppendOrigin
 from moldau.storage.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.segment import Segment
 from moldau.types import BrokerId, TopicPartition, Uuid
 
 PARTITION = TopicPartition("orders", 0)
@@ -192,7 +193,11 @@ def state_of(log: Log) -> dict[str, object]:
         # As a snapshot keeps them: the last batch of each, not the last five.
         "producers": encode_snapshot(sorted(log.producers, key=lambda entry: entry.producer_id)),
         "segments": [(s.base_offset, s.size) for s in log.segments],
-        "offset indexes": [s.offset_index.entries for s in log.segments],
-        "time indexes": [s.time_index.entries for s in log.segments],
+        "offset indexes": [_indexed(s, lambda s: s.offset_index.entries) for s in log.segments],
+        "time indexes": [_indexed(s, lambda s: s.time_index.entries) for s in log.segments],
         "aborted": [s.transaction_index.entries for s in log.segments],
     }
+
+
+def _indexed(segment: Segment, entries: Callable[[Segment], object]) -> object:
+    return segment.with_indexes(lambda: entries(segment))

@@ -89,6 +89,8 @@ class Log:
         self._is_marked = False
         self._directory_is_dirty = True
         self._unsynced_snapshots: list[Path] = []
+        # Their batches may be flushed, their indexes are not.
+        self._unsynced_seals: list[Segment] = []
         self._tickets: list[FlushTicket] = []
         self._is_abandoned = False
         self._deleted: deque[tuple[int, Segment | None, Path | None]] = deque()
@@ -216,6 +218,7 @@ class Log:
                 # Nothing in it yet: it is as new as a new one.
                 return active
             active.seal()
+            self._unsynced_seals.append(active)
             segment = self.new_segment(base_offset, now_ms)
             segment.create()
             self.segments.add(segment)
@@ -350,7 +353,9 @@ class Log:
             whole = everything or self.flush_policy != "os"
             end_offset = self.log_end_offset if whole else active.base_offset
             files = []
-            for segment in self.segments.overlapping(self.flushed_offset, end_offset):
+            dirty = self.segments.overlapping(self.flushed_offset, end_offset)
+            sealed, self._unsynced_seals = self._unsynced_seals, []
+            for segment in dirty + [s for s in sealed if s in self.segments and s not in dirty]:
                 files += segment.files_to_sync()
             paths, self._unsynced_snapshots = self._unsynced_snapshots, []
             directories = [self.path] if self._directory_is_dirty else []

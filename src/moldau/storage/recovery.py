@@ -10,8 +10,8 @@ leaves the sound part, to be filled again from a replica. See docs/adr.
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from moldau.protocol.errors import KafkaError
 from moldau.protocol.record_loops import ScannedBatch
 from moldau.storage.damage import Damage, forget_damage, note_damage
 from moldau.storage.directory import LogDirectory
@@ -75,7 +75,10 @@ def open_log(
 ) -> Log:
     """Open or create the log in `place.path`."""
     with place.directory.guard:
-        place.directory.filesystem.make_directory(place.path)
+        filesystem = place.directory.filesystem
+        if not filesystem.exists(place.path):
+            filesystem.make_directory(place.path)
+            filesystem.sync_directory(place.path.parent)
         loader = _Loader(place, options, checkpointed, now_ms)
         loaded = loader.load(is_clean=is_clean)
         log = Log(place.directory, place.path, place.topic_partition, options, loaded)
@@ -85,6 +88,14 @@ def open_log(
     if log.damage is None and log.flushed_offset < log.log_end_offset:
         log.mark_dirty()
     return log
+
+
+class _SoundEnd(NamedTuple):
+    """Where the sound batches end: the offset after them, the segment's place, bytes of it."""
+
+    offset: int
+    place: int
+    size: int
 
 
 class _Loader:
@@ -98,6 +109,8 @@ class _Loader:
         config = options.config
         self._settings = SegmentSettings(config.index_interval_bytes, config.segment_index_bytes)
         self._scan_from = checkpointed.recovery_point
+        # Where compaction never was, a gap between segments is a write that a power cut undid.
+        self._gaps_allowed = config.compacts
         self._producers = ProducerStateTable()
 
     def load(self, *, is_clean: bool) -> LoadedLog:
@@ -108,7 +121,8 @@ class _Loader:
         suspect = self._filesystem.exists(self._path / DAMAGE_FILE_NAME)
         if suspect:
             self._scan_from = 0
-        is_clean = is_clean and not suspect and self._checks_out(files, segments)
+        is_clean = is_clean and not suspect
+        is_clean = self._checks_out(files, segments, is_clean=is_clean) and is_clean
         end_offset = self._clean_end(segments) if is_clean else None
         damage: Damage | None = None
         if end_offset is None:
@@ -143,8 +157,9 @@ class _Loader:
         log_start_offset = max(checkpointed.log_start_offset, segments[0].base_offset)
         log_start_offset = min(log_start_offset, end_offset)
         if damage is None:
-            self._epochs.truncate_from_end(Offset(end_offset))
+            # In this order: at the start of an empty log an epoch would be dropped next time.
             self._epochs.truncate_from_start(Offset(log_start_offset))
+            self._epochs.truncate_from_end(Offset(end_offset))
             self._epochs.flush()
         flushed = end_offset if is_clean else min(checkpointed.recovery_point, end_offset)
         return LoadedLog(
@@ -183,12 +198,17 @@ class _Loader:
 
     # After a clean stop
 
-    def _checks_out(self, files: list[SegmentFileName], segments: list[Segment]) -> bool:
-        """Indexes that are missing are rebuilt here. False if only a scan can help: aborted
-        transactions and lost epochs are known to the batches alone.
+    def _checks_out(
+        self, files: list[SegmentFileName], segments: list[Segment], *, is_clean: bool
+    ) -> bool:
+        """Indexes that are missing are rebuilt here, where no scan will. False if only a scan can
+        help: a lost list of aborted transactions is known to the batches alone.
         """
         there = {(name.base_offset, name.kind) for name in files}
-        for segment in segments:
+        first_scanned = len(segments)
+        if not is_clean:
+            first_scanned = max(Segments(segments).floor_place(self._scan_from), 0)
+        for segment in segments[:first_scanned]:
             base_offset = segment.base_offset
             if (base_offset, TRANSACTION_INDEX_SUFFIX) in there:
                 try:
@@ -220,28 +240,43 @@ class _Loader:
         if self._epochs.latest_epoch is None:
             self._scan_from = 0
         first = max(Segments(segments).floor_place(self._scan_from), 0)
+        if 0 < first < len(segments) and segments[first].base_offset == self._scan_from:
+            # It may have been sealed after its last flush.
+            segments[first - 1].complete_indexes()
         self._restore_producers(segments[: first + 1])
-        end_offset = self._checkpointed.log_start_offset
+        end_offset = segments[first].base_offset if segments else self._scan_from
         for place in range(first, len(segments)):
             segment = segments[place]
-            floor = segment.base_offset if place == first else max(segment.base_offset, end_offset)
-            scan = SegmentScan(segment.file, 0, segment.size, verify_crc=True, next_offset=floor)
-            try:
-                self._rebuild(segment, scan)
-            except KafkaError as error:
-                # Sound bytes that contradict each other: nothing that a torn write could do.
-                return floor, self._shorter(segments[: place + 1], floor, str(error))
+            if segment.base_offset > end_offset and not self._gaps_allowed:
+                end = _SoundEnd(end_offset, place - 1, segments[place - 1].size)
+                return self._end_at(segments, end, f"{segment} does not follow")
+            end_offset = max(end_offset, segment.base_offset)
+            scan = SegmentScan(
+                segment.file, 0, segment.size, verify_crc=True, next_offset=end_offset
+            )
+            self._rebuild(segment, scan)
             end_offset = scan.next_offset
             if scan.problem is not None:
-                if end_offset < self._checkpointed.promised_end:
-                    return end_offset, self._shorter(
-                        segments[: place + 1], end_offset, scan.problem
-                    )
-                self._cut(segments, place, scan.valid_end)
-                break
+                end = _SoundEnd(end_offset, place, scan.valid_end)
+                return self._end_at(segments, end, scan.problem)
         if end_offset < self._checkpointed.promised_end:
             return end_offset, self._shorter(segments, end_offset, "the log ends there")
         return end_offset, None
+
+    def _end_at(
+        self, segments: list[Segment], end: "_SoundEnd", problem: str
+    ) -> tuple[int, Damage | None]:
+        """Cut what follows the sound part, unless it was promised."""
+        if end.offset < self._checkpointed.promised_end:
+            return end.offset, self._shorter(segments[: end.place + 1], end.offset, problem)
+        # From the end backwards, so that a crash half way leaves no hole.
+        for later in reversed(segments[end.place + 1 :]):
+            later.remove_files()
+        del segments[end.place + 1 :]
+        segments[-1].cut(end.size)
+        segments[-1].file.sync()
+        self._filesystem.sync_directory(self._path)
+        return end.offset, None
 
     def _restore_producers(self, segments: list[Segment]) -> None:
         """As of the start of the last of `segments`, the first that will be scanned."""
@@ -268,8 +303,7 @@ class _Loader:
         segment.transaction_index.reset()
         for headers in scan:
             if headers[-1][3] - segment.base_offset > _INT32_MAX:
-                scan.problem = "offsets too far from the segment's base"
-                break
+                raise CorruptSegmentError(segment.path(), "offsets are too far from its base")
             segment.index_scanned(headers)
             self._learn_epochs(headers)
             replay_headers(self._producers, segment, headers, index_aborts=True)
@@ -282,15 +316,6 @@ class _Loader:
             if header[4] >= 0 and (latest is None or header[4] > latest):
                 latest = LeaderEpoch(header[4])
                 self._epochs.assign_without_flush(latest, Offset(header[2]))
-
-    def _cut(self, segments: list[Segment], place: int, size: int) -> None:
-        """From the end backwards, so that a crash half way leaves no hole."""
-        for later in reversed(segments[place + 1 :]):
-            later.remove_files()
-        del segments[place + 1 :]
-        segments[place].cut(size)
-        segments[place].file.sync()
-        self._filesystem.sync_directory(self._path)
 
     def _shorter(self, segments: list[Segment], end_offset: int, reason: str) -> Damage:
         base_offset = segments[-1].base_offset if segments else end_offset

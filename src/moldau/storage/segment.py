@@ -386,12 +386,37 @@ class Segment:
             self.rebuild_indexes()
             return use()
 
+    def complete_indexes(self) -> None:
+        """Rebuild the indexes if their ends are missing, as after a crash before they were synced.
+        Looks at the headers behind the last entries only.
+        """
+
+        def is_complete() -> bool:
+            timestamp_ms, offset = self.time_index.last_entry
+            indexed_position = self.offset_index.lookup(self.offset_index.last_offset)[1]
+            first = self.offset_index.lookup(offset)[1]
+            largest, last_position = int(NO_TIMESTAMP), 0
+            for span in self.walk(min(first, indexed_position)):
+                largest, last_position = max(largest, span.max_timestamp_ms), span.position
+            interval = self.settings.index_interval_bytes
+            return largest == timestamp_ms and last_position - indexed_position <= interval
+
+        try:
+            if is_complete():
+                return
+        except DamagedFileError:
+            pass
+        self.rebuild_indexes()
+
     def rebuild_indexes(self) -> None:
         """From the headers of the batches that are whole."""
         self.begin_index_rebuild()
         for headers in SegmentScan(self.file, 0, self.size, verify_crc=False):
             self.index_scanned(headers)
         self.finish_index_rebuild()
+        # Rare, and possibly of a segment that no later flush would look at.
+        self.offset_index.flush()
+        self.time_index.flush()
 
     def begin_index_rebuild(self) -> None:
         self.offset_index.reset()
