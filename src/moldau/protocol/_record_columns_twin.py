@@ -6,12 +6,12 @@ from array import array
 
 from moldau.protocol._records_twin import (
     INT64_MIN,
-    _checked_view,
     _invalid,
     _read_headers,
     _wrap64,
     _write_bytes,
     _write_varint,
+    checked_body,
     parse_record,
 )
 from moldau.protocol.errors import MoldauError
@@ -114,23 +114,23 @@ class ColumnSink:
         timestamp and append time or None; `wanted` the offsets from (inclusive) and to (exclusive).
         Returns how many rows that made.
         """
-        position, end = bounds
         base_offset, base_timestamp, append_time = base
-        view = _checked_view(buffer, position, end, count)
+        body = checked_body(buffer, bounds, count)
+        position, end = 0, len(body)
         before = len(self._offsets)
         for _ in range(count):
             position, time_delta, delta, key_at, key_size, at, size, headers_at, headers = (
-                parse_record(view, position, end)
+                parse_record(body, position, end)
             )
             offset = _wrap64(base_offset + delta)
             if not wanted[0] <= offset < wanted[1]:
                 continue
             if self._key is not None:
-                self._key.append(None if key_size < 0 else view[key_at : key_at + key_size])
+                self._key.append(None if key_size < 0 else body[key_at : key_at + key_size])
             if self._value is not None:
-                self._value.append(None if size < 0 else view[at : at + size])
+                self._value.append(None if size < 0 else body[at : at + size])
             if self._headers:
-                self._append_headers(view, headers_at, position, headers)
+                self._append_headers(body, headers_at, position, headers)
             timestamp = append_time
             if timestamp is None:
                 timestamp = _wrap64(base_timestamp + time_delta)
@@ -141,9 +141,9 @@ class ColumnSink:
             raise _invalid("bytes are left behind the last record")
         return len(self._offsets) - before
 
-    def _append_headers(self, view: memoryview, position: int, limit: int, count: int) -> None:
+    def _append_headers(self, body: bytes, position: int, limit: int, count: int) -> None:
         self._has_headers.append(count > 0)
-        for name, content in _read_headers(view, position, limit, count):
+        for name, content in _read_headers(body, position, limit, count):
             self._names.append(name.encode())
             self._contents.append(content)
         self._lists.append(len(self._names.offsets) - 1)

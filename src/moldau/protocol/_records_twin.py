@@ -105,28 +105,26 @@ def _scan_one(
 _SHORT = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
 
 
-def _read_varint(view: memoryview, position: int, limit: int) -> tuple[int, int]:
+def _read_varint(body: bytes, position: int, limit: int) -> tuple[int, int]:
     """Zigzag, at most five bytes. A position of -1 says that there is none."""
-    if position < limit and (byte := view[position]) < 0x80:
+    if position < limit and (byte := body[position]) < 0x80:
         return _SHORT[byte], position + 1
-    return _read_long_varint(view, position, limit, 32)
+    return _read_long_varint(body, position, limit, 32)
 
 
-def _read_varlong(view: memoryview, position: int, limit: int) -> tuple[int, int]:
+def _read_varlong(body: bytes, position: int, limit: int) -> tuple[int, int]:
     """Zigzag, at most ten bytes."""
-    if position < limit and (byte := view[position]) < 0x80:
+    if position < limit and (byte := body[position]) < 0x80:
         return _SHORT[byte], position + 1
-    return _read_long_varint(view, position, limit, 64)
+    return _read_long_varint(body, position, limit, 64)
 
 
-def _read_long_varint(
-    view: memoryview, position: int, limit: int, width_bits: int
-) -> tuple[int, int]:
+def _read_long_varint(body: bytes, position: int, limit: int, width_bits: int) -> tuple[int, int]:
     raw = 0
     for shift in range(0, width_bits, 7):
         if position >= limit:
             return 0, -1
-        byte = view[position]
+        byte = body[position]
         position += 1
         raw |= (byte & 0x7F) << shift
         if byte < 0x80:
@@ -135,16 +133,16 @@ def _read_long_varint(
     return 0, -1
 
 
-def _read_bytes(view: memoryview, position: int, limit: int, what: str) -> tuple[int, int]:
+def _read_bytes(body: bytes, position: int, limit: int, what: str) -> tuple[int, int]:
     """Start and length of a nullable byte string; the caller goes on behind it."""
-    length, position = _read_varint(view, position, limit)
+    length, position = _read_varint(body, position, limit)
     if position < 0 or length > limit - position:
         raise _invalid(f"{what} runs past its record")
     return position, max(length, -1)
 
 
-def parse_record(view: memoryview, position: int, end: int) -> ParsedRecord:
-    length, position = _read_varint(view, position, end)
+def parse_record(body: bytes, position: int, end: int) -> ParsedRecord:
+    length, position = _read_varint(body, position, end)
     if position < 0:
         raise _invalid("record length is not a number")
     if not 0 <= length <= end - position:
@@ -152,24 +150,24 @@ def parse_record(view: memoryview, position: int, end: int) -> ParsedRecord:
     limit = position + length
     if length == 0:
         raise _invalid("record is empty")
-    timestamp_delta, position = _read_varlong(view, position + 1, limit)
+    timestamp_delta, position = _read_varlong(body, position + 1, limit)
     if position < 0:
         raise _invalid("timestamp runs past its record")
-    offset_delta, position = _read_varint(view, position, limit)
+    offset_delta, position = _read_varint(body, position, limit)
     if position < 0:
         raise _invalid("offset runs past its record")
-    key_start, key_length = _read_bytes(view, position, limit, "key")
-    value_start, value_length = _read_bytes(view, key_start + max(key_length, 0), limit, "value")
+    key_start, key_length = _read_bytes(body, position, limit, "key")
+    value_start, value_length = _read_bytes(body, key_start + max(key_length, 0), limit, "value")
     position = value_start + max(value_length, 0)
-    header_count, position = _read_varint(view, position, limit)
+    header_count, position = _read_varint(body, position, limit)
     if position < 0 or not 0 <= header_count <= limit - position:
         raise _invalid("impossible header count")
     headers_start = position
     for _ in range(header_count):
-        start, length = _read_bytes(view, position, limit, "header")
+        start, length = _read_bytes(body, position, limit, "header")
         if length < 0:
             raise _invalid("header key is null")
-        start, length = _read_bytes(view, start + length, limit, "header")
+        start, length = _read_bytes(body, start + length, limit, "header")
         position = start + max(length, 0)
     if position != limit:
         raise _invalid("record has bytes left behind its headers")
@@ -179,22 +177,23 @@ def parse_record(view: memoryview, position: int, end: int) -> ParsedRecord:
     )  # fmt: skip
 
 
-def _checked_view(buffer: Buffer, start: int, end: int, count: int) -> memoryview:
-    view = memoryview(buffer)
-    if not 0 <= start <= end <= len(view):
-        raise ValueError(f"records in [{start}, {end}) of {len(view)} bytes")
+def checked_body(buffer: Buffer, bounds: tuple[int, int], count: int) -> bytes:
+    """The bytes in `bounds`, as bytes: reading those is faster than reading a view."""
+    start, end = bounds
+    if not 0 <= start <= end <= len(buffer):
+        raise ValueError(f"records in [{start}, {end}) of {len(buffer)} bytes")
     if not 0 <= count * RECORD_BYTES_MIN <= end - start:
         raise _invalid(f"{count} records cannot be in {end - start} bytes")
-    return view
+    return bytes(memoryview(buffer)[start:end])
 
 
-def _read_headers(view: memoryview, position: int, limit: int, count: int) -> Headers:
+def _read_headers(body: bytes, position: int, limit: int, count: int) -> Headers:
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
-        start, length = _read_bytes(view, position, limit, "header")
-        name = str(view[start : start + length], "utf-8", "replace")
-        start, length = _read_bytes(view, start + length, limit, "header")
-        headers.append((name, None if length < 0 else bytes(view[start : start + length])))
+        start, length = _read_bytes(body, position, limit, "header")
+        name = str(body[start : start + length], "utf-8", "replace")
+        start, length = _read_bytes(body, start + length, limit, "header")
+        headers.append((name, None if length < 0 else body[start : start + length]))
         position = start + max(length, 0)
     return tuple(headers)
 
@@ -210,20 +209,20 @@ def decode_records(
     """All `count` records of the uncompressed body in `bounds`. With an append time every record
     has that time. Header names that are not UTF-8 get replacement characters, as in Java.
     """
-    position, end = bounds
-    view = _checked_view(buffer, position, end, count)
+    body = checked_body(buffer, bounds, count)
+    position, end = 0, len(body)
     decoded: list[Record] = []
     for _ in range(count):
         position, time_delta, delta, key_at, key_size, at, size, headers_at, headers = parse_record(
-            view, position, end
+            body, position, end
         )
         decoded.append(
             Record(
                 _wrap64(base_offset + delta),
                 _wrap64(base_timestamp + time_delta) if append_time is None else append_time,
-                None if key_size < 0 else bytes(view[key_at : key_at + key_size]),
-                None if size < 0 else bytes(view[at : at + size]),
-                _read_headers(view, headers_at, position, headers) if headers else (),
+                None if key_size < 0 else body[key_at : key_at + key_size],
+                None if size < 0 else body[at : at + size],
+                _read_headers(body, headers_at, position, headers) if headers else (),
             )
         )
     if position != end:
@@ -245,12 +244,12 @@ def validate_records(
     Returns the largest timestamp, the index of the first record that has it, how many records were
     refused, and the first of those as (index, kind).
     """
-    position, end = bounds
-    view = _checked_view(buffer, position, end, count)
+    body = checked_body(buffer, bounds, count)
+    position, end = 0, len(body)
     max_timestamp, max_index, refused_count = INT64_MIN, -1, 0
     refused: list[tuple[int, int]] = []
     for index in range(count):
-        position, time_delta, delta, _, key_length, *_ = parse_record(view, position, end)
+        position, time_delta, delta, _, key_length, *_ = parse_record(body, position, end)
         timestamp = _wrap64(base_timestamp + time_delta)
         kind = -1
         if delta != index:
