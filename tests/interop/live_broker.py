@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +87,9 @@ def free_ports(count: int) -> list[int]:
 class LiveBroker:
     """One node; its log directory is `folder/logs`."""
 
-    def __init__(self, apache: ApacheOracle, folder: Path) -> None:
+    def __init__(
+        self, apache: ApacheOracle, folder: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.log_folder = folder / "logs"
         self._apache = apache
         self._folder = folder
@@ -96,13 +98,14 @@ class LiveBroker:
         broker_port, controller_port = free_ports(2)
         self.address = f"127.0.0.1:{broker_port}"
         listeners = f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller_port}"
-        settings = NODE_SETTINGS | {
+        node_settings = NODE_SETTINGS | {
             "listeners": listeners,
             "advertised.listeners": listeners,
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
             "log.dirs": str(self.log_folder),
         }
-        lines = [f"{name}={value}\n" for name, value in settings.items()]
+        node_settings |= settings or {}
+        lines = [f"{name}={value}\n" for name, value in node_settings.items()]
         self._properties.write_text("".join(lines), encoding="utf-8")
 
     def __enter__(self) -> Self:
@@ -145,6 +148,18 @@ class LiveBroker:
                 if admin.list_topics(timeout=1).brokers:
                     return
         raise AssertionError(f"the node did not answer: {log.read_text()[-3000:]}")
+
+    def wait_for_cleaning(self, name: TopicPartition, offset: int) -> None:
+        """Until the cleaner's checkpoint says that the log is clean up to an offset."""
+        assert self._process is not None
+        checkpoint = self.log_folder / "cleaner-offset-checkpoint"
+        deadline = time.monotonic() + CLIENT_TIMEOUT_S
+        wanted = f"{name.topic} {name.partition} {offset}"
+        while wanted not in checkpoint.read_text(encoding="utf-8").splitlines():
+            assert time.monotonic() < deadline, f"{checkpoint.read_text()} lacks {wanted}"
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(POLL_S)
+                raise AssertionError("the node ended")
 
     def stop(self) -> None:
         """A clean stop."""

@@ -32,6 +32,7 @@ class OurNode:
         configs: Mapping[str, LogConfig] | None = None,
         cluster_id: str = CLUSTER_ID,
         node_id: int = NODE_ID,
+        now_ms: int = NOW_MS,
     ) -> None:
         self.directory = LogDirectory.open(
             DiskFileSystem(), path, cluster_id=cluster_id, node_id=BrokerId(node_id)
@@ -39,7 +40,7 @@ class OurNode:
         self._configs = dict(configs or {})
         self._cleaner = LogCleaner(self.directory, CleanerConfig(), bytes(16))
         self._logs = Logs(self.directory, self._options)
-        self._logs.load(NOW_MS)
+        self._logs.load(now_ms)
         assert self._logs.unreadable == {}
         self._is_open = True
 
@@ -71,10 +72,11 @@ class OurNode:
         self._configs[name.topic] = config
         return self._logs.create(name, Uuid(b"\x01" * 16), NOW_MS)
 
-    def compact(self, log: Log, now_ms: int) -> None:
-        """One whole pass, due or not."""
-        self._cleaner.compact(log, now_ms)
+    def compact(self, log: Log, now_ms: int) -> int:
+        """One whole pass, due or not; the first offset that is still dirty."""
+        compaction = self._cleaner.compact(log, now_ms)
         assert self._cleaner.uncleanable == {}
+        return compaction.end_offset
 
     def stop(self) -> None:
         """A clean stop: the next one to open the directory need not recover it."""
