@@ -1,0 +1,306 @@
+"""What must hold for a log that was opened again, whatever happened before: it serves sound batches
+that were appended, its derived state is what its `.log` files say, opening it once more changes
+nothing, and it can be written on.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from storage.faults.node import Node, Setup
+from storage.faults.workload import State, Stored, stored
+
+from moldau.protocol.batch_builder import BatchOptions, build_batch
+from moldau.protocol.batches import CONTROL_FLAG, Record, RecordBatch, iterate_batches
+from moldau.protocol.control_records import committed_batches, marker_of
+from moldau.protocol.record_loops import ScannedBatch, scan_batches
+from moldau.storage.log import Log
+from moldau.storage.log_read import Isolation
+from moldau.storage.producer_replay import data_batch, end_marker
+from moldau.storage.producer_state import AppendOrigin, ProducerEntry, ProducerStateTable
+from moldau.storage.transaction_index import AbortedTransaction
+from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.types import Offset, ProducerId
+
+READ_BYTES = 1 << 20
+
+
+def held_batches(log: Log) -> list[Stored]:
+    """Straight from the files; every byte of them must be a sound batch."""
+    found: list[Stored] = []
+    for segment in log.segments:
+        content = segment.file.read(0, segment.size)
+        headers, end, problem = scan_batches(content, 0, len(content), True)
+        assert problem is None, (segment, problem)
+        assert end == len(content)
+        found += [stored(content[h[0] : h[0] + h[1]]) for h in headers]
+    for earlier, later in zip(found, found[1:], strict=False):
+        assert earlier.last_offset < later.base_offset
+    return found
+
+
+def check_is_piece_of(found: Sequence[Stored], candidates: Iterable[Sequence[Stored]]) -> None:
+    """No phantom, no hole, nothing out of order: a piece of one of the allowed histories."""
+    if not found:
+        return
+    tried = []
+    for history in candidates:
+        if found[0] in history:
+            first = history.index(found[0])
+            if list(history[first : first + len(found)]) == list(found):
+                return
+        tried.append([(b.base_offset, b.last_offset) for b in history])
+    raise AssertionError((
+        "the log holds what was never appended like this",
+        [(b.base_offset, b.last_offset) for b in found],
+        tried,
+    ))
+
+
+def check_holds(found: Sequence[Stored], promised: Iterable[Stored]) -> None:
+    missing = [(b.base_offset, b.last_offset) for b in promised if b not in found]
+    assert not missing, ("promised batches are gone", missing)
+
+
+def table_of(batches: Iterable[Stored]) -> dict[bytes, bytes]:
+    """Key -> last committed value, by the markers in the log alone."""
+    views = [RecordBatch(b.content) for b in batches]
+    table: dict[bytes, bytes] = {}
+    waiting: dict[int, list[RecordBatch]] = {}
+
+    def take(batch: RecordBatch) -> Iterator[tuple[int, bytes, bytes | None]]:
+        for record in batch.records():
+            if record.key is not None:
+                yield record.offset, record.key, record.value
+
+    visible: list[tuple[int, bytes, bytes | None]] = []
+    for batch in views:
+        if batch.is_control:
+            marker = marker_of(batch) if batch.record_count else None
+            pending = waiting.pop(batch.producer_id, [])
+            if marker is not None and marker.control_type.name == "COMMIT":
+                visible += [seen for earlier in pending for seen in take(earlier)]
+        elif batch.is_transactional:
+            waiting.setdefault(batch.producer_id, []).append(batch)
+        else:
+            visible += take(batch)
+    for _, key, value in sorted(visible):
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+    return table
+
+
+# State that is derived from the batches
+
+
+class Scratch:
+    """Producers and aborted transactions of these batches, from nothing."""
+
+    def __init__(self, batches: Sequence[Stored]) -> None:
+        self.table = ProducerStateTable()
+        self.aborted: list[AbortedTransaction] = []
+        for kept in batches:
+            headers, _, problem = scan_batches(kept.content, 0, len(kept.content), True)
+            assert problem is None
+            self._replay(headers[0], kept)
+
+    def _replay(self, header: ScannedBatch, kept: Stored) -> None:
+        if header[7] < 0:
+            return
+        append = self.table.begin_append(AppendOrigin.REPLICATION)
+        if header[6] & CONTROL_FLAG:
+            batch = RecordBatch(kept.content)
+            marker = end_marker(batch, header[2]) if batch.record_count else None
+            if marker is not None:
+                append.add_marker(marker)
+        else:
+            append.add_data(data_batch(header))
+        self.table.apply(append)
+        for transaction in append.completed:
+            if transaction.is_aborted:
+                stable = self.table.last_stable_offset_after(transaction)
+                self.aborted.append(
+                    AbortedTransaction(
+                        ProducerId(transaction.producer_id),
+                        Offset(transaction.first_offset),
+                        Offset(transaction.last_offset),
+                        Offset(stable),
+                    )
+                )
+            self.table.complete_transaction(transaction)
+
+
+def check_producers(log: Log, found: Sequence[Stored], *, is_whole: bool) -> None:
+    """`is_whole`: nothing was deleted or compacted, so the batches say everything."""
+    scratch = Scratch(found).table
+    for expected in scratch:
+        actual = log.producers.entry(expected.producer_id)
+        assert actual is not None, expected
+        if is_whole:
+            assert actual == expected
+        else:
+            _check_agrees(actual, expected)
+    if is_whole:
+        assert set(log.producers.active_producers) == set(scratch.active_producers)
+        undecided = scratch.first_undecided_offset
+        assert log.producers.first_undecided_offset == undecided
+        stable = log.high_watermark if undecided is None else min(undecided, log.high_watermark)
+        assert log.last_stable_offset <= max(stable, log.log_start_offset)
+
+
+def _check_agrees(actual: ProducerEntry, expected: ProducerEntry) -> None:
+    """A snapshot remembers more than the batches that are left, never something else."""
+    assert actual.epoch == expected.epoch
+    assert actual.last_sequence == expected.last_sequence
+    known = iter(actual.batches)
+    for batch in expected.batches[-1:]:
+        assert batch in known, (actual, expected)
+
+
+def check_aborted(log: Log, found: Sequence[Stored], *, is_whole: bool) -> None:
+    indexed = [entry for segment in log.segments for entry in segment.transaction_index.entries]
+    expected = Scratch(found).aborted
+    if is_whole:
+        assert indexed == expected
+    else:
+        assert {a[:3] for a in expected} <= {a[:3] for a in indexed}
+
+
+def check_epochs(log: Log, found: Sequence[Stored]) -> None:
+    for kept in found:
+        epoch = RecordBatch(kept.content).partition_leader_epoch
+        if kept.base_offset >= log.log_start_offset:
+            assert log.epochs.epoch_for_offset(Offset(kept.base_offset)) == epoch
+    for entry in log.epochs.entries:
+        assert log.log_start_offset <= entry.start_offset <= log.log_end_offset
+
+
+def check_offsets(log: Log, found: Sequence[Stored]) -> None:
+    ends = [log.segments.active.base_offset, *(b.last_offset + 1 for b in found[-1:])]
+    assert log.log_end_offset == max(ends)
+    assert log.log_start_offset <= log.last_stable_offset <= log.high_watermark
+    assert log.high_watermark <= log.log_end_offset
+    assert log.log_start_offset <= log.flushed_offset <= log.log_end_offset
+
+
+# Through the front door
+
+
+def check_reads(log: Log, found: Sequence[Stored]) -> None:
+    """Every offset leads to its batch, through the indexes; so does every timestamp."""
+    visible = [b for b in found if b.last_offset >= log.log_start_offset]
+    for place, kept in enumerate(visible):
+        for offset in {max(kept.base_offset, log.log_start_offset), kept.last_offset}:
+            result = log.read(offset, 1, isolation=Isolation.LOG_END)
+            assert bytes(result.records) == kept.content
+        many = log.read(kept.last_offset, READ_BYTES, isolation=Isolation.LOG_END)
+        contents = b"".join(b.content for b in visible[place:])
+        assert many.records
+        assert contents.startswith(bytes(many.records))
+    stamps = [
+        (record.timestamp, record.offset)
+        for kept in visible
+        for record in RecordBatch(kept.content).records()
+        if record.offset >= log.log_start_offset
+    ]
+    for asked in {stamp for stamp, _ in stamps}:
+        answer = log.offset_for_timestamp(asked)
+        first = min(offset for stamp, offset in stamps if stamp >= asked)
+        assert answer is not None
+        assert answer.offset == first
+
+
+def check_committed_reads(log: Log, found: Sequence[Stored]) -> None:
+    """read_committed never shows an aborted record: the index says all that the markers say."""
+    stable = log.last_stable_offset
+    scratch = Scratch(found)
+    aborted = [(a.producer_id, a.first_offset) for a in scratch.aborted]
+    wanted = [RecordBatch(b.content) for b in found if b.last_offset >= log.log_start_offset]
+    expected = [
+        batch.base_offset for batch in committed_batches(iter(wanted), aborted)
+        if batch.base_offset < stable
+    ]  # fmt: skip
+    seen: list[int] = []
+    offset = log.log_start_offset
+    while offset < stable:
+        result = log.read(offset, READ_BYTES, isolation=Isolation.COMMITTED)
+        told = [(a.producer_id, a.first_offset) for a in result.aborted or ()]
+        batches = iterate_batches(result.records)
+        seen += [batch.base_offset for batch in committed_batches(batches, told)]
+        if result.next_offset == offset:
+            break
+        offset = result.next_offset
+    assert seen == expected
+
+
+def check_log(log: Log, *, is_whole: bool = False) -> list[Stored]:
+    """All of the above; the batches that the log holds."""
+    found = held_batches(log)
+    check_offsets(log, found)
+    check_producers(log, found, is_whole=is_whole)
+    check_aborted(log, found, is_whole=is_whole)
+    check_epochs(log, found)
+    check_reads(log, found)
+    if is_whole:
+        check_committed_reads(log, found)
+    return found
+
+
+# What comes after
+
+
+def check_recovering_again_changes_nothing(
+    disk: SimulatedDisk, setup: Setup, now_ms: int, found: Sequence[Stored]
+) -> None:
+    """The first time is over; if that found a clean stop and trusted it, it does not count."""
+    first = disk.files()
+    node = Node(disk, setup, now_ms)
+    assert node.log.damage is None
+    assert held_batches(node.log) == list(found)
+    node.let_go()
+    second = disk.files()
+    assert first == second, _difference(first, second)
+
+
+def _difference(first: dict[str, bytes], second: dict[str, bytes]) -> dict[str, str]:
+    return {
+        path: f"{first.get(path, b'')!r} -> {second.get(path, b'')!r}"
+        for path in sorted({*first, *second})
+        if first.get(path) != second.get(path)
+    }
+
+
+def check_can_be_written_on(node: Node, now_ms: int, found: Sequence[Stored]) -> None:
+    """A retry of the last batch of a producer is a duplicate; something new comes after the end."""
+    log = node.log
+    for kept in reversed(found):
+        batch = RecordBatch(kept.content)
+        entry = log.producers.entry(batch.producer_id)
+        if batch.is_control or entry is None or entry.last_data_offset != kept.last_offset:
+            continue
+        if entry.epoch != batch.producer_epoch:
+            continue
+        retry = bytearray(kept.content)
+        retry[:8] = bytes(8)
+        answer = log.append_as_leader(retry, 1_000, now_ms)
+        assert answer.is_duplicate
+        assert (answer.first_offset, answer.last_offset) == kept[:2]
+        break
+    end = log.log_end_offset
+    batch_bytes = build_batch([Record(0, now_ms, b"key", b"after the crash")], BatchOptions())
+    assert log.append_as_leader(bytearray(batch_bytes), 1_000, now_ms).first_offset == end
+    node.flush()
+    node.commit()
+    result = log.read(end, READ_BYTES, isolation=Isolation.LOG_END)
+    (written,) = iterate_batches(result.records)
+    assert written.records()[0].value == b"after the crash"
+    assert log.flushed_offset == end + 1
+
+
+def promised_by(state: State, end_offset: int) -> list[Stored]:
+    """Batches that lie below `end_offset` and are not deleted."""
+    return [
+        batch
+        for batch in state.batches
+        if batch.last_offset < end_offset and batch.last_offset >= state.log_start
+    ]
