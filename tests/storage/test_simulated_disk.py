@@ -282,7 +282,6 @@ def test_times_and_space_are_what_the_test_says() -> None:
         (lambda disk: disk.open(Path("/f/x"), create=True), errno.ENOTDIR),
         (lambda disk: disk.remove(Path("/d")), errno.EISDIR),
         (lambda disk: disk.make_directory(Path("/f")), errno.EEXIST),
-        (lambda disk: disk.rename(Path("/f"), Path("/d/f")), errno.EXDEV),
         (lambda disk: disk.rename(Path("/f"), Path("/d")), errno.ENOTEMPTY),
         (lambda disk: disk.list_directory(Path("/f")), errno.ENOTDIR),
     ],
@@ -347,3 +346,17 @@ def test_chance_is_repeatable_and_full_sync_leaves_one_outcome(
 def test_it_is_a_file_system() -> None:
     filesystem: FileSystem = SimulatedDisk()
     assert filesystem.list_directory(ROOT) == []
+
+
+def test_a_file_that_moves_between_directories_is_never_lost() -> None:
+    for synced in (None, "/", "/d"):
+        disk = SimulatedDisk()
+        disk.plant(Path("/f"), b"content")
+        disk.plant(Path("/d/other"), b"")
+        disk.rename(Path("/f"), Path("/d/f"))
+        assert disk.files() == {"/d/f": b"content", "/d/other": b""}
+        if synced is not None:
+            disk.sync_directory(Path(synced))
+        for _, left in disk.variants_after_crash():
+            places = {path for path, content in left.files().items() if content == b"content"}
+            assert places == {"/d/f"} or (synced is None and places == {"/f"})

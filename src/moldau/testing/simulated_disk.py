@@ -148,17 +148,28 @@ class _SimulatedFileSystem(FaultPlan):
         return isinstance(self._find(path), DirectoryNode)
 
     def rename(self, source: Path, target: Path) -> None:
-        directory = self._directory(source.parent)
+        directory, into = self._directory(source.parent), self._directory(target.parent)
         node = directory.entries.get(source.name)
         if node is None:
             raise _error(errno.ENOENT, source)
-        if self._directory(target.parent) is not directory:
-            # Nothing in a Kafka directory moves between directories.
-            raise _error(errno.EXDEV, target)
-        replaced = directory.entries.get(target.name)
+        replaced = into.entries.get(target.name)
         if isinstance(replaced, DirectoryNode) and replaced.entries:
             raise _error(errno.ENOTEMPTY, target)
-        self._link("rename", target, directory, node, gone=source.name)
+        if into is directory:
+            self._link("rename", target, directory, node, gone=source.name)
+        else:
+            self._move(source, target, node)
+
+    def _move(self, source: Path, target: Path, node: Node) -> None:
+        """Between directories: one effect and one path, so both halves survive or neither does."""
+        number, fault = self.begin("rename", target, 0)
+        if fault:
+            raise fault.error
+        into, where = self._directory(target.parent), str(source.parent)
+        into.change(Link(number, where, target.name, node, None))
+        self._directory(source.parent).change(Unlink(number, where, source.name))
+        node.parent = into
+        self.finish(into)
 
     def remove(self, path: Path) -> None:
         node = self._find(path)
@@ -182,6 +193,13 @@ class _SimulatedFileSystem(FaultPlan):
             directory.drop_pending()
             raise fault.error
         if not self.lying_sync:
+            effects = {change.effect for change in directory.pending}
+            for other in self._root.walk():
+                # A journal writes both halves of a move together, and what came before them.
+                if isinstance(other, DirectoryNode) and other is not directory:
+                    shared = [c.effect for c in other.pending if c.effect in effects]
+                    if shared:
+                        other.sync_until(max(shared))
             directory.sync()
         self.finish(None)
 

@@ -134,6 +134,12 @@ class DirectoryNode:
         self.durable = dict(self.entries)
         self.pending = []
 
+    def sync_until(self, effect: int) -> None:
+        """Everything up to and with that effect."""
+        for change in [c for c in self.pending if c.effect <= effect]:
+            change.apply(self.durable)
+            self.pending.remove(change)
+
     def drop_pending(self) -> None:
         """A failed sync of a directory leaves its changes where they were: unknown."""
 
