@@ -43,7 +43,7 @@ LENGTHS = [
     b"\x80\x80\x80\x80\x80\x80",
 ]
 # Objects for a byte: a structure of a few slots from two bytes of input, with room to spare.
-OBJECT_BYTES_PER_INPUT_BYTE = 400
+OBJECT_BYTES_PER_INPUT_BYTE = 100
 FIXED_BYTES = 64 * 1024
 
 Frames = list[tuple[type[Message], int, bytes]]

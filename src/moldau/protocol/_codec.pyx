@@ -12,7 +12,7 @@ from cpython.dict cimport PyDict_GetItem
 from cpython.exc cimport PyErr_Clear
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
@@ -44,7 +44,6 @@ cdef extern from "Python.h":
     PyObject *PyFloat_FromDouble(double value) except NULL
     PyObject *PyUnicode_DecodeUTF8(const char *text, Py_ssize_t size, const char *errors)
     PyObject *raw_bytes "PyBytes_FromStringAndSize"(const char *text, Py_ssize_t size) except NULL
-    PyObject *PySequence_GetSlice(object sequence, Py_ssize_t low, Py_ssize_t high) except NULL
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size)
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
     bint PyLong_Check(object value)

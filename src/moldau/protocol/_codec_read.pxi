@@ -219,7 +219,20 @@ cdef PyObject *read_bytes(Op *op, Source *source, bint is_nullable) except NULL:
             view = view.cast("B")
         Py_INCREF(view)
         source.view = <PyObject *>view
-    return PySequence_GetSlice(<object>source.view, start, start + size)
+    return cut(<object>source.view, start, size)
+
+
+cdef PyObject *cut(object view, Py_ssize_t start, Py_ssize_t size) except NULL:
+    """`view[start:start + size]` at half the price: a new view of the same bytes that nobody else
+    has seen yet is narrowed in place, which is what slicing does after making a slice object.
+    """
+    cdef object narrowed = PyMemoryView_FromObject(view)
+    cdef Py_buffer *buffer = PyMemoryView_GET_BUFFER(narrowed)
+    buffer.buf = <char *>buffer.buf + start
+    buffer.len = size
+    buffer.shape[0] = size
+    Py_INCREF(narrowed)
+    return <PyObject *>narrowed
 
 
 cdef int read_tags(Program program, object struct, Source *source) except -1:
