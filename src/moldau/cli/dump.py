@@ -61,7 +61,10 @@ class FormatChoice(Enum):
 
 
 def dump(  # noqa: PLR0913 - each parameter is an option of the command
-    paths: Annotated[list[Path], typer.Argument(help="Files or directories.", show_default=False)],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Files or directories.", show_default=False),
+    ],
     records: Annotated[
         bool, typer.Option("--records", "-r", help="Also show the records inside the batches.")
     ] = False,
@@ -94,13 +97,14 @@ def dump(  # noqa: PLR0913 - each parameter is an option of the command
     ] = FormatChoice.AUTO,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     show_secrets: Annotated[
-        bool, typer.Option(help="Print stored keys, salts and passwords too.")
+        bool, typer.Option("--show-secrets", help="Print stored keys, salts and passwords too.")
     ] = False,
 ) -> None:
     from moldau.storage.inspection import Decoding, InspectionOptions
 
     options = InspectionOptions(
-        records=records or check or decode not in {DecodeChoice.AUTO, DecodeChoice.NONE},
+        records=not check and (records or decode not in {DecodeChoice.AUTO, DecodeChoice.NONE}),
+        check_records=check,
         decoding=Decoding(decode.value),
         rows_max=None if check else limit,
         bytes_max=None if check else max_bytes,
@@ -125,7 +129,6 @@ class _Dump:
         self._options = options
         self._problems_only = problems_only
         self._renderer, self._is_table = _choose(output, records=options.records)
-        self._files = 0
         self._problems = 0
         self._status = 0
 
@@ -156,14 +159,15 @@ class _Dump:
             typer.echo(f"moldau dump: {error.filename or path}: {reason}", err=True)
 
     def _show(self, items: "Iterable[Item]") -> None:
-        from moldau.storage.inspection_items import FileStart, PartitionFound, Problem
+        from moldau.storage.inspection_items import PartitionFound, Problem
 
+        show = self._renderer.show
         for item in items:
-            self._problems += isinstance(item, Problem)
-            self._files += isinstance(item, FileStart)
-            is_shown = isinstance(item, Problem | PartitionFound)
-            if is_shown or not self._problems_only:
-                self._renderer.show(item)
+            if isinstance(item, Problem):
+                self._problems += 1
+            elif self._problems_only and not isinstance(item, PartitionFound):
+                continue
+            show(item)
 
     def _tell_sum(self) -> None:
         if self._problems:

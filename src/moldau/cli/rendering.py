@@ -137,6 +137,10 @@ class PlainLines:
         self._out = out
 
     def show(self, item: Item) -> None:
+        if isinstance(item, RecordFound):
+            # Most of what a deep dump prints.
+            self._out.write(_record_line(item) + "\n")
+            return
         for line in self._lines(item):
             self._out.write(line + "\n")
 
@@ -194,7 +198,7 @@ def _java(name: str, value: Any) -> str:
 
 
 def _record_line(row: RecordFound) -> str:
-    keys = ",".join(name for name, _ in row.headers)
+    keys = ",".join([name for name, _ in row.headers]) if row.headers else ""
     parts = [
         f"| offset: {row.offset} {row.timestamp_type}: {row.timestamp}",
         f"keySize: {-1 if row.key is None else len(row.key)}",

@@ -52,7 +52,7 @@ class LogInspection:
         self._base_offset = 0 if self._is_snapshot else name.base_offset or 0
         self._expected_offset = self._base_offset
         self._options = options
-        self._records_wanted = options.records or self._is_snapshot
+        self._records_wanted = options.records or options.check_records or self._is_snapshot
         self._decoder = RecordDecoder(decoding, secrets=options.secrets)
         self._rows_left = options.rows_max
 
@@ -98,7 +98,10 @@ class LogInspection:
         if self._is_snapshot:
             remedy = "delete the snapshot; an older one and the log have the same facts"
         else:
-            remedy = "nothing; the recovery after an unclean stop cuts them off"
+            remedy = (
+                "nothing; either a broker is writing there now, or the recovery after an unclean "
+                "stop cuts them off"
+            )
         return self._problem(
             damage.position,
             f"torn tail: the last {length} bytes are no batch: {damage.what}",
@@ -167,8 +170,23 @@ class LogInspection:
         complaint = _offsets_complaint(header, records)
         if complaint:
             yield self._problem(step.position, complaint, "a producer wrote it so")
-        for index, record in enumerate(records):
-            yield from self._record(step, record, index)
+        if header.is_control or self._decoder.is_needed:
+            for index, record in enumerate(records):
+                yield from self._record(step, record, index)
+        elif self._options.records:
+            yield from self._plain_records(header, records)
+
+    def _plain_records(self, header: BatchHeader, records: list[Record]) -> Iterator[RecordFound]:
+        """The many: nothing in them is decoded."""
+        shown = records if self._rows_left is None else records[: max(0, self._rows_left)]
+        timestamp_type = header.timestamp_type
+        for offset, timestamp, key, value, headers in shown:
+            sequence = _sequence(header, offset)
+            yield RecordFound(
+                offset, timestamp_type, timestamp, sequence, key, value, headers, is_control=False
+            )
+        if self._rows_left is not None:
+            self._rows_left -= len(shown)
 
     def _record(self, step: Step, record: Record, index: int) -> Iterator[Item]:
         header = step.header

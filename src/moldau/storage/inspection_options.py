@@ -21,8 +21,10 @@ class Decoding(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectionOptions:
-    # Look inside the batches: every record is decoded and counted.
+    # Look inside the batches and yield every record.
     records: bool = False
+    # Look inside the batches, but yield only what is wrong.
+    check_records: bool = False
     decoding: Decoding = Decoding.AUTO
     # Stop a file after so many rows, or before the batch that ends beyond so many bytes.
     rows_max: int | None = None

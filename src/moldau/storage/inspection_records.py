@@ -68,6 +68,11 @@ class RecordDecoder:
         self._decoding = decoding
         self._secrets = secrets
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether plain records can have anything wrong with them here."""
+        return self._decoding is Decoding.METADATA or self._decoding in _COORDINATORS
+
     def decode(self, key: bytes | None, value: bytes | None, *, is_control: bool) -> DecodedRecord:
         try:
             if is_control:

@@ -2,7 +2,9 @@
 in windows, so that a segment of any size takes a few megabytes.
 """
 
+import errno
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +21,12 @@ class ReadOnlyDisk(DiskFileSystem):
     def open(self, path: Path, *, create: bool = False) -> DiskFile:
         if create:
             raise PermissionError(f"{path}: an inspection creates no files")
-        return DiskFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        # Without O_NONBLOCK, opening a named pipe would wait for its writer.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        return DiskFile(path, fd)
 
 
 class InspectedFile:
