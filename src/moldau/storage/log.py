@@ -84,6 +84,7 @@ class Log:
         self.flushed_offset = loaded.flushed_offset
         self.damage = loaded.damage
         self.guard = _LogGuard(self)
+        self.leader_rules: log_append.LeaderRules | None = None
         self._flusher = options.flusher
         self._jitter = options.jitter
         self._is_marked = False

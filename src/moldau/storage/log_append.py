@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.protocol.batch_builder import recompress
-from moldau.protocol.batch_validation import (
-    ValidatedBatch,
-    ValidationRules,
-    assign_offsets,
-    sole_batch,
-    validate_batch,
+from moldau.protocol.batch_validation import ValidationRules, sole_batch, validate_batch
+from moldau.protocol.batches import (
+    CONTROL_FLAG,
+    RecordBatch,
+    TimestampType,
+    iterate_batches,
+    patch_base_offset,
+    patch_leader_epoch,
+    patch_max_timestamp,
 )
-from moldau.protocol.batches import CONTROL_FLAG, RecordBatch, TimestampType, iterate_batches
 from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -62,6 +64,52 @@ class UnexpectedOffsetError(KafkaError):
 # As the leader
 
 
+class LeaderRules(NamedTuple):
+    """What a leader holds batches against. Made once for all appends of a millisecond."""
+
+    config: "LogConfig"
+    now_ms: int
+    origin: AppendOrigin
+    validation: ValidationRules
+    codec: Compression | None
+    """None keeps the producer's."""
+
+
+def rules_for(log: "Log", caller: Caller) -> LeaderRules:
+    rules = log.leader_rules
+    config, now_ms, origin = log.config, caller.now_ms, caller.origin
+    if (
+        rules is not None
+        and rules.now_ms == now_ms
+        and rules.origin is origin
+        and rules.config is config
+    ):
+        return rules
+    stamps = config.stamps_append_time
+    validation = ValidationRules(
+        now_ms=now_ms,
+        from_client=origin is AppendOrigin.CLIENT,
+        keys_required=config.compacts,
+        timestamp_type=TimestampType.LOG_APPEND_TIME if stamps else TimestampType.CREATE_TIME,
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        batch_bytes_max=config.max_message_bytes,
+    )
+    codec = _CODECS[config.compression_type]
+    log.leader_rules = LeaderRules(config, now_ms, origin, validation, codec)
+    return log.leader_rules
+
+
+_CODECS = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
 def append_as_leader(log: "Log", records: Buffer, caller: Caller) -> AppendResult:
     if caller.origin is AppendOrigin.RAFT_LEADER:
         result = append_assigned(log, records, caller)
@@ -72,71 +120,54 @@ def append_as_leader(log: "Log", records: Buffer, caller: Caller) -> AppendResul
         batches = [sole_batch(records)]
     else:
         batches = list(iterate_batches(records))
-    rules = rules_for(log.config, caller)
-    checked = [_check_batch(batch, rules, log.config) for batch in batches]
-    if not checked:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "the append holds no batch")
-    headers = _future_headers(checked, log.log_end_offset, caller.leader_epoch)
-    producer_append, duplicate = _check_producers(log, checked, headers, caller)
-    stamps = log.config.stamps_append_time
-    if duplicate is not None:
-        return AppendResult(
-            duplicate.first_offset,
-            duplicate.last_offset,
-            duplicate.timestamp_ms,
-            log.log_start_offset,
-            is_duplicate=True,
-        )
-    buffers = _assigned_buffers(checked, headers, stamps=stamps)
-    _write(log, buffers, headers, producer_append, caller)
-    return AppendResult(
-        headers[0][2],
-        headers[-1][3],
-        caller.now_ms if stamps else NO_TIMESTAMP,
-        log.log_start_offset,
-    )
-
-
-def rules_for(config: "LogConfig", caller: Caller) -> ValidationRules:
-    return ValidationRules(
-        now_ms=caller.now_ms,
-        from_client=caller.origin is AppendOrigin.CLIENT,
-        keys_required=config.compacts,
-        timestamp_type=(
-            TimestampType.LOG_APPEND_TIME
-            if config.stamps_append_time
-            else TimestampType.CREATE_TIME
-        ),
-        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
-        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
-        batch_bytes_max=config.max_message_bytes,
-    )
-
-
-class _Checked(NamedTuple):
-    batch: RecordBatch
-    validated: ValidatedBatch
-
-
-def _check_batch(batch: RecordBatch, rules: ValidationRules, config: "LogConfig") -> _Checked:
-    validated = validate_batch(batch, rules)
-    target = config.compression_type
-    if target != "producer" and not batch.is_control:
-        codec = Compression.NONE if target == "uncompressed" else Compression[target.upper()]
-        if codec is not batch.compression:
-            batch = RecordBatch(recompress(batch, codec, _level(codec, config)))
-            if batch.size_in_bytes > config.max_message_bytes:
-                raise KafkaError(
-                    ErrorCode.MESSAGE_TOO_LARGE,
-                    f"batch of {batch.size_in_bytes} bytes in {target}, "
-                    f"{config.max_message_bytes} are allowed",
+        if not batches:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "the append holds no batch")
+    rules = rules_for(log, caller)
+    headers: list[ScannedBatch] = []
+    producer_append: ProducerAppend | None = None
+    for place, original in enumerate(batches):
+        max_timestamp_ms = validate_batch(original, rules.validation).max_timestamp
+        batch = batches[place] = _fitting(original, rules)
+        header = _future_header(log, batch, headers, caller.leader_epoch, max_timestamp_ms)
+        headers.append(header)
+        if batch.producer_id >= 0:
+            if producer_append is None:
+                producer_append = log.producers.begin_append(
+                    caller.origin, transaction_version=caller.transaction_version
                 )
+            duplicate = _check_producer(producer_append, batch, header)
+            if duplicate is not None:
+                return AppendResult(
+                    duplicate.first_offset,
+                    duplicate.last_offset,
+                    duplicate.timestamp_ms,
+                    log.log_start_offset,
+                    is_duplicate=True,
+                )
+    timestamp_type = rules.validation.timestamp_type
+    buffers = [_assigned(b, h, timestamp_type) for b, h in zip(batches, headers, strict=True)]
+    _write(log, buffers, headers, producer_append, caller)
+    append_time_ms = NO_TIMESTAMP if timestamp_type is TimestampType.CREATE_TIME else caller.now_ms
+    return AppendResult(headers[0][2], headers[-1][3], append_time_ms, log.log_start_offset)
+
+
+def _fitting(batch: RecordBatch, rules: LeaderRules) -> RecordBatch:
+    """The batch in the topic's codec, if it is not too large for the topic and a segment."""
+    config, codec = rules.config, rules.codec
+    if codec is not None and codec is not batch.compression and not batch.is_control:
+        batch = RecordBatch(recompress(batch, codec, _level(codec, config)))
+        if batch.size_in_bytes > config.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"batch of {batch.size_in_bytes} bytes in {config.compression_type}, "
+                f"{config.max_message_bytes} are allowed",
+            )
     if batch.size_in_bytes > config.segment_size_max:
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"batch of {batch.size_in_bytes} bytes, a segment holds {config.segment_size_max}",
         )
-    return _Checked(batch, validated)
+    return batch
 
 
 def _level(codec: Compression, config: "LogConfig") -> int | None:
@@ -147,63 +178,45 @@ def _level(codec: Compression, config: "LogConfig") -> int | None:
     return config.compression_zstd_level if codec is Compression.ZSTD else None
 
 
-def _future_headers(
-    checked: Sequence[_Checked], next_offset: int, leader_epoch: int
-) -> list[ScannedBatch]:
-    """The batches' headers as they will be in the log."""
-    headers: list[ScannedBatch] = []
-    position = 0
-    for batch, validated in checked:
-        last_offset = next_offset + batch.last_offset_delta
-        headers.append((
-            position, batch.size_in_bytes, next_offset, last_offset, leader_epoch,
-            validated.max_timestamp, batch.attributes, batch.producer_id, batch.producer_epoch,
-            batch.base_sequence, batch.last_offset_delta, batch.record_count, batch.base_timestamp,
-        ))  # fmt: skip
-        position += batch.size_in_bytes
-        next_offset = last_offset + 1
-    return headers
+def _future_header(
+    log: "Log",
+    batch: RecordBatch,
+    before: Sequence[ScannedBatch],
+    leader_epoch: int,
+    max_timestamp_ms: int,
+) -> ScannedBatch:
+    """The batch's header as it will be in the log, behind those of the same append."""
+    if before:
+        position = before[-1][0] + before[-1][1]
+        base_offset = before[-1][3] + 1
+    else:
+        position, base_offset = 0, log.log_end_offset
+    return (
+        position, batch.size_in_bytes, base_offset, base_offset + batch.last_offset_delta,
+        leader_epoch, max_timestamp_ms, batch.attributes, batch.producer_id, batch.producer_epoch,
+        batch.base_sequence, batch.last_offset_delta, batch.record_count, batch.base_timestamp,
+    )  # fmt: skip
 
 
-def _check_producers(
-    log: "Log", checked: Sequence[_Checked], headers: Sequence[ScannedBatch], caller: Caller
-) -> tuple[ProducerAppend | None, BatchMetadata | None]:
-    append: ProducerAppend | None = None
-    for (batch, _), header in zip(checked, headers, strict=True):
-        if header[7] < 0:
-            continue
-        if append is None:
-            append = log.producers.begin_append(
-                caller.origin, transaction_version=caller.transaction_version
-            )
-        if header[6] & CONTROL_FLAG:
-            marker = end_marker(batch, header[2])
-            if marker is not None:
-                append.add_marker(marker)
-            continue
-        duplicate = append.add_data(data_batch(header))
-        if duplicate is not None:
-            return None, duplicate
-    return append, None
+def _check_producer(
+    append: ProducerAppend, batch: RecordBatch, header: ScannedBatch
+) -> BatchMetadata | None:
+    if not header[6] & CONTROL_FLAG:
+        return append.add_data(data_batch(header))
+    marker = end_marker(batch, header[2])
+    if marker is not None:
+        append.add_marker(marker)
+    return None
 
 
-def _assigned_buffers(
-    checked: Sequence[_Checked], headers: Sequence[ScannedBatch], *, stamps: bool
-) -> list[Buffer]:
-    timestamp_type = TimestampType.LOG_APPEND_TIME if stamps else TimestampType.CREATE_TIME
-    buffers: list[Buffer] = []
-    for (batch, validated), header in zip(checked, headers, strict=True):
-        buffer = bytearray(batch.view) if batch.view.readonly else batch.view
-        assign_offsets(
-            buffer,
-            0,
-            header[2],
-            header[4],
-            timestamp_type=timestamp_type,
-            max_timestamp=validated.max_timestamp,
-        )
-        buffers.append(buffer)
-    return buffers
+def _assigned(batch: RecordBatch, header: ScannedBatch, timestamp_type: TimestampType) -> Buffer:
+    """The batch with our offset, epoch and time, in place if the caller's buffer can be written."""
+    buffer = bytearray(batch.view) if batch.view.readonly else batch.view
+    patch_base_offset(buffer, 0, header[2])
+    patch_leader_epoch(buffer, 0, header[4])
+    if header[5] != batch.max_timestamp or timestamp_type is TimestampType.LOG_APPEND_TIME:
+        patch_max_timestamp(buffer, 0, timestamp_type, header[5])
+    return buffer
 
 
 # With offsets that are already assigned
@@ -298,19 +311,19 @@ def _write(
         if header[4] != latest_epoch and header[4] > NO_EPOCH:
             log.epochs.assign(LeaderEpoch(header[4]), Offset(header[2]))
             latest_epoch = log.epochs.latest_epoch
-    size = last[0] + last[1] - first[0]
-    max_timestamp_ms = max(header[5] for header in headers)
-    if must_roll(log, size, last[3], max_timestamp_ms, caller.now_ms):
-        log.roll(caller.now_ms, first[2])
     segment = log.segments.active
-    start = segment.size
+    start = segment.file.size()
+    if _must_roll(log, segment, start, headers, caller.now_ms):
+        segment = log.roll(caller.now_ms, first[2])
+        start = segment.file.size()
     try:
         segment.append(buffers)
     except OSError as error:
         _undo(log, segment, start, error)
     log.log_end_offset = last[3] + 1
+    shift = start - first[0]
     for header in headers:
-        segment.index_batch(start + header[0] - first[0], header[3], header[5])
+        segment.index_batch(header[0] + shift, header[3], header[5])
     if producer_append is not None:
         log.producers.apply(producer_append)
         complete(log.producers, segment, producer_append.completed)
@@ -324,19 +337,21 @@ def _write(
         log.flush()
 
 
-def must_roll(
-    log: "Log", added_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
+def _must_roll(
+    log: "Log", segment: Segment, size: int, headers: Sequence[ScannedBatch], now_ms: int
 ) -> bool:
     """Full by size, by time, by index entries, or too far from its base offset."""
-    segment, config = log.segments.active, log.config
-    size = segment.size
+    config = log.config
+    first, last = headers[0], headers[-1]
+    added_bytes = last[0] + last[1] - first[0]
     if size > config.segment_size_max - added_bytes:
         return True
     if size > 0:
-        waited_ms = segment.waited_for_roll_ms(now_ms, max_timestamp_ms)
+        newest_ms = last[5] if first is last else max(header[5] for header in headers)
+        waited_ms = segment.waited_for_roll_ms(now_ms, newest_ms)
         if waited_ms > config.segment_ms - segment.roll_jitter_ms:
             return True
-    return segment.is_full_of_entries or not segment.can_hold(last_offset)
+    return segment.is_full_of_entries or not segment.can_hold(last[3])
 
 
 def _undo(log: "Log", segment: Segment, size: int, error: OSError) -> None:

@@ -87,6 +87,7 @@ class Segment:
         self._viewed_bytes = 0
         # Kafka starts counting anew when it opens a segment; so do we, for the same entries.
         self._indexed_position = -1
+        self._is_full: bool | None = None
         self._max_timestamp: tuple[int, int] | None = None
         self._first_timestamp_ms: int | None = None
         base = Offset(base_offset)
@@ -122,6 +123,7 @@ class Segment:
         self.offset_index.write_out()
         self.time_index.write_out()
         self.transaction_index.reset()
+        self._is_full = None
         self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
         self._indexed_position = 0
 
@@ -148,6 +150,7 @@ class Segment:
             self._indexed_position = position
         elif position - self._indexed_position > self.settings.index_interval_bytes:
             self._indexed_position = position
+            self._is_full = None
             try:
                 self.offset_index.append(Offset(last_offset), position)
                 self.time_index.append(TimestampMs(largest[0]), Offset(largest[1]))
@@ -157,7 +160,9 @@ class Segment:
 
     @property
     def is_full_of_entries(self) -> bool:
-        return self.offset_index.is_full or self.time_index.is_full
+        if self._is_full is None:
+            self._is_full = self.offset_index.is_full or self.time_index.is_full
+        return self._is_full
 
     def can_hold(self, offset: int) -> bool:
         return 0 <= offset - self.base_offset <= _INT32_MAX
@@ -341,6 +346,7 @@ class Segment:
         kept = self.size
         if kept == 0:
             self._first_timestamp_ms = None
+        self._is_full = None
         self._indexed_position = kept
         self.sealed = False
         self._max_timestamp = self._read_max_timestamp()
@@ -421,6 +427,7 @@ class Segment:
     def begin_index_rebuild(self) -> None:
         self.offset_index.reset()
         self.time_index.reset()
+        self._is_full = None
         self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
         self._indexed_position = 0
 
