@@ -21,6 +21,7 @@ from moldau.protocol.frame import FrameCutter, read_request
 from moldau.protocol.messages import message_class
 from moldau.protocol.primitives import ELEMENT_BUDGET
 from moldau.protocol.schema import Message
+from moldau.types import Buffer
 
 FRAMES_MIN = 100_000
 # Wide and compact lengths that a reader may trust too much.
@@ -98,7 +99,7 @@ def damaged_frames(frames: Frames, seed: int, step: int, count: int) -> Iterator
             yield kind, version, damaged
 
 
-def read_or_refuse(loops: Any, kind: type[Message], version: int, wire: bytes) -> Any:
+def read_or_refuse(loops: Any, kind: type[Message], version: int, wire: Buffer) -> Any:
     """The message, or the text of the refusal. Any other exception is the test's failure."""
     try:
         return loops.decode(kind, version, wire)

@@ -1,0 +1,25 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("guarded_codec.py")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect()")
+def test_the_compiled_reader_never_looks_past_the_end_of_its_input() -> None:
+    """Tens of thousands of damaged messages, each right before an unreadable page. The last thing
+    that the process does is to touch that page, so it must die, and only then.
+    """
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", str(SCRIPT)],
+        capture_output=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(SCRIPT.parent.parent)},
+    )
+    assert int(run.stdout) > 40_000, run.stderr.decode()
+    assert run.returncode == -signal.SIGSEGV
