@@ -176,6 +176,10 @@ def test_an_offset_delta_beyond_32_bits_is_not_written() -> None:
     for module in (compiled, _records_twin):
         with pytest.raises(OverflowError, match="32 bits"):
             module.encode_records([(2**31, 0, None, None, ())], 0, 0)
+        with pytest.raises(OverflowError, match="32 bits"):
+            module.encode_records([(2**63 - 1, 0, None, None, ())], 0, 0, -(2**63))
+        written = module.encode_records([(7, 0, None, None, ())], 0, 0, 7 + 2**31)
+        assert module.decode_records(written, (0, len(written)), 1, 0, 0, None)[0][0] == -(2**31)
 
 
 # The recovery scan.

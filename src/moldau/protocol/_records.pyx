@@ -10,7 +10,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from crc32c import crc32c
@@ -482,19 +482,25 @@ cdef inline int append_varint(Growing out, int64_t number) except -1:
     return 0
 
 
-def encode_records(records, int64_t base_timestamp, Py_ssize_t reserved_bytes):
+def encode_records(
+    records, int64_t base_timestamp, Py_ssize_t reserved_bytes, int64_t base_offset=0
+):
     cdef Growing out = Growing(reserved_bytes + 4096)
     cdef Growing body = Growing(1024)
-    cdef int64_t timestamp, delta
-    cdef object offset_delta, key, value, headers, name, content
+    cdef int64_t timestamp, delta, place
+    cdef int64_t lowest = max(<object>base_offset + INT32_MIN, INT64_MIN)
+    cdef int64_t highest = min(<object>base_offset + INT32_MAX, INT64_MAX)
+    cdef object offset, offset_delta, stamp, key, value, headers, name, content
     cdef Py_ssize_t index
     for index in range(reserved_bytes):
         out.bytes[index] = 0
     out.used = reserved_bytes
-    for offset_delta, stamp, key, value, headers in records:
-        if not -(2**31) <= offset_delta < 2**31:
+    for offset, stamp, key, value, headers in records:
+        place = offset
+        if place < lowest or place > highest:
+            offset_delta = offset - base_offset
             raise OverflowError(f"offset delta {offset_delta} does not fit into 32 bits")
-        delta = offset_delta
+        delta = place - base_offset
         timestamp = stamp
         body.used = 0
         body.bytes[0] = 0

@@ -19,7 +19,7 @@ ScannedBatch: TypeAlias = tuple[
     int, int, int, int, int, int, int, int, int, int, int, int, int
 ]  # fmt: skip
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
-# offset delta, timestamp, key, value, headers
+# offset, timestamp, key, value, headers
 RecordToEncode: TypeAlias = tuple[
     int, int, Buffer | None, Buffer | None, Sequence[tuple[str, Buffer | None]]
 ]
@@ -290,11 +290,15 @@ def _write_bytes(out: bytearray, content: Buffer | None) -> None:
 
 
 def encode_records(
-    records: Iterable[RecordToEncode], base_timestamp: int, reserved_bytes: int
+    records: Iterable[RecordToEncode],
+    base_timestamp: int,
+    reserved_bytes: int,
+    base_offset: int = 0,
 ) -> bytearray:
     """A body behind `reserved_bytes` zeros, where a batch header goes."""
     out = bytearray(reserved_bytes)
-    for offset_delta, timestamp, key, value, headers in records:
+    for offset, timestamp, key, value, headers in records:
+        offset_delta = offset - base_offset
         if not -(2**31) <= offset_delta < 2**31:
             raise OverflowError(f"offset delta {offset_delta} does not fit into 32 bits")
         record = bytearray(1)

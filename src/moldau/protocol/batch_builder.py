@@ -1,7 +1,8 @@
 """Makes record batches v2. A batch is built whole: header last, when counts and times are known."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from crc32c import crc32c
 
@@ -22,7 +23,7 @@ from moldau.protocol.batches import (
     TimestampType,
 )
 from moldau.protocol.compression import Compression, compress
-from moldau.protocol.record_loops import RecordToEncode, encode_records
+from moldau.protocol.record_loops import encode_records
 from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
 
 
@@ -58,6 +59,7 @@ class BatchOptions:
 
 
 DEFAULT_OPTIONS = BatchOptions()
+_timestamp_of = attrgetter("timestamp")
 
 
 class BatchBuilder:
@@ -115,7 +117,7 @@ def build_batch(records: Sequence[Record], options: BatchOptions = DEFAULT_OPTIO
         raise ValueError("a batch needs a record")
     base_offset = records[0].offset if options.base_offset is None else options.base_offset
     base_timestamp = _base_timestamp(records[0].timestamp, options)
-    body = encode_records(_with_deltas(records, base_offset), base_timestamp, BATCH_HEADER_SIZE)
+    body = encode_records(records, base_timestamp, BATCH_HEADER_SIZE, base_offset)
     last_offset = records[-1].offset if options.last_offset is None else options.last_offset
     return bytes(
         finish_batch(
@@ -125,17 +127,10 @@ def build_batch(records: Sequence[Record], options: BatchOptions = DEFAULT_OPTIO
                 base_offset=base_offset,
                 last_offset_delta=last_offset - base_offset,
                 base_timestamp=base_timestamp,
-                max_timestamp=max(record.timestamp for record in records),
+                max_timestamp=max(map(_timestamp_of, records)),
                 record_count=len(records),
             ),
         )
-    )
-
-
-def _with_deltas(records: Iterable[Record], base_offset: int) -> Iterable[RecordToEncode]:
-    return (
-        (record.offset - base_offset, record.timestamp, record.key, record.value, record.headers)
-        for record in records
     )
 
 
