@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.protocol.errors import KafkaError
-from moldau.protocol.record_loops import decode_records, encode_records
 from moldau.storage import _compaction_twin as twin
 
 compiled: ModuleType = pytest.importorskip("moldau.storage._compaction")
@@ -26,8 +25,29 @@ def offset_map(module: ModuleType, capacity: int = 1000) -> Any:
     return module.OffsetMap(memory_bytes=memory_bytes, load_factor=0.9, hash_key=HASH_KEY)
 
 
+def varint(number: int) -> bytes:
+    number = (number << 1) ^ (number >> 63)
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def sized(content: bytes | None) -> bytes:
+    return varint(-1) if content is None else varint(len(content)) + content
+
+
 def encoded(items: list[Item]) -> bytes:
-    return bytes(encode_records(items, 0, 0))
+    """Written down here once more, so that the loops are not measured by themselves."""
+    pieces = []
+    for delta, timestamp, key, value, headers in items:
+        body = b"\0" + varint(timestamp) + varint(delta) + sized(key) + sized(value)
+        body += varint(len(headers))
+        body += b"".join(sized(name.encode()) + sized(content) for name, content in headers)
+        pieces.append(sized(body))
+    return b"".join(pieces)
 
 
 def records_strategy() -> st.SearchStrategy[list[Item]]:
@@ -86,8 +106,7 @@ def test_a_record_stays_if_it_is_the_last_of_its_key_or_was_not_looked_at(
     body = content if kept is None else kept
     assert count == len(expected)
     assert (kept is None) == (expected == items)
-    found = decode_records(body, (0, len(body)), count, 0, 0, None)
-    assert found == expected
+    assert body == encoded(expected)
     assert tombstones == any(item[3] is None for item in expected)
     assert delta_max == max((item[1] for item in expected), default=0)
 
@@ -98,11 +117,11 @@ def test_both_rebase_alike_and_only_the_timestamps_change(items: list[Item], shi
     content = encoded(items)
     results = [module.rebase_timestamps(content, len(items), shift_ms) for module in BOTH]
     assert results[0] == results[1]
-    found = decode_records(results[0], (0, len(results[0])), len(items), 0, 0, None)
-    expected = [
-        (delta, (stamp + shift_ms + 2**63) % 2**64 - 2**63, *rest) for delta, stamp, *rest in items
+    shifted: list[Item] = [
+        (delta, (stamp + shift_ms + 2**63) % 2**64 - 2**63, key, value, headers)
+        for delta, stamp, key, value, headers in items
     ]
-    assert found == expected
+    assert results[0] == encoded(shifted)
 
 
 def outcome(call: Any, *arguments: Any) -> Any:
@@ -113,13 +132,13 @@ def outcome(call: Any, *arguments: Any) -> Any:
 
 
 def test_damaged_records_are_refused_alike() -> None:
-    """Twenty thousand mutations of a sound body: the same answer or the same error."""
+    """Six thousand mutations of a sound body: the same answer or the same error."""
     rng = random.Random(7)
     sound = encoded(
         [(i, i, b"key-%d" % (i % 3), b"v" * i if i % 4 else None, ()) for i in range(8)]
     )
     refused = 0
-    for _ in range(20_000):
+    for _ in range(6_000):
         content = bytearray(sound)
         for _ in range(rng.randint(1, 3)):
             content[rng.randrange(len(content))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, 14, 200])
@@ -138,7 +157,7 @@ def test_damaged_records_are_refused_alike() -> None:
             )
         assert answers[0] == answers[1], (body, count)
         refused += not isinstance(answers[0][2], tuple)
-    assert 2_000 < refused < 20_000
+    assert 600 < refused < 6_000
 
 
 @pytest.mark.parametrize("module", BOTH)

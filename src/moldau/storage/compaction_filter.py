@@ -100,8 +100,7 @@ class BatchFilter:
         horizon_ms = header[12] if attributes & DELETE_HORIZON_FLAG else None
         if attributes & CONTROL_FLAG:
             return self._filter_control(view, header, horizon_ms)
-        is_transactional = bool(attributes & TRANSACTIONAL_FLAG)
-        if self._transactions.on_data(header[3], header[7], is_transactional=is_transactional):
+        if attributes & TRANSACTIONAL_FLAG and self._transactions.on_data(header[3], header[7]):
             return None
         if header[11] == 0:
             return None

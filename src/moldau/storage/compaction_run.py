@@ -123,8 +123,8 @@ class CompactionPass:
                 if attributes & CONTROL_FLAG:
                     marker = control_type_in(view, header)
                     transactions.on_control(last_offset, header[7], marker)
-                elif not transactions.on_data(
-                    last_offset, header[7], is_transactional=bool(attributes & TRANSACTIONAL_FLAG)
+                elif not (
+                    attributes & TRANSACTIONAL_FLAG and transactions.on_data(last_offset, header[7])
                 ):
                     body = batch_body(view, header)
                     if index_records(offset_map, body, header[11], header[2], start):
@@ -239,7 +239,7 @@ class _SegmentWriter:
 
     def flush(self) -> None:
         if self._pending:
-            self._segment.append(self._pending)
+            self._segment.file.append(self._pending)
             self._pending = []
             self._pending_bytes = 0
 

@@ -1,5 +1,5 @@
 """Which batches of a compaction pass belong to aborted transactions, and which markers may go. Fed
-with every batch in log order; pure.
+with the transactional and the control batches in log order; pure.
 """
 
 from collections.abc import Iterable
@@ -27,11 +27,9 @@ class TransactionTracker:
         kept, self.kept_aborts = self.kept_aborts, []
         return kept
 
-    def on_data(self, last_offset: int, producer_id: int, *, is_transactional: bool) -> bool:
+    def on_data(self, last_offset: int, producer_id: int) -> bool:
         """True: the batch is part of an aborted transaction."""
         self._begin_up_to(last_offset)
-        if not is_transactional:
-            return False
         if producer_id in self._aborted:
             self._has_data.add(producer_id)
             return True
