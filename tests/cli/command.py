@@ -1,10 +1,17 @@
-"""Runs `moldau` as users do: a process of its own, with its status and its two outputs."""
+"""Runs `moldau` as users do, in a process of its own; or in ours, where it is the same."""
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
+
+from moldau.cli import run
 
 COMMAND = (sys.executable, "-m", "moldau")
 
@@ -29,3 +36,26 @@ def moldau(*arguments: object, cwd: Path | None = None, **environment: str) -> R
         check=False,
     )
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def moldau_here(*arguments: object, cwd: Path | None = None, **environment: str) -> Ran:
+    """Without a process, which takes most of a second to start on a busy machine."""
+    output, errors = io.StringIO(), io.StringIO()
+    with (
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+        contextlib.chdir(cwd or Path.cwd()),
+        mock.patch.dict(os.environ, environment),
+        _warnings_as_before(),
+    ):
+        status = run([*map(str, arguments)])
+    return Ran(status, output.getvalue(), errors.getvalue())
+
+
+@contextlib.contextmanager
+def _warnings_as_before() -> Iterator[None]:
+    shown_by = warnings.showwarning
+    try:
+        yield
+    finally:
+        warnings.showwarning = shown_by

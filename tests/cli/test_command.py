@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from cli.command import COMMAND, moldau
+from cli.command import COMMAND, moldau, moldau_here
 from storage.samples import unpack
 
 
@@ -43,6 +43,14 @@ def test_help_names_the_commands_and_dumps_help_has_examples() -> None:
     assert "--records" in ran.output
 
 
+@pytest.mark.parametrize("arguments", [(), ("dump",)])
+def test_no_arguments_at_all_show_the_help(arguments: tuple[str, ...]) -> None:
+    ran = moldau_here(*arguments)
+    assert ran.status == 2
+    assert "Usage: moldau" in ran.output + ran.errors
+    assert "Try" not in ran.errors
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_completion_script_is_produced(shell: str) -> None:
     ran = moldau(_MOLDAU_COMPLETE=f"source_{shell}")
@@ -70,7 +78,7 @@ def test_completion_offers_the_commands() -> None:
     ],
 )
 def test_a_usage_error_is_one_line_and_status_2(arguments: tuple[str, ...]) -> None:
-    ran = moldau(*arguments)
+    ran = moldau_here(*arguments)
     assert ran.status == 2
     assert ran.output == ""
     assert len(ran.errors.splitlines()) == 1

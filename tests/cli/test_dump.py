@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.command import Ran, moldau
+from cli.command import Ran
+from cli.command import moldau_here as moldau
 from storage.samples import expected_partitions, unpack
 
 LOG_NAME = "00000000000000000000.log"

@@ -46,6 +46,8 @@ def _run_app(arguments: list[str]) -> int:
             raise
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "moldau"
-        sys.stderr.write(f"{command}: {format_message()} Try '{command} --help'.\n")
+        # Without a message it was a command without arguments, whose help has been shown.
+        if message := format_message():
+            sys.stderr.write(f"{command}: {message} Try '{command} --help'.\n")
         return USAGE_STATUS
     return status if isinstance(status, int) else 0

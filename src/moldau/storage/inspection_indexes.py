@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 from moldau.storage.inspection_batches import Step, walk_batches
 from moldau.storage.inspection_items import (
+    REBUILD_ALL,
     AbortedTransactionFound,
     Item,
     OffsetIndexEntryFound,
@@ -23,10 +24,7 @@ _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 _ABORTED_ENTRY = struct.Struct(">hqqqq")
 _REBUILD = "delete the index; it is rebuilt from the log at the next start"
-_RECOVER = (
-    "read_committed readers may see aborted records; delete the index and the "
-    ".kafka_cleanshutdown marker, and the recovery rebuilds it from the log"
-)
+_RECOVER = f"read_committed readers may see aborted records; {REBUILD_ALL}"
 _ABORTED_VERSION = 0
 
 

@@ -7,6 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+# A cache that only a recovery fills again: a start after a clean stop would trust its absence, and
+# a recovery looks only at what lies behind the recovery point.
+REBUILD_ALL = (
+    "delete it, .kafka_cleanshutdown and recovery-point-offset-checkpoint: the next start then "
+    "rebuilds it from the log"
+)
+
 
 class FileKind(enum.Enum):
     """What a file of a log directory holds, told by its name."""

@@ -12,6 +12,7 @@ from moldau.storage.epochs import LeaderEpochCache
 from moldau.storage.failures import DamagedFileError, excerpt
 from moldau.storage.filesystem import read_whole
 from moldau.storage.inspection_items import (
+    REBUILD_ALL,
     CheckpointOffsetFound,
     EpochFound,
     FileKind,
@@ -146,7 +147,7 @@ _READERS: dict[FileKind, tuple[Reader, str]] = {
         _producers,
         "delete it; producer state is then rebuilt from an older snapshot and the log",
     ),
-    FileKind.LEADER_EPOCHS: (_epochs, "delete it; it is rebuilt from the log at the next start"),
+    FileKind.LEADER_EPOCHS: (_epochs, REBUILD_ALL),
     FileKind.OFFSET_CHECKPOINT: (
         _offsets,
         "delete it; without it a start falls back to the log's own limits and takes longer",
