@@ -1,0 +1,189 @@
+"""Flushing: what each policy promises, and what a power cut leaves of it."""
+
+import errno
+from pathlib import Path
+from random import Random
+
+import pytest
+from storage.log_maker import SMALL_SEGMENTS, OneLog, values_of
+
+from moldau.config.log import LogConfig
+from moldau.protocol.errors import KafkaError
+from moldau.storage.failures import DirectoryOfflineError
+from moldau.storage.flushing import GroupFlusher
+from moldau.testing.simulated_disk import SimulatedDisk
+
+
+def make(policy: str, config: LogConfig = SMALL_SEGMENTS) -> tuple[SimulatedDisk, OneLog]:
+    disk = SimulatedDisk()
+    flusher = GroupFlusher()
+    return disk, OneLog(
+        Path("/logs"), config, filesystem=disk, flush_policy=policy, flusher=flusher
+    )
+
+
+def survivors(disk: SimulatedDisk, promised: int) -> list[bytes | None]:
+    """After a power cut that lost everything that was not synced."""
+    again = OneLog(Path("/logs"), SMALL_SEGMENTS, filesystem=disk.after_crash(lambda _: False))
+    again.reopen(is_clean=False, recovery_point=promised)
+    assert again.log.damage is None
+    return values_of(again.log)
+
+
+def syncs(disk: SimulatedDisk) -> int:
+    return sum(effect.kind == "sync" for effect in disk.trace)
+
+
+def test_strict_has_every_batch_on_the_disk_when_the_append_returns() -> None:
+    disk, one = make("strict")
+    for number in range(30):
+        one.append(b"%d" % number * 100)
+        assert one.log.flushed_offset == one.log.countable_end_offset == number + 1
+        assert len(survivors(disk, number + 1)) == number + 1
+
+
+def test_os_counts_what_is_written_and_syncs_nothing_by_itself() -> None:
+    disk, one = make("os", LogConfig())
+    one.append(b"epochs are synced")
+    before = syncs(disk)
+    one.fill(50)
+    assert syncs(disk) == before
+    assert one.log.countable_end_offset == 51
+    assert one.log.flushed_offset == 0
+
+
+def test_os_syncs_sealed_segments_in_the_background() -> None:
+    disk, one = make("os")
+    one.fill(60)
+    assert one.flusher is not None
+    assert one.flusher.has_work
+    one.flusher.run_round()
+    sealed_end = one.log.segments.active.base_offset
+    assert one.log.flushed_offset == sealed_end > 0
+    assert len(survivors(disk, sealed_end)) == sealed_end
+
+
+def test_group_counts_what_is_flushed_and_one_round_covers_all_appends() -> None:
+    disk, one = make("group")
+    assert one.flusher is not None
+    one.append(b"first")
+    one.flusher.run_round()
+    assert one.log.countable_end_offset == 1
+    for number in range(10):
+        one.append(b"%d" % number)
+    assert one.log.countable_end_offset == 1
+    before = syncs(disk)
+    one.flusher.run_round()
+    assert one.log.countable_end_offset == 11
+    assert syncs(disk) - before == 1
+    assert len(survivors(disk, 11)) == 11
+    assert not one.flusher.has_work
+
+
+def test_appends_during_a_round_belong_to_the_next() -> None:
+    disk, one = make("group")
+    assert one.flusher is not None
+    one.append(b"a")
+    tickets = one.flusher.begin()
+    one.append(b"b")
+    for ticket in tickets:
+        ticket.run()
+    one.flusher.finish(tickets)
+    assert one.log.flushed_offset == 1
+    assert one.flusher.has_work
+    one.flusher.run_round()
+    assert one.log.flushed_offset == 2
+    assert survivors(disk, 2) == [b"a", b"b"]
+
+
+def test_a_truncation_during_a_round_is_not_counted_as_flushed() -> None:
+    _, one = make("group")
+    assert one.flusher is not None
+    one.fill(10)
+    tickets = one.flusher.begin()
+    one.log.truncate_to(4, 0)
+    one.fill(10)
+    for ticket in tickets:
+        ticket.run()
+    one.flusher.finish(tickets)
+    assert one.log.flushed_offset == 4
+
+
+def test_files_stay_open_while_a_round_syncs_them() -> None:
+    _, one = make("group")
+    assert one.flusher is not None
+    one.fill(60)
+    one.commit_all()
+    tickets = one.flusher.begin()
+    one.log.truncate_fully_and_start_at(0, 0)
+    assert one.log.remove_deleted(10**9) == 0
+    one.log.abandon()
+    for ticket in tickets:
+        ticket.run()
+        assert ticket.error is None
+    one.flusher.finish(tickets)
+    assert one.directory.is_online
+
+
+def test_a_failed_sync_is_final() -> None:
+    disk, one = make("group")
+    assert one.flusher is not None
+    one.fill(3)
+    disk.fail_at(disk.effects + 1, OSError(errno.EIO, "Input/output error"))
+    one.flusher.run_round()
+    assert not one.directory.is_online
+    assert one.log.flushed_offset == 0
+    with pytest.raises(DirectoryOfflineError):
+        one.append(b"x")
+    with pytest.raises(DirectoryOfflineError):
+        one.log.flush()
+    assert one.log.flushed_offset == 0, "nobody asks that disk again"
+
+
+def test_a_failed_sync_inside_a_strict_append_is_not_acknowledged() -> None:
+    disk, one = make("strict")
+    one.append(b"safe")
+    disk.fail_at(disk.effects + 2, OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(KafkaError):
+        one.append(b"lost")
+    assert one.log.flushed_offset == 1
+    assert survivors(disk, 1) == [b"safe"]
+
+
+def test_flush_messages_forces_a_flush() -> None:
+    _, one = make("os", LogConfig(flush_messages=3))
+    one.append(b"a")
+    one.append(b"b")
+    assert one.log.flushed_offset == 0
+    one.append(b"c")
+    assert one.log.flushed_offset == 3
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_transactions_that_were_flushed_are_known_after_a_power_cut(seed: int) -> None:
+    disk, one = make("strict")
+    for number in range(20):
+        one.append_transactional(number % 3, number // 3, b"x" * 120)
+        one.end_transaction(number % 3, abort=number % 2 == 0)
+    wanted = [s.transaction_index.entries for s in one.log.segments]
+    end = one.log.log_end_offset
+    crashed = disk.crash(Random(seed))
+    again = OneLog(Path("/logs"), SMALL_SEGMENTS, filesystem=crashed)
+    again.reopen(is_clean=False, recovery_point=end, high_watermark=end)
+    assert again.log.damage is None
+    assert [s.transaction_index.entries for s in again.log.segments] == wanted
+
+
+def test_a_clean_close_leaves_nothing_to_lose() -> None:
+    disk, one = make("os")
+    one.fill(60)
+    one.append_transactional(7, 0, b"open")
+    one.commit_all()
+    wanted = values_of(one.log)
+    end = one.log.log_end_offset
+    one.log.close()
+    again = OneLog(Path("/logs"), SMALL_SEGMENTS, filesystem=disk.after_crash(lambda _: False))
+    log = again.open(is_clean=True)
+    assert values_of(log) == wanted
+    assert log.producers.first_undecided_offset == end - 1
+    assert log.flushed_offset == end

@@ -1,0 +1,277 @@
+"""All logs of a directory: making, finding them again, deleting, checkpoints, damage, stopping."""
+
+import errno
+from pathlib import Path
+
+import pytest
+from storage.log_maker import CLUSTER, NODE, open_directory, records_batch, values_of
+
+from moldau.config.log import LogConfig
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
+from moldau.storage.directory import LogDirectory
+from moldau.storage.failures import DirectoryOfflineError
+from moldau.storage.filesystem import DiskFileSystem, FileSystem
+from moldau.storage.log import Log, LogOptions
+from moldau.storage.logs import Logs
+from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.types import TopicPartition, Uuid
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 3)
+TOPIC_ID = Uuid(b"topic-id-16bytes")
+UNIQUE = Uuid(b"u" * 16)
+CONFIG = LogConfig(internal_segment_bytes=2_000, file_delete_delay_ms=1_000)
+
+
+def options_for(_partition: TopicPartition) -> LogOptions:
+    return LogOptions(config=CONFIG)
+
+
+def start(path: Path, filesystem: FileSystem | None = None) -> Logs:
+    logs = Logs(open_directory(path, filesystem), options_for)
+    logs.load(now_ms=0)
+    return logs
+
+
+def kill(logs: Logs) -> None:
+    """As SIGKILL: what was written stays, nothing more is."""
+    for log in logs.by_partition.values():
+        log.abandon()
+    logs.directory.close()
+
+
+def fill(log: Log, count: int = 30) -> None:
+    for number in range(count):
+        log.append_as_leader(records_batch([b"%03d" % number * 30]), 0, 5_000)
+    log.raise_high_watermark(log.log_end_offset)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    made = start(tmp_path)
+    for partition in (A, B):
+        fill(made.create(partition, TOPIC_ID, now_ms=0))
+    return made
+
+
+def test_logs_are_found_again_after_a_clean_stop(tmp_path: Path, logs: Logs) -> None:
+    wanted = {p: values_of(log) for p, log in logs.by_partition.items()}
+    logs.stop(broker_epoch=9)
+    again = start(tmp_path)
+    assert again.directory.clean_stop_epoch == 9
+    assert {p: values_of(log) for p, log in again.by_partition.items()} == wanted
+    for log in again.by_partition.values():
+        assert log.topic_id == TOPIC_ID
+        assert (log.high_watermark, log.flushed_offset) == (30, 30)
+
+
+def test_logs_are_found_again_after_a_crash(tmp_path: Path, logs: Logs) -> None:
+    logs.checkpoint()
+    wanted = {p: values_of(log) for p, log in logs.by_partition.items()}
+    kill(logs)
+    again = start(tmp_path)
+    assert again.directory.clean_stop_epoch is None
+    assert {p: values_of(log) for p, log in again.by_partition.items()} == wanted
+    assert again.by_partition[A].high_watermark == 30
+
+
+def test_a_stop_after_a_crash_counts_once(tmp_path: Path, logs: Logs) -> None:
+    logs.stop()
+    kill(start(tmp_path))
+    assert start(tmp_path).directory.clean_stop_epoch is None
+
+
+@pytest.mark.parametrize("file_name", [RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE])
+@pytest.mark.parametrize("content", [b"", b"garbage", b"0\n5\na 0 1\n", b"\xff\xfe\0"])
+def test_a_broken_checkpoint_costs_time_but_no_record(
+    tmp_path: Path, logs: Logs, file_name: str, content: bytes
+) -> None:
+    wanted = {p: values_of(log) for p, log in logs.by_partition.items()}
+    logs.checkpoint()
+    kill(logs)
+    (tmp_path / file_name).write_bytes(content)
+    again = start(tmp_path)
+    assert {p: values_of(log) for p, log in again.by_partition.items()} == wanted
+
+
+# Deleting
+
+
+def test_a_log_is_deleted_in_two_steps(tmp_path: Path, logs: Logs) -> None:
+    logs.delete(A, UNIQUE, now_ms=0)
+    assert A not in logs.by_partition
+    name = f"a-0.{UNIQUE.hex()}-delete"
+    assert (tmp_path / name).is_dir()
+    assert not (tmp_path / "a-0").exists()
+    assert A not in logs.directory.read_checkpoint(RECOVERY_POINT_FILE)
+    assert logs.remove_deleted(999) == 0
+    assert logs.remove_deleted(1_000) == 1
+    assert not (tmp_path / name).exists()
+
+
+def test_a_deletion_is_finished_after_a_restart(tmp_path: Path, logs: Logs) -> None:
+    logs.delete(A, UNIQUE, now_ms=0)
+    kill(logs)
+    again = start(tmp_path)
+    assert set(again.by_partition) == {B}
+    assert again.remove_deleted(0) == 1
+    assert not list(tmp_path.glob("*-delete"))
+
+
+def test_a_topic_made_again_does_not_inherit_promises(tmp_path: Path, logs: Logs) -> None:
+    logs.checkpoint()
+    logs.delete(A, UNIQUE, now_ms=0)
+    logs.create(A, Uuid(b"another id 16 by"), now_ms=0)
+    kill(logs)
+    again = start(tmp_path)
+    assert again.by_partition[A].damage is None
+    assert again.by_partition[A].log_end_offset == 0
+    assert again.by_partition[A].topic_id == b"another id 16 by"
+
+
+# Moving between directories
+
+
+def test_a_future_log_takes_the_place_of_the_old_one(tmp_path: Path, logs: Logs) -> None:
+    future = logs.create_future(A, TOPIC_ID, UNIQUE, now_ms=0)
+    fill(future, 5)
+    kill(logs)
+    for log in logs.futures.values():
+        log.abandon()
+    again = start(tmp_path)
+    assert again.futures[A].log_end_offset == 5
+    again.delete(A, UNIQUE, now_ms=0)
+    moved = again.promote_future(A)
+    assert moved.path == tmp_path / "a-0"
+    fill(moved, 3)
+    again.stop()
+    assert start(tmp_path).by_partition[A].log_end_offset == 8
+
+
+# Cutting
+
+
+def test_a_deleted_record_stays_deleted_after_a_crash(tmp_path: Path, logs: Logs) -> None:
+    assert logs.delete_records(A, 17) == 17
+    kill(logs)
+    again = start(tmp_path)
+    assert again.by_partition[A].log_start_offset == 17
+    assert len(values_of(again.by_partition[A])) == 13
+
+
+def test_a_crash_after_a_truncation_is_no_false_alarm() -> None:
+    """At every effect of the truncation and the appends after it."""
+    path = Path("/logs")
+    disk = SimulatedDisk()
+    logs = start(path, disk)
+    fill(logs.create(A, TOPIC_ID, now_ms=0))
+    logs.by_partition[A].flush()
+    logs.checkpoint()
+    forks: list[SimulatedDisk] = []
+    disk.on_effect(lambda _: forks.append(disk.fork()))
+    logs.truncate_to(A, 4, now_ms=0)
+    fill(logs.by_partition[A], 2)
+    for fork in forks:
+        for _, crashed in fork.variants_after_crash():
+            again = start(path, crashed)
+            assert again.by_partition[A].damage is None
+            assert 4 <= again.by_partition[A].log_end_offset <= 30
+
+
+def test_a_full_truncation_survives_a_crash(tmp_path: Path, logs: Logs) -> None:
+    logs.checkpoint()
+    logs.truncate_fully_and_start_at(A, 500, now_ms=0)
+    kill(logs)
+    log = start(tmp_path).by_partition[A]
+    assert (log.log_start_offset, log.log_end_offset, log.damage) == (500, 500, None)
+
+
+# Damage and failure
+
+
+def damage_first_batch(tmp_path: Path) -> None:
+    target = tmp_path / "a-0" / "00000000000000000000.log"
+    content = bytearray(target.read_bytes())
+    content[80] ^= 1
+    target.write_bytes(content)
+
+
+def test_one_damaged_log_does_not_stop_the_others(tmp_path: Path, logs: Logs) -> None:
+    logs.checkpoint()
+    kill(logs)
+    damage_first_batch(tmp_path)
+    for _ in range(2):
+        again = start(tmp_path)
+        damage = again.by_partition[A].damage
+        assert damage is not None
+        assert (damage.first_offset, damage.promised_end) == (0, 30)
+        with pytest.raises(KafkaError) as raised:
+            again.by_partition[A].read(0, 100)
+        assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert len(values_of(again.by_partition[B])) == 30
+        # Neither a checkpoint nor a clean stop makes it look sound.
+        again.checkpoint()
+        again.stop()
+
+
+def test_accepted_damage_is_kept_aside_and_the_log_goes_on(tmp_path: Path, logs: Logs) -> None:
+    logs.checkpoint()
+    kill(logs)
+    damage_first_batch(tmp_path)
+    again = start(tmp_path)
+    log = again.accept_damage(A, now_ms=0)
+    assert log.damage is None
+    assert (log.log_end_offset, log.topic_id) == (0, TOPIC_ID)
+    kept = sorted(p.name for p in (tmp_path / "a-0" / "quarantine").iterdir())
+    assert kept[0] == "00000000000000000000.log"
+    assert len(kept) > 1
+    fill(log, 3)
+    again.stop()
+    assert start(tmp_path).by_partition[A].log_end_offset == 3
+
+
+def test_a_log_that_cannot_be_opened_is_named(tmp_path: Path, logs: Logs) -> None:
+    logs.stop()
+    (tmp_path / "a-0" / "partition.metadata").write_bytes(b"nonsense")
+    again = start(tmp_path)
+    assert set(again.by_partition) == {B}
+    assert "a-0" in again.unreadable
+
+
+def test_strange_directories_are_named_and_the_metadata_log_is_left_alone(
+    tmp_path: Path, logs: Logs
+) -> None:
+    logs.stop()
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "__cluster_metadata-0").mkdir()
+    again = start(tmp_path)
+    assert again.unknown_names == ["lost+found"]
+    assert set(again.by_partition) == {A, B}
+
+
+def test_a_failed_directory_gets_no_marker() -> None:
+    path = Path("/logs")
+    disk = SimulatedDisk()
+    logs = start(path, disk)
+    fill(logs.create(A, TOPIC_ID, now_ms=0))
+    disk.fail_at(disk.effects + 1, OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(DirectoryOfflineError):
+        logs.stop()
+    assert not logs.directory.is_online
+    again = LogDirectory.open(disk.fork(), path, cluster_id=CLUSTER, node_id=NODE)
+    assert again.clean_stop_epoch is None
+
+
+def test_flush_ms_flushes_what_waited_long_enough(tmp_path: Path) -> None:
+    def options(_partition: TopicPartition) -> LogOptions:
+        return LogOptions(config=LogConfig(flush_ms=100))
+
+    logs = Logs(open_directory(tmp_path, DiskFileSystem()), options)
+    log = logs.create(A, None, now_ms=0)
+    fill(log, 2)
+    assert logs.flush_due(1_000) == 0
+    assert logs.flush_due(1_099) == 0
+    assert logs.flush_due(1_100) == 1
+    assert log.flushed_offset == 2
+    assert logs.flush_due(2_000) == 0
