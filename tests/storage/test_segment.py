@@ -1,0 +1,203 @@
+"""One segment: finding batches, indexes that heal themselves, shortening, life on disk."""
+
+from pathlib import Path
+
+import pytest
+from storage.log_maker import records_batch
+
+from moldau.protocol.batch_builder import BatchOptions
+from moldau.storage.filesystem import DiskFileSystem
+from moldau.storage.log_names import SegmentFileName, parse_segment_file_name
+from moldau.storage.segment import CorruptSegmentError, Segment, SegmentSettings
+from moldau.storage.segment_scan import PIECE_BYTES, SegmentScan
+
+BASE = 100
+SETTINGS = SegmentSettings(index_interval_bytes=200, index_bytes_max=1 << 20)
+
+
+def new_segment(path: Path) -> Segment:
+    segment = Segment(DiskFileSystem(), path, BASE, SETTINGS, created_ms=0)
+    segment.create()
+    return segment
+
+
+def fill(segment: Segment, count: int = 50, value: bytes = b"v" * 20) -> None:
+    """Batches of two records, with a gap of one offset between them."""
+    for number in range(count):
+        base = BASE + 3 * number
+        batch = records_batch(
+            [value, value], BatchOptions(base_offset=base), timestamp_ms=1_000 + 10 * number
+        )
+        position = segment.size
+        segment.append([batch])
+        segment.index_batch(position, base + 1, 1_001 + 10 * number)
+
+
+@pytest.fixture(params=[False, True], ids=["active", "sealed"])
+def segment(tmp_path: Path, request: pytest.FixtureRequest) -> Segment:
+    made = new_segment(tmp_path)
+    fill(made)
+    if request.param:
+        made.seal()
+    return made
+
+
+def test_the_batch_of_every_offset_is_found(segment: Segment) -> None:
+    for number in range(50):
+        for offset in (BASE + 3 * number - 1, BASE + 3 * number, BASE + 3 * number + 1):
+            found = segment.locate(offset)
+            assert found is not None
+            assert found.base_offset == BASE + 3 * number
+    assert segment.locate(BASE + 150) is None
+    assert segment.next_offset() == BASE + 149
+
+
+def test_boundaries_are_ends_of_batches(segment: Segment) -> None:
+    spans = list(segment.walk())
+    size = spans[0].size
+    for floor in (0, 10 * size, 47 * size):
+        for limit in range(floor + size, min(floor + 7 * size, segment.size), 13):
+            end, next_offset = segment.boundary(limit, floor)
+            assert end == limit // size * size
+            assert next_offset == spans[end // size - 1].last_offset + 1
+
+
+def test_index_entries_are_as_sparse_as_asked(segment: Segment) -> None:
+    positions = [position for _, position in segment.offset_index.entries]
+    assert len(positions) > 10
+    assert all(b - a > 200 for a, b in zip([0, *positions], positions, strict=False))
+
+
+def test_a_rebuilt_index_is_what_appending_made(segment: Segment) -> None:
+    offsets, times = segment.offset_index.entries, segment.time_index.entries
+    segment.rebuild_indexes()
+    assert segment.offset_index.entries == offsets
+    # Rebuilding ends like sealing, with the largest timestamp.
+    assert segment.time_index.entries[: len(times)] == times
+    assert segment.time_index.last_entry == (1_491, BASE + 148)
+
+
+def test_the_largest_timestamp_is_known_after_opening_again(tmp_path: Path) -> None:
+    segment = new_segment(tmp_path)
+    fill(segment)
+    segment.seal()
+    segment.abandon()
+    again = Segment(DiskFileSystem(), tmp_path, BASE, SETTINGS, created_ms=0)
+    assert again.max_timestamp == (1_491, BASE + 148)
+    assert again.largest_timestamp_ms() == 1_491
+    assert again.first_timestamp_ms() == 1_001
+
+
+def test_truncation_keeps_the_batches_before_the_offset(tmp_path: Path) -> None:
+    for number in (0, 1, 25, 49):
+        segment = new_segment(tmp_path)
+        fill(segment)
+        spans = list(segment.walk())
+        dropped = segment.truncate_to(spans[number].base_offset + 1)
+        assert dropped == spans[-1].position + spans[-1].size - spans[number].position
+        assert list(segment.walk()) == spans[:number]
+        assert segment.max_timestamp[0] == (991 + 10 * number if number else -1)
+        assert all(offset < spans[number].base_offset for offset, _ in segment.offset_index.entries)
+        segment.remove_files()
+
+
+def test_what_was_viewed_is_never_cut_under_the_view(tmp_path: Path) -> None:
+    segment = new_segment(tmp_path)
+    fill(segment)
+    segment.seal()
+    view = segment.slice(0, segment.size)
+    before = bytes(view)
+    inode = segment.path().stat().st_ino
+    segment.truncate_to(BASE + 30)
+    assert segment.path().stat().st_ino != inode
+    assert bytes(view) == before
+    assert segment.next_offset() == BASE + 29
+    segment.append([records_batch([b"more"], BatchOptions(base_offset=BASE + 30))])
+    assert segment.next_offset() == BASE + 31
+    assert not list(tmp_path.glob("*.cleaned"))
+
+
+def test_damage_in_the_log_is_told_from_damage_in_an_index(tmp_path: Path) -> None:
+    segment = new_segment(tmp_path)
+    fill(segment)
+    segment.seal()
+    segment.abandon()
+    log, index = tmp_path / f"{BASE:020d}.log", tmp_path / f"{BASE:020d}.index"
+    index.write_bytes(b"\x7f" * len(index.read_bytes()))
+    segment = Segment(DiskFileSystem(), tmp_path, BASE, SETTINGS, created_ms=0)
+    assert segment.next_offset() == BASE + 149
+    segment.abandon()
+    content = bytearray(log.read_bytes())
+    content[16] = 7
+    log.write_bytes(content)
+    segment = Segment(DiskFileSystem(), tmp_path, BASE, SETTINGS, created_ms=0)
+    with pytest.raises(CorruptSegmentError):
+        segment.locate(BASE)
+
+
+def test_files_can_be_renamed_under_open_handles(segment: Segment) -> None:
+    segment.change_life(".deleted")
+    names = sorted(path.name for path in segment.directory.iterdir())
+    assert names == [f"{BASE:020d}.{kind}.deleted" for kind in ("index", "log", "timeindex")]
+    assert segment.next_offset() == BASE + 149
+    segment.remove_files()
+    assert not list(segment.directory.iterdir())
+
+
+# Scanning
+
+
+@pytest.mark.parametrize("count", [1, 7, 9, 40])
+def test_a_scan_in_pieces_finds_every_batch(tmp_path: Path, count: int) -> None:
+    """Some batches are larger than a piece, some cross its end."""
+    segment = new_segment(tmp_path)
+    sizes = [PIECE_BYTES + 100 if number == 3 else PIECE_BYTES // 7 for number in range(count)]
+    if count == 40:
+        sizes = [PIECE_BYTES // 20 + number for number in range(count)]
+    for number, size in enumerate(sizes):
+        segment.append([records_batch([b"v" * size], BatchOptions(base_offset=BASE + number))])
+    scan = SegmentScan(segment.file, 0, segment.size, verify_crc=True)
+    headers = [header for piece in scan for header in piece]
+    assert [header[2] for header in headers] == list(range(BASE, BASE + count))
+    assert (scan.valid_end, scan.problem) == (segment.size, None)
+    assert scan.next_offset == BASE + count
+
+
+def test_a_scan_stops_at_the_first_bad_batch_and_says_why(tmp_path: Path) -> None:
+    segment = new_segment(tmp_path)
+    fill(segment, 10)
+    spans = list(segment.walk())
+    content = bytearray(segment.path().read_bytes())
+    content[spans[6].position + 70] ^= 1
+    segment.path().write_bytes(content)
+    scan = SegmentScan(segment.file, 0, segment.size, verify_crc=True)
+    assert sum(len(piece) for piece in scan) == 6
+    assert scan.valid_end == spans[6].position
+    assert scan.problem is not None
+    lenient = SegmentScan(segment.file, 0, segment.size, verify_crc=False)
+    assert sum(len(piece) for piece in lenient) == 10
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("name", "parsed"),
+    [
+        ("00000000000000000042.log", SegmentFileName(42, ".log", "")),
+        ("00000000000000000042.txnindex.deleted", SegmentFileName(42, ".txnindex", ".deleted")),
+        ("09223372036854775807.timeindex.swap", SegmentFileName(2**63 - 1, ".timeindex", ".swap")),
+        ("00000000000000000042.snapshot", SegmentFileName(42, ".snapshot", "")),
+        ("00000000000000000042.log.quarantined", None),
+        ("00000000000000000042.log.swap.deleted", None),
+        ("00000000000000000042", None),
+        ("42.log", None),
+        ("0000000000000000004x.log", None),
+        ("leader-epoch-checkpoint", None),
+        ("00000000000000000042-0000000001.checkpoint", None),
+    ],
+)
+def test_file_names(name: str, parsed: SegmentFileName | None) -> None:
+    assert parse_segment_file_name(name) == parsed
+    if parsed is not None:
+        assert str(parsed) == name
