@@ -188,7 +188,7 @@ def test_rows_go_back_into_batches(
     assert found == expected
 
 
-def test_text_large_and_view_columns_and_missing_ones_are_taken() -> None:
+def test_text_columns_and_missing_ones_are_taken() -> None:
     rows = pa.table(
         {
             "key": pa.array(["ä", None, "c"]),
@@ -206,6 +206,29 @@ def test_text_large_and_view_columns_and_missing_ones_are_taken() -> None:
     (raw,) = build_from_arrow(pa.table({"value": ["x"]}), 42)
     assert RecordBatch(raw).records() == [Record(0, 42, None, b"x")]
     assert list(build_from_arrow(pa.table({"value": pa.array([], pa.binary())}), 42)) == []
+
+
+@pytest.mark.parametrize("kind", ["large_string", "binary_view", "string_view", "large_binary"])
+def test_other_layouts_of_bytes_are_taken(kind: str) -> None:
+    values = pa.array(["a", None, "longer than a view holds in itself"], getattr(pa, kind)())
+    (raw,) = build_from_arrow(pa.table({"value": values}), 1)
+    found = [record.value for record in RecordBatch(raw).records()]
+    assert found == [b"a", None, b"longer than a view holds in itself"]
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("key", [1]),
+        ("value", [1.5]),
+        ("headers", [["no struct"]]),
+        ("timestamp", ["noon"]),
+    ],
+)
+def test_columns_of_another_type_are_refused_in_words(name: str, column: list[Any]) -> None:
+    table = pa.table({"value": [b"v"], name: column})
+    with pytest.raises(MoldauError, match=f"column {name} is .* it must be"):
+        list(build_from_arrow(table, 1))
 
 
 def test_chunked_tables_make_one_run_of_offsets() -> None:

@@ -248,6 +248,19 @@ def test_a_zstd_size_is_not_believed() -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize(("window_log", "accepted"), [(27, True), (28, False), (41, False)])
+def test_a_zstd_window_beyond_kafkas_is_refused(window_log: int, accepted: bool) -> None:
+    """The largest window that Java's zstd reads too is 128 MiB; unused, it costs no memory."""
+    window = (window_log - 10) << 3
+    frame = bytes.fromhex("28b52ffd") + bytes([0, window]) + b"\x09\0\0x"
+    process = psutil.Process()
+    before_bytes = process.memory_info().rss
+    unpacked, code = attempt(Compression.ZSTD, frame, MIB)
+    assert process.memory_info().rss - before_bytes < 16 * MIB
+    expected = (b"x", None) if accepted else (b"", ErrorCode.CORRUPT_MESSAGE)
+    assert (bytes(unpacked), code) == expected
+
+
 def test_the_default_limit_is_sixteen_times_and_at_least_64_mib() -> None:
     assert output_limit(10) == 64 * MIB
     assert output_limit(5 * MIB) == 80 * MIB

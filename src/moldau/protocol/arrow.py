@@ -222,8 +222,8 @@ def source_columns(batch: Any, now_ms: int) -> SourceColumns:
         times = _milliseconds(pa, batch.column("timestamp"), now_ms)
     return SourceColumns(
         batch.num_rows,
-        _binary_column(pa, batch.column("key"), pa.binary()) if "key" in names else None,
-        _binary_column(pa, batch.column("value"), pa.binary()),
+        _binary_column(pa, "key", batch.column("key")) if "key" in names else None,
+        _binary_column(pa, "value", batch.column("value")),
         _header_columns(pa, batch.column("headers")) if "headers" in names else None,
         None if times is None else _bytes_of(times.buffers()[1]),
         0 if times is None else times.offset,
@@ -238,12 +238,28 @@ def _milliseconds(pa: Any, column: Any, now_ms: int) -> Any:
     """As int64. Numbers are milliseconds already."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+    elif not pa.types.is_integer(column.type):
+        raise _wrong_type("timestamp", column, "a timestamp or an integer of milliseconds")
     column = column.cast(pa.int64())
     return column.fill_null(now_ms) if column.null_count else column
 
 
-def _binary_column(pa: Any, column: Any, kind: Any) -> BinaryColumn:
-    array = column if column.type in {pa.binary(), pa.string()} else column.cast(kind)
+def _wrong_type(name: str, column: Any, wanted: str) -> MoldauError:
+    return MoldauError(f"column {name} is {column.type}; it must be {wanted}")
+
+
+def _cast(pa: Any, name: str, column: Any, kind: Any) -> Any:
+    if column.type.equals(kind):
+        return column
+    try:
+        return column.cast(kind)
+    except pa.ArrowException as error:
+        raise _wrong_type(name, column, str(kind)) from error
+
+
+def _binary_column(pa: Any, name: str, column: Any) -> BinaryColumn:
+    # Strings are read where they are; they have the same layout.
+    array = column if column.type == pa.string() else _cast(pa, name, column, pa.binary())
     validity, offsets, content = array.buffers()
     return BinaryColumn(
         # An empty array may have no offsets at all.
@@ -260,7 +276,7 @@ def _header_columns(pa: Any, column: Any) -> HeaderColumns | None:
         return None
     struct = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     wanted = pa.list_(pa.field("element", struct))
-    array = column if column.type.equals(wanted) else column.cast(wanted)
+    array = _cast(pa, "headers", column, wanted)
     elements = array.values
     if elements.null_count:
         raise MoldauError("a header is null; headers are structs of key and value")
@@ -269,8 +285,8 @@ def _header_columns(pa: Any, column: Any) -> HeaderColumns | None:
         _bytes_of(offsets),
         None if array.null_count == 0 else memoryview(validity),
         # field(), unlike flatten(), keeps the parent's slice out of it; the list's own is in start.
-        _binary_column(pa, elements.field(0), pa.string()),
-        _binary_column(pa, elements.field(1), pa.binary()),
+        _binary_column(pa, "headers", elements.field(0)),
+        _binary_column(pa, "headers", elements.field(1)),
         array.null_count,
         array.offset,
     )
