@@ -6,7 +6,7 @@ from pathlib import Path
 import crc32c
 
 from moldau.storage.inspection import InspectionOptions, inspect_path
-from moldau.storage.inspection_items import BatchFound, Item, Problem, Remark
+from moldau.storage.inspection.items import BatchFound, Item, Problem, Remark
 
 SHALLOW = InspectionOptions()
 DEEP = InspectionOptions(records=True)

@@ -22,7 +22,7 @@ from storage.inspections import (
 from storage.samples import expected_partitions, expected_topics, unpack
 
 from moldau.storage.inspection import Decoding, InspectionOptions
-from moldau.storage.inspection_items import (
+from moldau.storage.inspection.items import (
     BatchFound,
     CheckpointOffsetFound,
     DirectoryEnd,

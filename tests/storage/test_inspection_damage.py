@@ -19,7 +19,7 @@ from storage.samples import unpack
 
 from moldau.protocol.batch_builder import build_batch
 from moldau.protocol.batches import Record
-from moldau.storage.inspection_items import (
+from moldau.storage.inspection.items import (
     FileEnd,
     FileKind,
     FileStart,

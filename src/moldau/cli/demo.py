@@ -121,7 +121,7 @@ class _Story:
     def _dump(self, *paths: Path, problems_only: bool = False) -> None:
         from moldau.cli.tables import Tables
         from moldau.storage.inspection import InspectionOptions, inspect_path
-        from moldau.storage.inspection_items import Problem
+        from moldau.storage.inspection.items import Problem
 
         tables = Tables(self._console)
         problems = 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from moldau.cli.rendering import Renderer
     from moldau.storage.inspection import InspectionOptions
-    from moldau.storage.inspection_items import Item
+    from moldau.storage.inspection.items import Item
 
 _UNREADABLE_STATUS = 2
 _PROBLEMS_STATUS = 1
@@ -159,7 +159,7 @@ class _Dump:
             typer.echo(f"moldau dump: {error.filename or path}: {reason}", err=True)
 
     def _show(self, items: "Iterable[Item]") -> None:
-        from moldau.storage.inspection_items import PartitionFound, Problem
+        from moldau.storage.inspection.items import PartitionFound, Problem
 
         show = self._renderer.show
         for item in items:

@@ -14,7 +14,7 @@ from moldau.cli.row_fields import (
     printable,
     shown_bytes,
 )
-from moldau.storage.inspection_items import (
+from moldau.storage.inspection.items import (
     BatchFound,
     Decoded,
     DirectoryEnd,

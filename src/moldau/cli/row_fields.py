@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from moldau.storage.inspection_items import (
+from moldau.storage.inspection.items import (
     AbortedTransactionFound,
     BatchFound,
     CheckpointOffsetFound,

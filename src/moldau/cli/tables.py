@@ -15,7 +15,7 @@ from rich.text import Text
 
 from moldau.cli.rendering import remark_line, shown_path
 from moldau.cli.row_fields import compact_json, printable, shown_bytes
-from moldau.storage.inspection_items import (
+from moldau.storage.inspection.items import (
     AbortedTransactionFound,
     BatchFound,
     CheckpointOffsetFound,

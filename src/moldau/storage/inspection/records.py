@@ -12,8 +12,8 @@ from moldau.protocol import log_records, messages
 from moldau.protocol.codec import decode
 from moldau.protocol.errors import MalformedRequestError, MoldauError
 from moldau.protocol.schema import BYTES, RECORDS, UUID, Message, Plan, Step, build_plan, is_default
-from moldau.storage.inspection_items import Decoded
-from moldau.storage.inspection_options import Decoding
+from moldau.storage.inspection.items import Decoded
+from moldau.storage.inspection.options import Decoding
 from moldau.types import Uuid, uuid_text
 
 _INT16 = struct.Struct(">h")

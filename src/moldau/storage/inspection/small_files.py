@@ -11,7 +11,7 @@ from moldau.storage.checkpoints import read_offsets
 from moldau.storage.epochs import LeaderEpochCache
 from moldau.storage.failures import DamagedFileError, excerpt
 from moldau.storage.filesystem import read_whole
-from moldau.storage.inspection_items import (
+from moldau.storage.inspection.items import (
     REBUILD_ALL,
     CheckpointOffsetFound,
     EpochFound,
@@ -22,8 +22,8 @@ from moldau.storage.inspection_items import (
     PropertyFound,
     Remark,
 )
-from moldau.storage.inspection_names import FileName, parse_file_name
-from moldau.storage.inspection_options import InspectionOptions
+from moldau.storage.inspection.names import FileName, parse_file_name
+from moldau.storage.inspection.options import InspectionOptions
 from moldau.storage.meta_properties import read_meta_properties
 from moldau.storage.partition_metadata import read_topic_id
 from moldau.storage.producer_snapshots import CorruptSnapshotError, decode_snapshot

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from moldau.storage.inspection_batches import Step, walk_batches
-from moldau.storage.inspection_items import (
+from moldau.storage.inspection.batches import Step, walk_batches
+from moldau.storage.inspection.items import (
     REBUILD_ALL,
     AbortedTransactionFound,
     Item,
@@ -16,9 +16,9 @@ from moldau.storage.inspection_items import (
     Remark,
     TimeIndexEntryFound,
 )
-from moldau.storage.inspection_names import FileName, sibling
-from moldau.storage.inspection_options import InspectionOptions
-from moldau.storage.inspection_source import WINDOW_BYTES, InspectedFile
+from moldau.storage.inspection.names import FileName, sibling
+from moldau.storage.inspection.options import InspectionOptions
+from moldau.storage.inspection.source import WINDOW_BYTES, InspectedFile
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from moldau.storage.filesystem import FileSystem
-from moldau.storage.inspection_source import ReadOnlyDisk
+from moldau.storage.inspection.source import ReadOnlyDisk
 
 
 class Decoding(enum.Enum):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import crc32c
 
-from moldau.storage.inspection_source import WINDOW_BYTES, InspectedFile
+from moldau.storage.inspection.source import WINDOW_BYTES, InspectedFile
 
 HEADER_BYTES = 61
 _OVERHEAD_BYTES = 12

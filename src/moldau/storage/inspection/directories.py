@@ -20,8 +20,8 @@ from moldau.storage.directory import (
     parse_directory_name,
 )
 from moldau.storage.failures import DamagedFileError
-from moldau.storage.inspection_files import inspect_file
-from moldau.storage.inspection_items import (
+from moldau.storage.inspection.files import inspect_file
+from moldau.storage.inspection.items import (
     DirectoryEnd,
     DirectoryStart,
     FileEnd,
@@ -33,8 +33,8 @@ from moldau.storage.inspection_items import (
     PropertyFound,
     Remark,
 )
-from moldau.storage.inspection_names import FileName, parse_file_name, shown_order
-from moldau.storage.inspection_options import InspectionOptions
+from moldau.storage.inspection.names import FileName, parse_file_name, shown_order
+from moldau.storage.inspection.options import InspectionOptions
 from moldau.storage.log_names import QUARANTINE_DIRECTORY_NAME
 from moldau.storage.meta_properties import META_PROPERTIES_FILE
 from moldau.types import Offset, TopicPartition

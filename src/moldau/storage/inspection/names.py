@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moldau.storage.filesystem import FileSystem
-from moldau.storage.inspection_items import FileKind
+from moldau.storage.inspection.items import FileKind
 from moldau.storage.log_names import DAMAGE_FILE_NAME
 
 # Kafka renames rather than removes: these endings follow the real one.

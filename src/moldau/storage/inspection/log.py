@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from moldau.protocol.batches import Record, RecordBatch
 from moldau.protocol.errors import MoldauError
-from moldau.storage.inspection_batches import BatchHeader, Damage, Step, walk_batches
-from moldau.storage.inspection_items import (
+from moldau.storage.inspection.batches import BatchHeader, Damage, Step, walk_batches
+from moldau.storage.inspection.items import (
     BatchFound,
     FileKind,
     Item,
@@ -16,10 +16,10 @@ from moldau.storage.inspection_items import (
     RecordFound,
     Remark,
 )
-from moldau.storage.inspection_names import FileName
-from moldau.storage.inspection_options import Decoding, InspectionOptions
-from moldau.storage.inspection_records import RecordDecoder
-from moldau.storage.inspection_source import InspectedFile
+from moldau.storage.inspection.names import FileName
+from moldau.storage.inspection.options import Decoding, InspectionOptions
+from moldau.storage.inspection.records import RecordDecoder
+from moldau.storage.inspection.source import InspectedFile
 
 # A larger batch is checked, but its records are not held in memory.
 _DECODED_BATCH_BYTES_MAX = 256 * 1024 * 1024

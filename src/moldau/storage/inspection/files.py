@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moldau.storage.directory import parse_directory_name
-from moldau.storage.inspection_indexes import IndexInspection
-from moldau.storage.inspection_items import (
+from moldau.storage.inspection.indexes import IndexInspection
+from moldau.storage.inspection.items import (
     FileEnd,
     FileKind,
     FileStart,
@@ -13,12 +13,12 @@ from moldau.storage.inspection_items import (
     Problem,
     Remark,
 )
-from moldau.storage.inspection_log import LogInspection
-from moldau.storage.inspection_names import FileName, parse_file_name
-from moldau.storage.inspection_options import Decoding, InspectionOptions
-from moldau.storage.inspection_records import decoding_for_topic
-from moldau.storage.inspection_small import inspect_small_file
-from moldau.storage.inspection_source import InspectedFile
+from moldau.storage.inspection.log import LogInspection
+from moldau.storage.inspection.names import FileName, parse_file_name
+from moldau.storage.inspection.options import Decoding, InspectionOptions
+from moldau.storage.inspection.records import decoding_for_topic
+from moldau.storage.inspection.small_files import inspect_small_file
+from moldau.storage.inspection.source import InspectedFile
 
 _INDEXES = frozenset({FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX})
 _LOGS = frozenset({FileKind.LOG, FileKind.METADATA_SNAPSHOT})

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moldau.storage.directory import parse_directory_name
-from moldau.storage.inspection_directories import (
+from moldau.storage.inspection.directories import (
     inspect_log_directory,
     inspect_partition_directory,
     is_partition_directory,
 )
-from moldau.storage.inspection_files import inspect_file
-from moldau.storage.inspection_items import Item
-from moldau.storage.inspection_options import Decoding, InspectionOptions
+from moldau.storage.inspection.files import inspect_file
+from moldau.storage.inspection.items import Item
+from moldau.storage.inspection.options import Decoding, InspectionOptions
 
 __all__ = ["Decoding", "InspectionOptions", "inspect_file", "inspect_path"]
 
