@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from moldau.protocol.batches import (
-    BATCH_HEADER_SIZE,
     LENGTH_OFFSET,
     LOG_OVERHEAD,
     RecordBatch,
@@ -191,8 +190,3 @@ def assign_offsets(
     patch_leader_epoch(buffer, position, leader_epoch)
     if batch.timestamp_type is not timestamp_type or batch.max_timestamp != max_timestamp:
         patch_max_timestamp(buffer, position, timestamp_type, max_timestamp)
-
-
-def is_empty(batch: RecordBatch) -> bool:
-    """A header that compaction kept."""
-    return batch.record_count == 0 and batch.size_in_bytes == BATCH_HEADER_SIZE

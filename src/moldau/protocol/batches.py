@@ -246,7 +246,9 @@ def _check_magic(magic: int) -> None:
 def iterate_batches(
     buffer: Buffer, start: int = 0, end: int | None = None
 ) -> Iterator[RecordBatch]:
-    """Complete batches only: a fetch may end in the middle of one, and that one is left out."""
+    """Complete batches only: a fetch may end in the middle of one, and that one is left out. Raises
+    as RecordBatch does where no batch can be.
+    """
     stop = len(buffer) if end is None else end
     bounded = buffer if stop == len(buffer) else memoryview(buffer)[:stop]
     position = start
