@@ -1,10 +1,11 @@
-"""The loops of compaction: key -> last offset, and which records of a batch stay. They run without
-the interpreter lock, so that a cleaner thread does not hold up the event loop. Twin:
-_compaction_twin.py.
+"""The loops of compaction: key -> last offset, and which records of a batch stay. Over all but the
+smallest batches they run without the interpreter lock, so that a cleaner thread does not hold up
+the event loop. Twin: _compaction_twin.py.
 
 Records are walked by hand against the end of the buffer: what does not fit is CORRUPT_MESSAGE.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -14,6 +15,10 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 
 SLOT_BYTES = 24
+
+# Below this, handing the interpreter over costs more than the loop takes.
+cdef enum:
+    RELEASE_BYTES = 2048
 
 cdef struct Slot:
     uint64_t hash_low
@@ -220,9 +225,44 @@ cdef object malformed(int64_t base_offset):
     )
 
 
+cdef enum Outcome:
+    DONE
+    FULL
+    MALFORMED
+
+
+cdef Outcome index_loop(
+    OffsetMap offset_map,
+    const uint8_t *at,
+    const uint8_t *end,
+    int32_t count,
+    int64_t base_offset,
+    int64_t start_offset,
+) noexcept nogil:
+    cdef RecordView record
+    cdef Slot *slot
+    cdef int64_t offset
+    cdef int32_t i
+    for i in range(count):
+        at = read_record(at, end, &record)
+        if at == NULL:
+            return MALFORMED
+        offset = base_offset + record.offset_delta
+        if record.key_length < 0 or offset < start_offset:
+            continue
+        if offset_map.entries >= offset_map.capacity:
+            return FULL
+        slot = offset_map.find(record.key, record.key_length)
+        if slot.offset_plus_one == 0:
+            offset_map.entries += 1
+        slot.offset_plus_one = offset + 1
+        offset_map.latest_offset = offset
+    return DONE
+
+
 def index_records(
     OffsetMap offset_map not None,
-    const uint8_t[::1] records not None,
+    records,
     int32_t count,
     int64_t base_offset,
     int64_t start_offset,
@@ -230,37 +270,80 @@ def index_records(
     """Put the keys of records at or after `start_offset` into the map. True: the map was full
     before the end; its `latest_offset` says how far it came.
     """
-    cdef const uint8_t *at = &records[0] if records.shape[0] else NULL
-    cdef const uint8_t *end = at + records.shape[0]
-    cdef RecordView record
-    cdef Slot *slot
-    cdef int64_t offset
-    cdef int32_t i
-    cdef bint full = False
-    with nogil:
-        for i in range(count):
-            at = read_record(at, end, &record)
-            if at == NULL:
-                break
-            offset = base_offset + record.offset_delta
-            if record.key_length < 0 or offset < start_offset:
-                continue
-            if offset_map.entries >= offset_map.capacity:
-                full = True
-                break
-            slot = offset_map.find(record.key, record.key_length)
-            if slot.offset_plus_one == 0:
-                offset_map.entries += 1
-            slot.offset_plus_one = offset + 1
-            offset_map.latest_offset = offset
-    if at == NULL and count > 0:
+    cdef Py_buffer view
+    cdef Outcome outcome
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    cdef const uint8_t *at = <const uint8_t *>view.buf
+    cdef const uint8_t *end = at + view.len
+    if view.len < RELEASE_BYTES:
+        outcome = index_loop(offset_map, at, end, count, base_offset, start_offset)
+    else:
+        with nogil:
+            outcome = index_loop(offset_map, at, end, count, base_offset, start_offset)
+    PyBuffer_Release(&view)
+    if outcome == MALFORMED:
         raise malformed(base_offset)
-    return full
+    return outcome == FULL
+
+
+cdef struct Kept:
+    int32_t count
+    int64_t used_bytes
+    int64_t timestamp_delta_max
+    bint has_tombstone
+
+
+cdef Outcome filter_loop(
+    OffsetMap offset_map,
+    const uint8_t *at,
+    const uint8_t *end,
+    int32_t count,
+    int64_t base_offset,
+    bint keep_tombstones,
+    uint8_t *target,
+    Kept *kept,
+) noexcept nogil:
+    cdef const uint8_t *run = at  # the beginning of the records not copied yet
+    cdef const uint8_t *start
+    cdef RecordView record
+    cdef int64_t offset, found
+    cdef int32_t i
+    cdef bint keep
+    kept.count = 0
+    kept.used_bytes = 0
+    kept.timestamp_delta_max = 0
+    kept.has_tombstone = False
+    for i in range(count):
+        start = at
+        at = read_record(at, end, &record)
+        if at == NULL:
+            return MALFORMED
+        offset = base_offset + record.offset_delta
+        if offset > offset_map.latest_offset:
+            keep = True
+        elif record.key_length < 0:
+            keep = False
+        else:
+            found = offset_map.find(record.key, record.key_length).offset_plus_one - 1
+            keep = offset >= found and (record.has_value or keep_tombstones)
+        if keep:
+            if kept.count == 0 or record.timestamp_delta > kept.timestamp_delta_max:
+                kept.timestamp_delta_max = record.timestamp_delta
+            kept.count += 1
+            if not record.has_value:
+                kept.has_tombstone = True
+        else:
+            memcpy(target + kept.used_bytes, run, start - run)
+            kept.used_bytes += start - run
+            run = at
+    memcpy(target + kept.used_bytes, run, at - run)
+    kept.used_bytes += at - run
+    return DONE if at == end else MALFORMED
 
 
 def filter_records(
     OffsetMap offset_map not None,
-    const uint8_t[::1] records not None,
+    records,
     int32_t count,
     int64_t base_offset,
     bint keep_tombstones,
@@ -268,79 +351,77 @@ def filter_records(
     """(records kept, their bytes or None if all are kept, whether a tombstone is among them, their
     largest timestamp delta). Records keep their encoding.
     """
-    cdef Py_ssize_t size = records.shape[0]
-    cdef const uint8_t *at = &records[0] if size else NULL
-    cdef const uint8_t *end = at + size
-    cdef const uint8_t *run = at  # the beginning of the records not copied yet
-    cdef const uint8_t *start
-    cdef bytes output = PyBytes_FromStringAndSize(NULL, size)
-    cdef uint8_t *target = <uint8_t *>PyBytes_AS_STRING(output)
-    cdef int64_t used = 0
-    cdef RecordView record
-    cdef int64_t offset, found, delta_max = 0
-    cdef int32_t i, kept = 0
-    cdef bint keep, tombstones = False
-    with nogil:
-        for i in range(count):
-            start = at
-            at = read_record(at, end, &record)
-            if at == NULL:
-                break
-            offset = base_offset + record.offset_delta
-            if offset > offset_map.latest_offset:
-                keep = True
-            elif record.key_length < 0:
-                keep = False
-            else:
-                found = offset_map.find(record.key, record.key_length).offset_plus_one - 1
-                keep = offset >= found and (record.has_value or keep_tombstones)
-            if keep:
-                if kept == 0 or record.timestamp_delta > delta_max:
-                    delta_max = record.timestamp_delta
-                kept += 1
-                if not record.has_value:
-                    tombstones = True
-            else:
-                memcpy(target + used, run, start - run)
-                used += start - run
-                run = at
-        if at != NULL:
-            memcpy(target + used, run, at - run)
-            used += at - run
-    if at != end or (at == NULL and count > 0):
+    cdef Py_buffer view
+    cdef bytes output
+    cdef uint8_t *target
+    cdef Kept kept
+    cdef Outcome outcome
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    cdef const uint8_t *at = <const uint8_t *>view.buf
+    cdef const uint8_t *end = at + view.len
+    try:
+        output = PyBytes_FromStringAndSize(NULL, view.len)
+        target = <uint8_t *>PyBytes_AS_STRING(output)
+        if view.len < RELEASE_BYTES:
+            outcome = filter_loop(
+                offset_map, at, end, count, base_offset, keep_tombstones, target, &kept
+            )
+        else:
+            with nogil:
+                outcome = filter_loop(
+                    offset_map, at, end, count, base_offset, keep_tombstones, target, &kept
+                )
+    finally:
+        PyBuffer_Release(&view)
+    if outcome == MALFORMED:
         raise malformed(base_offset)
-    return kept, None if kept == count else output[:used], bool(tombstones), delta_max
+    content = None if kept.count == count else output[: kept.used_bytes]
+    return kept.count, content, bool(kept.has_tombstone), kept.timestamp_delta_max
 
 
-def rebase_timestamps(const uint8_t[::1] records not None, int32_t count, int64_t shift_ms):
-    """The same records with `shift_ms` added to every timestamp delta."""
-    cdef Py_ssize_t size = records.shape[0]
-    if count < 0 or count > size:
-        raise malformed(-1)
-    cdef const uint8_t *at = &records[0] if size else NULL
-    cdef const uint8_t *end = at + size
-    # A delta grows by at most nine bytes, and its record's length by what that adds.
-    cdef bytes output = PyBytes_FromStringAndSize(NULL, size + 14 * <Py_ssize_t>count)
-    cdef uint8_t *begin = <uint8_t *>PyBytes_AS_STRING(output)
+cdef int64_t rebase_loop(
+    const uint8_t *at, const uint8_t *end, int32_t count, int64_t shift_ms, uint8_t *begin
+) noexcept nogil:
+    """How many bytes were written to `begin`; -1 if a record is malformed."""
     cdef uint8_t *target = begin
     cdef uint8_t scratch[16]
     cdef RecordView record
     cdef int64_t delta, delta_size, rest_size
     cdef int32_t i
-    with nogil:
-        for i in range(count):
-            at = read_record(at, end, &record)
-            if at == NULL:
-                break
-            delta = <int64_t>(<uint64_t>record.timestamp_delta + <uint64_t>shift_ms)
-            delta_size = write_varint(scratch, delta) - scratch
-            rest_size = record.end - record.after_timestamp
-            target = write_varint(target, 1 + delta_size + rest_size)
-            target[0] = record.after_length[0]
-            memcpy(target + 1, scratch, delta_size)
-            target += 1 + delta_size
-            memcpy(target, record.after_timestamp, rest_size)
-            target += rest_size
-    if at != end or (at == NULL and count > 0):
+    for i in range(count):
+        at = read_record(at, end, &record)
+        if at == NULL:
+            return -1
+        delta = <int64_t>(<uint64_t>record.timestamp_delta + <uint64_t>shift_ms)
+        delta_size = write_varint(scratch, delta) - scratch
+        rest_size = record.end - record.after_timestamp
+        target = write_varint(target, 1 + delta_size + rest_size)
+        target[0] = record.after_length[0]
+        memcpy(target + 1, scratch, delta_size)
+        target += 1 + delta_size
+        memcpy(target, record.after_timestamp, rest_size)
+        target += rest_size
+    return target - begin if at == end else -1
+
+
+def rebase_timestamps(records, int32_t count, int64_t shift_ms):
+    """The same records with `shift_ms` added to every timestamp delta."""
+    cdef Py_buffer view
+    cdef bytes output
+    cdef uint8_t *target
+    cdef int64_t used = -1
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    cdef const uint8_t *at = <const uint8_t *>view.buf
+    cdef const uint8_t *end = at + view.len
+    try:
+        if 0 <= count <= view.len:
+            # A delta grows by at most nine bytes, and its record's length by what that adds.
+            output = PyBytes_FromStringAndSize(NULL, view.len + 14 * <Py_ssize_t>count)
+            target = <uint8_t *>PyBytes_AS_STRING(output)
+            with nogil:
+                used = rebase_loop(at, end, count, shift_ms, target)
+    finally:
+        PyBuffer_Release(&view)
+    if used < 0:
         raise malformed(-1)
-    return output[: target - begin]
+    return output[:used]

@@ -39,16 +39,16 @@ DECOMPRESSED_BYTES_MAX = 1 << 30
 _FLAGS_WITHOUT_RECORDS = APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
-def batch_body(view: Buffer, header: ScannedBatch) -> Buffer:
+def batch_body(view: memoryview, header: ScannedBatch) -> Buffer:
     """The batch's records, decompressed."""
-    position, size, attributes = header[0], header[1], header[6]
-    body = memoryview(view)[position + BATCH_HEADER_SIZE : position + size]
-    if attributes & COMPRESSION_MASK == 0:
-        return body
-    return decompress(codec_of(attributes), body, DECOMPRESSED_BYTES_MAX)
+    position = header[0]
+    body = view[position + BATCH_HEADER_SIZE : position + header[1]]
+    if header[6] & COMPRESSION_MASK:
+        return decompress(codec_of(header[6]), body, DECOMPRESSED_BYTES_MAX)
+    return body
 
 
-def control_type_in(view: Buffer, header: ScannedBatch) -> ControlType | None:
+def control_type_in(view: memoryview, header: ScannedBatch) -> ControlType | None:
     """None if the control record was removed by an earlier pass."""
     if header[11] == 0:
         return None
@@ -84,18 +84,22 @@ class BatchFilter:
         self._now_ms = now_ms
         self._new_horizon_ms = min(now_ms + delete_retention_ms, INT64_MAX)
 
-    def filter(self, view: Buffer, header: ScannedBatch) -> Buffer | None:
-        """The bytes to write, or None if nothing of the batch stays."""
-        self.counts.bytes_read += header[1]
-        self.counts.records_read += header[11]
-        kept = self._filter(view, header)
-        if kept is None and self._must_stay(header):
-            kept = _empty_batch(header)
-        if kept is not None:
-            self.counts.bytes_kept += len(kept)
+    def filter(self, view: memoryview, headers: list[ScannedBatch]) -> list[tuple[Buffer, int]]:
+        """What to write of these batches, each with its last offset."""
+        kept: list[tuple[Buffer, int]] = []
+        counts = self.counts
+        for header in headers:
+            counts.bytes_read += header[1]
+            counts.records_read += header[11]
+            batch = self._filter(view, header)
+            if batch is None and self._must_stay(header):
+                batch = _empty_batch(header)
+            if batch is not None:
+                counts.bytes_kept += len(batch)
+                kept.append((batch, header[3]))
         return kept
 
-    def _filter(self, view: Buffer, header: ScannedBatch) -> Buffer | None:
+    def _filter(self, view: memoryview, header: ScannedBatch) -> Buffer | None:
         attributes = header[6]
         horizon_ms = header[12] if attributes & DELETE_HORIZON_FLAG else None
         if attributes & CONTROL_FLAG:
@@ -122,7 +126,7 @@ class BatchFilter:
         return self._rewrite(remaining, content) if set_horizon else _build(remaining, content)
 
     def _filter_control(
-        self, view: Buffer, header: ScannedBatch, horizon_ms: int | None
+        self, view: memoryview, header: ScannedBatch, horizon_ms: int | None
     ) -> Buffer | None:
         marker = control_type_in(view, header)
         is_needless = self._transactions.on_control(header[3], header[7], marker)
@@ -156,8 +160,8 @@ class BatchFilter:
         return bool(header[6] & CONTROL_FLAG) and header[8] == last.producer_epoch
 
 
-def _whole(view: Buffer, header: ScannedBatch) -> memoryview:
-    return memoryview(view)[header[0] : header[0] + header[1]]
+def _whole(view: memoryview, header: ScannedBatch) -> memoryview:
+    return view[header[0] : header[0] + header[1]]
 
 
 def _replace(header: ScannedBatch, max_timestamp_ms: int, count: int) -> ScannedBatch:

@@ -164,10 +164,8 @@ class CompactionPass:
         writer = _SegmentWriter(cleaned)
         for source in group:
             for view, headers in self._read(source, 0):
-                for header in headers:
-                    kept = self._filter.filter(view, header)
-                    if kept is not None:
-                        writer.add(kept, header[3])
+                for batch, last_offset in self._filter.filter(view, headers):
+                    writer.add(batch, last_offset)
                 writer.flush_if_large()
         writer.flush()
         for aborted in self._transactions.take_kept_aborts():
@@ -178,7 +176,7 @@ class CompactionPass:
 
     def _read(
         self, source: SourceSegment, position: int
-    ) -> Iterator[tuple[Buffer, list[ScannedBatch]]]:
+    ) -> Iterator[tuple[memoryview, list[ScannedBatch]]]:
         """Whole batches, a buffer full at a time; the buffer grows for a batch that is larger."""
         try:
             file = self._filesystem.open(source.path)
@@ -189,7 +187,7 @@ class CompactionPass:
             while position < source.size_bytes:
                 if self._should_stop():
                     raise CompactionAbortedError(f"{self.plan.topic_partition}: asked to stop")
-                view = file.read(position, min(wanted, source.size_bytes - position))
+                view = memoryview(file.read(position, min(wanted, source.size_bytes - position)))
                 headers, scanned, problem = scan_batches(view, 0, len(view), True)
                 if problem is not None and problem != INCOMPLETE:
                     raise _damaged(source, position + scanned, problem)
@@ -202,7 +200,7 @@ class CompactionPass:
         finally:
             file.close()
 
-    def _larger_buffer(self, source: SourceSegment, position: int, view: bytes) -> int:
+    def _larger_buffer(self, source: SourceSegment, position: int, view: memoryview) -> int:
         left = source.size_bytes - position
         if len(view) < LOG_OVERHEAD:
             wanted = LOG_OVERHEAD
