@@ -183,14 +183,17 @@ class Workload:
         self.put(step, marker, AppendOrigin.COORDINATOR)
 
     def replicate(self, step: Step) -> None:
-        """As a follower: two batches in one write, with a gap that compaction left at the leader."""
-        first = self.state.log_end + self.rng.randrange(2)
+        """As a follower: two batches in one write, with gaps if compaction left them at the leader.
+        Without compaction there are none, and recovery counts on that.
+        """
+        gap_max = 2 if self.setup.config.compacts else 1
+        first = self.state.log_end + self.rng.randrange(gap_max)
         contents: list[bytes] = []
         for _ in range(2):
             records = self.records(self.rng.randrange(1, 3), first)
             options = BatchOptions(partition_leader_epoch=self.state.leader_epoch)
             contents.append(build_batch(records, options))
-            first = records[-1].offset + 1 + self.rng.randrange(2)
+            first = records[-1].offset + 1 + self.rng.randrange(gap_max)
         step.in_flight = tuple(map(stored, contents))
         joined = b"".join(contents)
         assert self.node.log.append_as_follower(joined, self.state.leader_epoch, self.now_ms)

@@ -1,0 +1,226 @@
+"""One file of a log directory is damaged, in every way that `damages` knows, after a clean stop and
+after a crash. The outcome is one of: repaired or rebuilt (all that was flushed is served as it was
+written), or refused with an error that says what is wrong and with every byte still there. Never:
+something else is served, promised records are silently missing, or an unforeseen error.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from storage.faults import checks
+from storage.faults.damages import Damage, damages
+from storage.faults.node import NAME, ROOT, Node, Setup, small_log
+from storage.faults.workload import State, Stored, Workload
+
+from moldau.protocol.batches import iterate_batches
+from moldau.protocol.control_records import committed_batches
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.storage.log import Log
+from moldau.storage.log_read import Isolation
+from moldau.testing.simulated_disk import SimulatedDisk
+
+SETUP = Setup("group", small_log(internal_segment_bytes=1_200))
+PARTITION = f"{ROOT}/t-0"
+# Transactions that end well and badly, three epochs, five segments, a start in the middle.
+HISTORY = (
+    "append in transaction", "append idempotent", "abort", "append", "append in transaction",
+    "epoch", "append idempotent", "append", "abort", "roll", "append idempotent", "checkpoint",
+    "append in transaction", "append", "commit", "append in transaction", "append", "abort",
+    "roll", "append", "epoch", "append idempotent", "flush", "delete records", "append in transaction",
+    "append", "append in transaction", "append in transaction", "abort", "append",
+    "abort",
+    "append idempotent", "append", "flush", "checkpoint", "append", "append in transaction",
+    "append", "abort", "append idempotent",
+)  # fmt: skip
+UNFLUSHED = ("append", "append idempotent", "append")
+
+
+class Start(NamedTuple):
+    """A directory at rest, with what it owes."""
+
+    disk: SimulatedDisk
+    state: State
+    flushed: int
+    committed: tuple[int, ...]
+    older: dict[str, bytes]
+    now_ms: int
+
+
+@cache
+def start_of(stop: str) -> Start:
+    disk = SimulatedDisk()
+    work = Workload(disk, SETUP, seed=5)
+    work.run(HISTORY)
+    older = disk.files()
+    if stop == "clean":
+        work.do("flush")
+        flushed = work.state.log_end
+        committed = tuple(committed_offsets(work.node.log))
+        work.node.stop()
+    else:
+        work.run(("flush", "checkpoint"))
+        flushed = work.state.log_end
+        committed = tuple(committed_offsets(work.node.log))
+        work.run(UNFLUSHED)
+        work.node.let_go()
+    assert len(work.node.log.segments) >= 4
+    return Start(disk, work.state, flushed, committed, older, work.now_ms + 1)
+
+
+def committed_offsets(log: Log) -> Iterator[int]:
+    """Base offsets of the batches that read_committed sees."""
+    offset = log.log_start_offset
+    while offset < log.last_stable_offset:
+        result = log.read(offset, 1, isolation=Isolation.COMMITTED)
+        told = [(a.producer_id, a.first_offset) for a in result.aborted or ()]
+        batches = iterate_batches(result.records)
+        yield from (b.base_offset for b in committed_batches(batches, told))
+        assert result.next_offset > offset
+        offset = result.next_offset
+
+
+def served(log: Log, offset: int) -> list[Stored]:
+    found: list[Stored] = []
+    while offset < log.log_end_offset:
+        result = log.read(offset, 500, isolation=Isolation.LOG_END)
+        for batch in iterate_batches(result.records):
+            assert batch.crc_is_valid(), f"a broken batch was served at {batch.base_offset}"
+            found.append(Stored(batch.base_offset, batch.last_offset, bytes(batch.view)))
+        assert result.next_offset > offset
+        offset = result.next_offset
+    return found
+
+
+def outcome(start: Start, damage: Damage) -> str:
+    """Raises AssertionError if it is none of the good ones."""
+    disk = start.disk.fork()
+    path = Path(damage.path)
+    if damage.content is None:
+        disk.remove(path)
+    else:
+        disk.plant(path, damage.content)
+    before = disk.files()
+    try:
+        node = Node(disk, SETUP, start.now_ms)
+    except MoldauError as error:
+        assert str(path.parent) in str(error)
+        return "refused: directory"
+    try:
+        return judged(node, start, damage, before)
+    finally:
+        node.let_go()
+
+
+def judged(node: Node, start: Start, damage: Damage, before: dict[str, bytes]) -> str:
+    if node.logs.unreadable:
+        (error,) = node.logs.unreadable.values()
+        assert isinstance(error, MoldauError)
+        assert damage.path in str(error)
+        return "refused: partition"
+    if node.log.damage is not None:
+        check_refused(node, start, before)
+        return "refused: log"
+    try:
+        check_serves(node, start, damage)
+    except KafkaError as error:
+        assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert node.log.damage is not None
+        check_refused(node, start, before)
+        return "refused: read"
+    return "right"
+
+
+def check_refused(node: Node, start: Start, before: dict[str, bytes]) -> None:
+    """A clear error, again and again; nothing lost; and the owner can go on with the sound part."""
+    for _ in range(2):
+        with pytest.raises(KafkaError) as raised:
+            node.log.read(node.log.log_start_offset, 1)
+        assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    logs = {p: c for p, c in before.items() if p.endswith(".log")}
+    log = node.logs.accept_damage(NAME, start.now_ms)
+    assert log.damage is None
+    after = node.filesystem.files()  # type: ignore[attr-defined]
+    kept = b"".join(c for p, c in after.items() if ".log" in p)
+    assert all(content in kept for content in logs.values()), "damaged bytes were thrown away"
+    found = served(log, log.log_start_offset)
+    known = set(start.state.batches)
+    assert not [b for b in found if b not in known and not is_moved(b, known)]
+
+
+def is_moved(batch: Stored, known: set[Stored]) -> bool:
+    """Only offset or epoch differ: they are outside of the batch's checksum."""
+    return batch.content[16:] in {other.content[16:] for other in known}
+
+
+def check_serves(node: Node, start: Start, damage: Damage) -> None:
+    log = node.log
+    # Without its checkpoint the start falls back; it never goes forward.
+    assert log.log_start_offset <= start.state.log_start
+    found = served(log, log.log_start_offset)
+    owed = checks.promised_by(start.state, start.flushed)
+    if damage.is_hidden:
+        known = {b.content[16:] for b in start.state.batches}
+        assert {b.content[16:] for b in found} <= known
+        return
+    checks.check_is_piece_of(found, [start.state.batches])
+    checks.check_holds(found, owed)
+    log.raise_high_watermark(log.log_end_offset)
+    seen = [o for o in committed_offsets(log) if start.state.log_start <= o < start.flushed]
+    wanted = [o for o in start.committed if o >= start.state.log_start]
+    assert seen[: len(wanted)] == wanted
+    checks.check_epochs(log, found)
+    checks.check_producers(log, checks.held_batches(log), is_whole=False)
+    checks.check_reads(log, found)
+
+
+def sweep(stop: str, kind: str) -> Counter[str]:
+    start = start_of(stop)
+    outcomes: Counter[str] = Counter()
+    wrong: list[str] = []
+    for path, content in sorted(start.disk.files().items()):
+        if kind_of(path) != kind:
+            continue
+        found = list(damages(path, content))
+        if start.older.get(path, content) != content:
+            found.append(Damage(path, "older version", start.older[path]))
+        for damage in found:
+            try:
+                outcomes[outcome(start, damage)] += 1
+            except Exception as error:  # noqa: BLE001 - all of them are reported together
+                wrong.append(f"{path}, {damage.name}: {type(error).__name__}: {error}"[:300])
+    assert not wrong, f"{len(wrong)} of {sum(outcomes.values()) + len(wrong)}:\n" + "\n".join(
+        wrong[:40]
+    )
+    return outcomes
+
+
+def kind_of(path: str) -> str:
+    name = Path(path).name
+    return name[20:] if name[:20].isdecimal() else name
+
+
+SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+SMALL_FILES = (
+    "leader-epoch-checkpoint", "partition.metadata", "meta.properties",
+    "recovery-point-offset-checkpoint", "log-start-offset-checkpoint",
+    "replication-offset-checkpoint", ".kafka_cleanshutdown", ".lock",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("stop", ["clean", "crash"])
+@pytest.mark.parametrize("kind", [*SEGMENT_FILES, *SMALL_FILES])
+def test_no_single_damage_makes_the_log_serve_something_else(kind: str, stop: str) -> None:
+    outcomes = sweep(stop, kind)
+    if not (kind == ".kafka_cleanshutdown" and stop == "crash"):
+        assert outcomes
+
+
+@pytest.mark.parametrize("stop", ["clean", "crash"])
+def test_every_kind_of_file_is_swept(stop: str) -> None:
+    kinds = {kind_of(path) for path in start_of(stop).disk.files()}
+    assert kinds <= {*SEGMENT_FILES, *SMALL_FILES}
