@@ -64,16 +64,24 @@ def test_a_frame_in_one_chunk_is_not_copied() -> None:
 def test_an_impossible_length_is_refused_as_soon_as_it_is_seen(size: int) -> None:
     cutter = FrameCutter(frame_bytes_max=1000)
     with pytest.raises(MalformedRequestError, match=f"frame of {size} bytes, the limit is 1000"):
-        cutter.feed(size.to_bytes(4, "big", signed=True))
+        list(cutter.feed(size.to_bytes(4, "big", signed=True)))
+
+
+def test_frames_before_an_impossible_length_are_still_given_out() -> None:
+    frames = FrameCutter(frame_bytes_max=1000).feed(framed(b"good") + b"\xff" * 8)
+    assert bytes(next(frames)) == b"good"
+    with pytest.raises(MalformedRequestError, match="frame of -1 bytes"):
+        next(frames)
 
 
 def test_a_frame_of_exactly_the_limit_passes() -> None:
-    assert len(FrameCutter(frame_bytes_max=1000).feed(framed(bytes(1000)))) == 1
+    (frame,) = FrameCutter(frame_bytes_max=1000).feed(framed(bytes(1000)))
+    assert len(frame) == 1000
 
 
 def test_an_announced_length_reserves_nothing() -> None:
     cutter = FrameCutter(frame_bytes_max=1 << 30)
-    assert cutter.feed((1 << 30).to_bytes(4, "big") + b"x") == []
+    assert list(cutter.feed((1 << 30).to_bytes(4, "big") + b"x")) == []
     assert cutter.pending_bytes == 5
 
 

@@ -2,6 +2,7 @@
 header version goes with which message; opens no sockets and reads no clocks.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
@@ -36,18 +37,18 @@ class FrameCutter:
         """What has arrived of the frame that is still incomplete."""
         return self._pending_bytes
 
-    def feed(self, chunk: bytes) -> list[memoryview]:
-        """The frames that `chunk` completes; they keep it alive. Raises MalformedRequestError for
-        a length that is negative or above the limit, after which the connection is of no use.
+    def feed(self, chunk: bytes) -> Iterator[memoryview]:
+        """The frames that `chunk` completes; they keep it alive. Take all of them. Raises
+        MalformedRequestError behind the last good frame if the next length is negative or above
+        the limit, after which the connection is of no use.
         """
         self._pieces.append(chunk)
         self._pending_bytes += len(chunk)
         if self._pending_bytes < self._wanted_bytes:
-            return []
+            return
         # Joined only when a frame (or its length) is complete: no work is done twice over.
         joined = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         view = memoryview(joined)
-        frames: list[memoryview] = []
         start = 0
         self._wanted_bytes = LENGTH_BYTES
         while len(view) - start >= LENGTH_BYTES:
@@ -55,11 +56,10 @@ class FrameCutter:
             if end > len(view):
                 self._wanted_bytes = end - start
                 break
-            frames.append(view[start + LENGTH_BYTES : end])
+            yield view[start + LENGTH_BYTES : end]
             start = end
         self._pending_bytes = len(view) - start
-        self._pieces = [bytes(view[start:]) if frames else joined] if self._pending_bytes else []
-        return frames
+        self._pieces = [bytes(view[start:]) if start else joined] if self._pending_bytes else []
 
     def _frame_size(self, view: memoryview, start: int) -> int:
         size = int.from_bytes(view[start : start + LENGTH_BYTES], "big", signed=True)
