@@ -170,7 +170,7 @@ def test_a_crash_after_a_truncation_is_no_false_alarm() -> None:
     logs.checkpoint()
     forks: list[SimulatedDisk] = []
     disk.on_effect(lambda _: forks.append(disk.fork()))
-    logs.truncate_to(A, 4, now_ms=0)
+    assert logs.truncate({A: 4}, now_ms=0) == {A}
     fill(logs.by_partition[A], 2)
     for fork in forks:
         for _, crashed in fork.variants_after_crash():

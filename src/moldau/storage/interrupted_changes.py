@@ -19,9 +19,10 @@ from moldau.storage.log_names import (
 from moldau.storage.segment import Segment, SegmentSettings
 
 
-def settle(filesystem: FileSystem, path: Path, settings: SegmentSettings) -> list[SegmentFileName]:
+def settle(
+    filesystem: FileSystem, path: Path, listed: list[str], settings: SegmentSettings
+) -> list[SegmentFileName]:
     """The files that make up the log. Settling twice changes nothing."""
-    listed = filesystem.list_directory(path)
     files = [name for name in map(parse_segment_file_name, listed) if name is not None]
     if any(name.life for name in files) or any(n.endswith(DELETED_SUFFIX) for n in listed):
         _drop_deleted(filesystem, path, listed)

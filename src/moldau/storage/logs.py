@@ -4,7 +4,7 @@ A checkpoint never claims more than the disk holds, and it is lowered before a l
 that is too high would look like lost records at the next start.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from moldau.config.log import INT64_MAX
@@ -200,10 +200,26 @@ class Logs:
 
     def truncate_to(self, partition: TopicPartition, offset: int, now_ms: int) -> bool:
         """As `Log.truncate_to`, with the checkpoints lowered first."""
-        log = self.by_partition[partition]
-        if offset < max(log.flushed_offset, log.high_watermark):
-            self._lower_checkpoints(partition, offset)
-        return log.truncate_to(offset, now_ms)
+        return partition in self.truncate({partition: offset}, now_ms)
+
+    def truncate(self, offsets: Mapping[TopicPartition, int], now_ms: int) -> set[TopicPartition]:
+        """Many at once, as after a change of leaders. Those that got shorter."""
+        cut = {
+            partition: offset
+            for partition, offset in offsets.items()
+            if offset
+            < max(
+                self.by_partition[partition].flushed_offset,
+                self.by_partition[partition].high_watermark,
+            )
+        }
+        if cut:
+            self._lower_checkpoints(cut)
+        return {
+            partition
+            for partition, offset in offsets.items()
+            if self.by_partition[partition].truncate_to(offset, now_ms)
+        }
 
     def truncate_fully_and_start_at(
         self,
@@ -213,19 +229,20 @@ class Logs:
         *,
         log_start_offset: int | None = None,
     ) -> None:
-        self._lower_checkpoints(partition, 0)
+        self._lower_checkpoints({partition: 0})
         log = self.by_partition[partition]
         log.truncate_fully_and_start_at(offset, now_ms, log_start_offset=log_start_offset)
         self.checkpoint()
 
-    def _lower_checkpoints(self, partition: TopicPartition, offset: int) -> None:
+    def _lower_checkpoints(self, offsets: Mapping[TopicPartition, int]) -> None:
         for file_name, current in (
             (RECOVERY_POINT_FILE, self._recovery_points()),
             (HIGH_WATERMARK_FILE, self._high_watermarks()),
             (LOG_START_FILE, self._log_starts()),
         ):
-            if current.get(partition, 0) > offset:
-                current[partition] = Offset(offset)
+            for partition, offset in offsets.items():
+                if current.get(partition, 0) > offset:
+                    current[partition] = Offset(offset)
             self.directory.write_checkpoint(file_name, current)
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:

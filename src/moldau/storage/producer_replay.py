@@ -69,9 +69,7 @@ def replay_headers(
 ) -> None:
     """Batches that are in the log. `index_aborts` also rebuilds the transaction index."""
     append: ProducerAppend | None = None
-    for header in headers:
-        if header[7] < 0:
-            continue
+    for header in [h for h in headers if h[7] >= 0]:
         if append is None:
             append = table.begin_append(AppendOrigin.REPLICATION)
         if not header[6] & CONTROL_FLAG:

@@ -9,6 +9,7 @@ leaves the sound part, to be filled again from a replica. See docs/adr.
 """
 
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ from moldau.storage.segments import Segments
 from moldau.types import LeaderEpoch, Offset, TopicPartition
 
 _INT32_MAX = 2**31 - 1
+_epoch_of = itemgetter(4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +116,12 @@ class _Loader:
         self._producers = ProducerStateTable()
 
     def load(self, *, is_clean: bool) -> LoadedLog:
-        files = settle(self._filesystem, self._path, self._settings)
+        listed = self._filesystem.list_directory(self._path)
+        files = settle(self._filesystem, self._path, listed, self._settings)
         segments = self._segments(files)
         self._snapshots = ProducerSnapshots(self._filesystem, self._path)
         self._epochs = self._read_epochs()
-        suspect = self._filesystem.exists(self._path / DAMAGE_FILE_NAME)
+        suspect = DAMAGE_FILE_NAME in listed
         if suspect:
             self._scan_from = 0
         is_clean = is_clean and not suspect
@@ -312,6 +315,8 @@ class _Loader:
 
     def _learn_epochs(self, headers: list[ScannedBatch]) -> None:
         latest = self._epochs.latest_epoch
+        if latest is not None and max(map(_epoch_of, headers)) <= latest:
+            return
         for header in headers:
             if header[4] >= 0 and (latest is None or header[4] > latest):
                 latest = LeaderEpoch(header[4])

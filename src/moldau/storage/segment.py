@@ -148,7 +148,10 @@ class Segment:
             self._max_timestamp = largest = (max_timestamp_ms, last_offset)
         if self._indexed_position < 0:
             self._indexed_position = position
-        elif position - self._indexed_position > self.settings.index_interval_bytes:
+        elif (
+            position - self._indexed_position > self.settings.index_interval_bytes
+            and not self.is_full_of_entries
+        ):
             self._indexed_position = position
             self._is_full = None
             try:
@@ -169,11 +172,15 @@ class Segment:
 
     def seal(self) -> None:
         """No more appends: the time index gets the largest timestamp, which retention goes by."""
+        self._complete_time_index()
+        self.sealed = True
+
+    def _complete_time_index(self) -> None:
         timestamp_ms, offset = self.max_timestamp
-        self.time_index.append(TimestampMs(timestamp_ms), Offset(offset), sealing=True)
+        if self.time_index.entry_count < self.time_index.max_entries:
+            self.time_index.append(TimestampMs(timestamp_ms), Offset(offset), sealing=True)
         self.offset_index.write_out()
         self.time_index.write_out()
-        self.sealed = True
 
     def files_to_sync(self) -> list[File]:
         """After `sync` of these the segment survives a power cut. The indexes of a segment that is
@@ -432,14 +439,26 @@ class Segment:
         self._indexed_position = 0
 
     def index_scanned(self, headers: Iterable[tuple[int, ...]]) -> None:
+        """As `index_batch` for each; a loop of its own, as a recovery scan does little else."""
+        interval = self.settings.index_interval_bytes
+        largest_ms, largest_offset = self.max_timestamp
+        indexed = self._indexed_position
+        # The setting may have been lowered since: a full index stays sparse behind its last entry.
+        room = min(self.offset_index.max_entries, self.time_index.max_entries - 1)
+        room -= self.offset_index.entry_count
         for header in headers:
-            self.index_batch(header[0], header[3], header[5])
+            if header[5] > largest_ms:
+                largest_ms, largest_offset = header[5], header[3]
+            if header[0] - indexed > interval and room > 0:
+                room -= 1
+                indexed = header[0]
+                self.offset_index.append(Offset(header[3]), indexed)
+                self.time_index.append(TimestampMs(largest_ms), Offset(largest_offset))
+        self._indexed_position = indexed
+        self._max_timestamp = (largest_ms, largest_offset)
 
     def finish_index_rebuild(self) -> None:
-        timestamp_ms, offset = self.max_timestamp
-        self.time_index.append(TimestampMs(timestamp_ms), Offset(offset), sealing=True)
-        self.offset_index.write_out()
-        self.time_index.write_out()
+        self._complete_time_index()
 
     # The files as such
 
