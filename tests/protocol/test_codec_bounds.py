@@ -5,10 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from protocol.codec_loops import needs_compiled
 
 SCRIPT = Path(__file__).with_name("guarded_codec.py")
 
 
+@needs_compiled
 @pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect()")
 def test_the_compiled_reader_never_looks_past_the_end_of_its_input() -> None:
     """Tens of thousands of damaged messages, each right before an unreadable page. The last thing
