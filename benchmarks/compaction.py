@@ -29,7 +29,7 @@ from moldau.config.log import LogConfig
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batches import Record
 from moldau.protocol.compression import Compression
-from moldau.storage.cleaner import LogCleaner
+from moldau.storage.compaction.cleaner import LogCleaner
 from moldau.storage.directory import LogDirectory, format_directory
 from moldau.storage.filesystem import DiskFileSystem
 from moldau.storage.log import Log, LogOptions

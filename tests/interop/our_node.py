@@ -10,7 +10,7 @@ from storage.samples import expected_topics
 
 from moldau.config.cleaner import CleanerConfig
 from moldau.config.log import LogConfig
-from moldau.storage.cleaner import LogCleaner
+from moldau.storage.compaction.cleaner import LogCleaner
 from moldau.storage.directory import LogDirectory, format_directory
 from moldau.storage.filesystem import DiskFileSystem
 from moldau.storage.log import Log, LogOptions

@@ -19,8 +19,8 @@ from moldau.protocol.control_records import (
     committed_batches,
     end_transaction_marker,
 )
-from moldau.storage.cleaner import Compaction, LogCleaner
-from moldau.storage.compaction_plan import collect_aborted
+from moldau.storage.compaction.cleaner import Compaction, LogCleaner
+from moldau.storage.compaction.plan import collect_aborted
 from moldau.storage.directory import LogDirectory, format_directory
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.log import Log, LogOptions

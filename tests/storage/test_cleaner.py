@@ -10,9 +10,9 @@ from moldau.config.cleaner import CleanerConfig
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.checkpoints import CLEANER_FILE
-from moldau.storage.cleaner import LogCleaner
-from moldau.storage.compaction_plan import SourceSegment, assess, group_segments
-from moldau.storage.compaction_run import CompactionAbortedError
+from moldau.storage.compaction.cleaner import LogCleaner
+from moldau.storage.compaction.plan import SourceSegment, assess, group_segments
+from moldau.storage.compaction.run import CompactionAbortedError
 from moldau.storage.filesystem import DiskFileSystem
 from moldau.storage.log import Log, LogOptions
 from moldau.storage.recovery import Checkpointed, LogPlace, open_log

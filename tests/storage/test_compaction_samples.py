@@ -12,8 +12,8 @@ from moldau.config.cleaner import CleanerConfig
 from moldau.config.log import LogConfig
 from moldau.protocol.batches import iterate_batches
 from moldau.protocol.control_records import committed_batches
-from moldau.storage.cleaner import LogCleaner
-from moldau.storage.compaction_plan import collect_aborted
+from moldau.storage.compaction.cleaner import LogCleaner
+from moldau.storage.compaction.plan import collect_aborted
 from moldau.storage.directory import LogDirectory
 from moldau.storage.filesystem import DiskFileSystem
 from moldau.storage.log import Log, LogOptions

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moldau.config.cleaner import CleanerConfig
 from moldau.config.log import LogConfig
-from moldau.storage.cleaner import LogCleaner
+from moldau.storage.compaction.cleaner import LogCleaner
 from moldau.storage.directory import LogDirectory, format_directory
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.flushing import GroupFlusher

@@ -26,9 +26,9 @@ from moldau.protocol.batches import (
 from moldau.protocol.compression import codec_of, compress, decompress
 from moldau.protocol.control_records import ControlType, control_type_of
 from moldau.protocol.record_loops import ScannedBatch
-from moldau.storage.compaction_loops import OffsetMap, filter_records, rebase_timestamps
-from moldau.storage.compaction_plan import LastRecord
-from moldau.storage.compaction_transactions import TransactionTracker
+from moldau.storage.compaction.loops import OffsetMap, filter_records, rebase_timestamps
+from moldau.storage.compaction.plan import LastRecord
+from moldau.storage.compaction.transactions import TransactionTracker
 from moldau.types import NO_TIMESTAMP, Buffer
 
 INT64_MAX = 2**63 - 1

@@ -20,15 +20,15 @@ from moldau.protocol.batches import (
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.record_loops import INCOMPLETE, ScannedBatch, scan_batches
-from moldau.storage.compaction_filter import (
+from moldau.storage.compaction.filter import (
     BatchFilter,
     FilterCounts,
     batch_body,
     control_type_in,
 )
-from moldau.storage.compaction_loops import OffsetMap, index_records
-from moldau.storage.compaction_plan import CompactionPlan, SourceSegment, group_segments
-from moldau.storage.compaction_transactions import TransactionTracker
+from moldau.storage.compaction.loops import OffsetMap, index_records
+from moldau.storage.compaction.plan import CompactionPlan, SourceSegment, group_segments
+from moldau.storage.compaction.transactions import TransactionTracker
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.log_names import CLEANED_SUFFIX
 from moldau.storage.segment import Segment, SegmentSettings

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator
 from moldau.config.cleaner import CleanerConfig
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.storage.checkpoints import CLEANER_FILE
-from moldau.storage.compaction_filter import FilterCounts
-from moldau.storage.compaction_loops import SLOT_BYTES, OffsetMap
-from moldau.storage.compaction_plan import CleanableLog, assess, make_plan
-from moldau.storage.compaction_run import CleanedGroup, CompactionAbortedError, CompactionPass
-from moldau.storage.compaction_swap import replace_segments
+from moldau.storage.compaction.filter import FilterCounts
+from moldau.storage.compaction.loops import SLOT_BYTES, OffsetMap
+from moldau.storage.compaction.plan import CleanableLog, assess, make_plan
+from moldau.storage.compaction.run import CleanedGroup, CompactionAbortedError, CompactionPass
+from moldau.storage.compaction.swap import replace_segments
 from moldau.storage.directory import LogDirectory
 from moldau.storage.failures import CorruptCheckpointError, DirectoryOfflineError
 from moldau.storage.log import Log

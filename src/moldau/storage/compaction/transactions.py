@@ -59,6 +59,8 @@ class TransactionTracker:
     def _begin_up_to(self, offset: int) -> None:
         while self._waiting and self._waiting[-1].first_offset <= offset:
             aborted = self._waiting.pop()
-            # A pass may begin behind the marker; then there is nothing left to abort.
+            # Keys are learned from the first dirty offset on, which may lie behind the marker: then
+            # there is nothing left to abort. (Kafka takes the producer's next transaction for
+            # aborted there and leaves some old values uncompacted.)
             if aborted.last_offset >= offset:
                 self._aborted[aborted.producer_id] = aborted

@@ -1,0 +1,1 @@
+"""Compaction: the last value of each key stays. Start at cleaner.py."""
