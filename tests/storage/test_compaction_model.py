@@ -116,6 +116,17 @@ def producers_of(log: CompactedLog) -> dict[int, tuple[int, int, int, int]]:
     }
 
 
+def check_reopened(log: CompactedLog, model: Model) -> None:
+    """The same table from the files alone, and the same producers without any snapshot."""
+    before = producers_of(log)
+    content = log.content()
+    log.log.snapshots.remove_all()
+    log.reopen()
+    assert log.content() == content
+    check(log, model)
+    assert producers_of(log) == before
+
+
 def play(log: CompactedLog, model: Model, step: tuple[Any, ...]) -> None:
     match step:
         case ("put", producer_id, pairs, codec):
@@ -155,15 +166,7 @@ def test_compaction_changes_nothing_that_a_reader_of_the_whole_topic_could_tell(
         log.clean()
     check(log, model)
 
-    # The same table from the files alone, and the same producers without any snapshot.
-    before = producers_of(log)
-    content = log.content()
-    log.log.snapshots.remove_all()
-    log.reopen()
-    assert log.content() == content
-    check(log, model)
-    assert producers_of(log) == before
-
+    check_reopened(log, model)
     # With all horizons passed, two more passes leave one record per living key.
     log.clean(after_ms=DELETE_RETENTION_MS)
     log.clean(after_ms=DELETE_RETENTION_MS)
@@ -176,3 +179,4 @@ def test_compaction_changes_nothing_that_a_reader_of_the_whole_topic_could_tell(
     log.clean(after_ms=DELETE_RETENTION_MS)
     assert log.content() == final
     assert len(final) <= len(settled)
+    check_reopened(log, model)

@@ -60,6 +60,10 @@ def _finish_swaps(
         for name in files:
             if name.life == "" and start <= name.base_offset < end:
                 filesystem.remove(path / str(name))
+    if swaps:
+        # A power cut that kept the renames and lost the removals would leave old segments that
+        # overlap the new one, and no swap file to tell.
+        filesystem.sync_directory(path)
     for name in swaps:
         filesystem.rename(path / str(name), path / str(name._replace(life="")))
 
