@@ -329,6 +329,9 @@ def test_both_build_the_same_from_columns(
         SourceColumns(1, None, BinaryColumn(struct.pack("<2i", 3, 1), b"1234", None)),
         SourceColumns(1, None, BinaryColumn(struct.pack("<2i", -4, 1), b"1234", None)),
         SourceColumns(9, None, BinaryColumn(bytes(40), b"", b"\xff")),
+        SourceColumns(2**62, None, BinaryColumn(bytes(16), b"", None, 0, 2**62)),
+        SourceColumns(-1, None, BinaryColumn(bytes(16), b"", None)),
+        SourceColumns(2**62, None, None, None, bytes(16), 2**62),
         SourceColumns(1, None, BinaryColumn(bytes(8), b"", None, 0, -1)),
         SourceColumns(2, None, binary_column([b"a", b"b"]), None, bytes(15)),
         SourceColumns(1, None, binary_column([b"a"]), HeaderColumns(
@@ -361,3 +364,25 @@ def test_times_beyond_arrows_range_are_its_ends() -> None:
         sink = columns.ColumnSink()
         sink.append(body, (0, len(body)), count, (0, base_time, None), (0, 10))
         assert struct.unpack("<2q", sink.finish().timestamps_us) == (2**63 - 1, -(2**63))
+
+
+@pytest.mark.parametrize("loops", IMPLEMENTATIONS)
+def test_a_finished_sink_takes_no_more(loops: Loops) -> None:
+    body, count, _, base_time = body_of([Record(0, 1, b"k", b"v", (("h", b"x"),))])
+    sink = loops[1].ColumnSink()
+    row = (body, (0, len(body)), count, (0, base_time, None), (0, 10))
+    sink.append(*row)
+    finished = sink.finish()
+    with pytest.raises(ValueError, match="finished"):
+        sink.append(*row)
+    with pytest.raises(ValueError, match="finished"):
+        sink.finish()
+    assert (finished.rows, bytes(finished.value.content)) == (1, b"v")
+
+
+@pytest.mark.parametrize("loops", IMPLEMENTATIONS)
+def test_equal_records_have_equal_hashes(loops: Loops) -> None:
+    record = Record(3, 1, b"k", b"v", (("h", None),))
+    body, count, base_offset, base_time = body_of([record])
+    (read,) = loops[0].decode_records(body, (0, len(body)), count, base_offset, base_time, None)
+    assert (hash(read), {read}) == (hash(record), {record})

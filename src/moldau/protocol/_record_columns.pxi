@@ -79,8 +79,9 @@ cdef class ColumnSink:
     cdef Growing offsets, timestamps, types, lists
     cdef Bits has_headers
     cdef Py_ssize_t count
+    cdef bint is_finished
 
-    def __init__(self, bint keys=True, bint values=True, bint headers=True):
+    def __cinit__(self, bint keys=True, bint values=True, bint headers=True):
         self.key = Binaries() if keys else None
         self.value = Binaries() if values else None
         self.offsets = Growing(4096)
@@ -131,9 +132,9 @@ cdef class ColumnSink:
         self.names.reserve(record.header_count)
         self.contents.reserve(record.header_count)
         for index in range(record.header_count):
-            position = read_bytes(p, position, record.next, &length)
-            self.append_name(p + position, length)
-            position = read_bytes(p, position + length, record.next, &length)
+            position = again(read_bytes(p, position, record.next, &length))
+            self.append_name(p + position, max(length, 0))
+            position = again(read_bytes(p, behind(position, length), record.next, &length))
             self.contents.append(p + position, length)
             position = behind(position, length)
         (<int32_t*>(self.lists.bytes + self.lists.used))[0] = <int32_t>(self.names.offsets.used // 4 - 1)
@@ -151,6 +152,7 @@ cdef class ColumnSink:
         cdef int problem
         cdef Binaries key = self.key, value = self.value
         cdef bint headers = self.lists is not None
+        self.check_open()
         check_bounds(view, position, end, count)
         self.reserve(count)
         if stamped:
@@ -182,8 +184,16 @@ cdef class ColumnSink:
             raise invalid("bytes are left behind the last record")
         return self.count - before
 
+    cdef int check_open(self) except -1:
+        """The buffers leave with the result."""
+        if self.is_finished:
+            raise ValueError(FINISHED)
+        return 0
+
     def finish(self):
         cdef Py_ssize_t nulls
+        self.check_open()
+        self.is_finished = True
         headers = None
         if self.lists is not None:
             nulls = self.has_headers.nulls
@@ -200,6 +210,20 @@ cdef class ColumnSink:
         )
 
 
+cdef int check_lengths(_View offsets, Py_ssize_t start, Py_ssize_t count) except -1:
+    """Differences, never sums: these cannot overflow."""
+    if start < 0 or count < 0 or offsets.length // 4 - 1 - start < count:
+        raise ValueError("a column has fewer offsets than rows")
+    return 0
+
+
+cdef int check_validity(_View validity, Py_ssize_t start, Py_ssize_t count) except -1:
+    """Only after check_lengths()."""
+    if validity.length < (start + count + 7) // 8:
+        raise ValueError("a column has fewer validity bits than rows")
+    return 0
+
+
 cdef class Binary:
     """A binary column to read from. Its offsets are checked before each use."""
     cdef _View offsets_view, content_view, validity_view
@@ -213,13 +237,11 @@ cdef class Binary:
         self.offsets = <const int32_t*>self.offsets_view.bytes
         self.start = column.start
         self.count = count
-        if self.start < 0 or self.offsets_view.length // 4 < self.start + count + 1:
-            raise ValueError("a column has fewer offsets than rows")
+        check_lengths(self.offsets_view, self.start, count)
         if column.validity is not None:
             self.validity_view = _View(column.validity)
             self.validity = self.validity_view.bytes
-            if self.validity_view.length < (self.start + count + 7) // 8:
-                raise ValueError("a column has fewer validity bits than rows")
+            check_validity(self.validity_view, self.start, count)
 
     cdef inline Py_ssize_t get(self, Py_ssize_t row, const uint8_t** content) except -2:
         """The length, -1 for null."""
@@ -246,12 +268,10 @@ cdef class RowHeaders:
         self.offsets_view = _View(columns.offsets)
         self.offsets = <const int32_t*>self.offsets_view.bytes
         self.start = columns.start
-        if self.start < 0 or self.offsets_view.length // 4 < self.start + count + 1:
-            raise ValueError("a column has fewer offsets than rows")
+        check_lengths(self.offsets_view, self.start, count)
         if columns.validity is not None:
             self.validity_view = _View(columns.validity)
-            if self.validity_view.length < (self.start + count + 7) // 8:
-                raise ValueError("a column has fewer validity bits than rows")
+            check_validity(self.validity_view, self.start, count)
         self.names = Binary(columns.names, len(columns.names.offsets) // 4 - 1 - columns.names.start)
         self.contents = Binary(
             columns.values, len(columns.values.offsets) // 4 - 1 - columns.values.start
@@ -335,7 +355,7 @@ cdef class RowEncoder:
         if columns.timestamps_ms is not None:
             self.times_view = _View(columns.timestamps_ms)
             start = columns.timestamps_start
-            if start < 0 or self.times_view.length // 8 < start + self.count:
+            if start < 0 or self.count < 0 or self.times_view.length // 8 - start < self.count:
                 raise ValueError("a column has fewer timestamps than rows")
             self.times = (<const int64_t*>self.times_view.bytes) + <Py_ssize_t>start
 

@@ -26,6 +26,7 @@ from moldau.types import Buffer
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+FINISHED = "the columns are finished; begin a new sink"
 COLUMN_FULL = "a column of more than 2 GiB does not fit into Arrow's layout; decode fewer batches"
 
 _int32 = struct.Struct("<i")
@@ -101,6 +102,7 @@ class ColumnSink:
         self._offsets = array("q")
         self._timestamps = array("q")
         self._types = array("i")
+        self._is_finished = False
 
     def append(
         self,
@@ -114,6 +116,7 @@ class ColumnSink:
         timestamp and append time or None; `wanted` the offsets from (inclusive) and to (exclusive).
         Returns how many rows that made.
         """
+        self._check_open()
         base_offset, base_timestamp, append_time = base
         body = checked_body(buffer, bounds, count)
         position, end = 0, len(body)
@@ -148,7 +151,14 @@ class ColumnSink:
             self._contents.append(content)
         self._lists.append(len(self._names.offsets) - 1)
 
+    def _check_open(self) -> None:
+        if self._is_finished:
+            raise ValueError(FINISHED)
+
     def finish(self) -> DecodedColumns:
+        """The columns; the sink takes no more."""
+        self._check_open()
+        self._is_finished = True
         headers = None
         if self._headers:
             nulls = self._has_headers.nulls
@@ -176,7 +186,7 @@ def _int32_at(buffer: Buffer, index: int) -> int:
 
 
 def _check_lengths(offsets: Buffer, validity: Buffer | None, start: int, count: int) -> None:
-    if start < 0 or len(offsets) // 4 < start + count + 1:
+    if start < 0 or count < 0 or len(offsets) // 4 - 1 - start < count:
         raise ValueError("a column has fewer offsets than rows")
     if validity is not None and len(validity) < (start + count + 7) // 8:
         raise ValueError("a column has fewer validity bits than rows")

@@ -35,6 +35,17 @@ cdef extern from *:
     uint32_t moldau_swap32(uint32_t) noexcept nogil
     uint64_t moldau_swap64(uint64_t) noexcept nogil
 
+cdef extern from *:
+    """
+    /* Since 3.14 a tuple keeps its hash, and -1 says that there is none yet; fresh memory says 0. */
+    #if PY_VERSION_HEX >= 0x030E0000
+    #define moldau_forget_hash(tuple) (((PyTupleObject *)(tuple))->ob_hash = -1)
+    #else
+    #define moldau_forget_hash(tuple) ((void)0)
+    #endif
+    """
+    void moldau_forget_hash(object tuple) noexcept
+
 cdef enum:
     HEADER_BYTES = 61
     LOG_OVERHEAD = 12
@@ -51,6 +62,7 @@ BAD_MAGIC = "unknown magic"
 BAD_CRC = "checksum mismatch"
 BAD_OFFSETS = "offsets do not increase"
 
+FINISHED = "the columns are finished; begin a new sink"
 COLUMN_FULL = "a column of more than 2 GiB does not fit into Arrow's layout; decode fewer batches"
 
 cdef tuple PROBLEMS = (
@@ -284,6 +296,13 @@ cdef int check_bounds(_View view, Py_ssize_t start, Py_ssize_t end, int64_t coun
     return 0
 
 
+cdef inline Py_ssize_t again(Py_ssize_t position) except -1:
+    """What was accepted a moment ago can only be wrong now if somebody writes into the buffer."""
+    if position < 0:
+        raise invalid("the records change while they are read")
+    return position
+
+
 cdef tuple read_headers(const uint8_t* p, Parsed* record):
     """Of a record that parse_record() has accepted."""
     cdef Py_ssize_t position = record.headers_start
@@ -291,9 +310,9 @@ cdef tuple read_headers(const uint8_t* p, Parsed* record):
     cdef tuple headers = PyTuple_New(record.header_count)
     cdef object name, content, pair
     for index in range(record.header_count):
-        position = read_bytes(p, position, record.next, &length)
-        name = PyUnicode_DecodeUTF8(<char*>p + position, length, "replace")
-        position = read_bytes(p, position + length, record.next, &length)
+        position = again(read_bytes(p, position, record.next, &length))
+        name = PyUnicode_DecodeUTF8(<char*>p + position, max(length, 0), "replace")
+        position = again(read_bytes(p, behind(position, length), record.next, &length))
         content = None if length < 0 else PyBytes_FromStringAndSize(<char*>p + position, length)
         position = behind(position, length)
         pair = (name, content)
@@ -305,6 +324,7 @@ cdef tuple read_headers(const uint8_t* p, Parsed* record):
 cdef inline object new_record(object offset, object timestamp, object key, object value, object headers):
     """Record(…) without a call: memory for a tuple of that type, and its five items."""
     cdef object record = (<PyTypeObject*>Record).tp_alloc(<PyTypeObject*>Record, 5)
+    moldau_forget_hash(record)
     Py_INCREF(offset)
     PyTuple_SET_ITEM(record, 0, offset)
     Py_INCREF(timestamp)
