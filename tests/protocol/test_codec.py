@@ -5,6 +5,7 @@ Every promise holds for the compiled loops and for their Python twin.
 import copy
 import gc
 import math
+import pickle
 import sys
 from typing import Any
 
@@ -38,6 +39,7 @@ from moldau.protocol.messages.produce import (
     LeaderIdAndEpoch,
     PartitionProduceData,
     ProduceRequest,
+    ProduceResponse,
     TopicProduceData,
 )
 from moldau.protocol.messages.request_header import RequestHeader
@@ -129,6 +131,17 @@ def test_a_shared_default_structure_cannot_be_changed(loops: Any) -> None:
     assert partition.current_leader.leader_id == -1
     wire = loops.encode(FetchResponse(), 12)
     assert loops.decode(FetchResponse, 12, wire) == FetchResponse()
+
+
+def test_messages_can_be_copied_and_pickled(loops: Any) -> None:
+    partition = PartitionData(partition_index=7, aborted_transactions=None)
+    wire = loops.encode(ProduceResponse(), 10)
+    for message in (partition, loops.decode(ProduceResponse, 10, wire)):
+        for twin in (copy.copy(message), pickle.loads(pickle.dumps(message))):
+            assert twin == message
+            assert twin is not message
+    again = pickle.loads(pickle.dumps(partition))
+    assert again.current_leader is partition.current_leader
 
 
 # ------------------------------------------------------------------------------------ null
@@ -231,6 +244,15 @@ def test_a_version_the_message_does_not_have_is_refused(loops: Any) -> None:
         assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
         with pytest.raises(KafkaError, match=r"known: 3-13"):
             loops.decode(ProduceRequest, version, b"")
+
+
+@pytest.mark.parametrize("value", [None, 5, PartitionData()])
+def test_what_is_no_message_is_named(loops: Any, value: Any) -> None:
+    name = type(value).__name__
+    with pytest.raises(TypeError, match=f"{name} is not a message"):
+        loops.encode(value, 12)
+    with pytest.raises(TypeError, match=f"{name} is not a message"):
+        loops.decode(type(value), 12, b"")
 
 
 def test_a_message_that_is_gone_has_no_version(loops: Any) -> None:

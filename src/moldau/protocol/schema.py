@@ -150,6 +150,8 @@ class Plan(NamedTuple):
 
 def build_plan(message_class: type[Message], version: int) -> Plan:
     """Raises KafkaError(UNSUPPORTED_VERSION) for a version the message does not have."""
+    if not issubclass(message_class, Message):
+        raise TypeError(f"{message_class.__name__} is not a message")
     first, last = message_class.VERSIONS
     if not first <= version <= last:
         detail = f"{message_class.__name__} has no version {version} (known: {first}-{last})"
@@ -253,12 +255,16 @@ def _read_only(struct_class: type[Struct]) -> Struct:
     def itself(self: Struct, _memo: object = None) -> Struct:
         return self
 
+    def same_default(_self: Struct) -> tuple[Any, ...]:
+        return default_struct, (struct_class,)
+
     members = {
         "__slots__": (),
         "__setattr__": refuse,
         "__delattr__": refuse,
         "__copy__": itself,
         "__deepcopy__": itself,
+        "__reduce__": same_default,
         "__module__": struct_class.__module__,
     }
     plain = struct_class()
