@@ -231,6 +231,21 @@ def test_columns_of_another_type_are_refused_in_words(name: str, column: list[An
         list(build_from_arrow(table, 1))
 
 
+@pytest.mark.parametrize(("unit", "time"), [("s", 2**62), ("s", -(2**62)), (None, 2**64 - 1)])
+def test_times_that_no_record_can_have_are_refused_in_words(unit: str | None, time: int) -> None:
+    kind = pa.uint64() if unit is None else pa.timestamp(unit, "UTC")
+    rows = pa.table({"value": [b"v"], "timestamp": pa.array([time], kind)})
+    with pytest.raises(MoldauError, match="column timestamp has a time out of range"):
+        list(build_from_arrow(rows, 99))
+
+
+@pytest.mark.parametrize(("unit", "per_ms"), [("ms", 1), ("us", 1_000), ("ns", 1_000_000)])
+def test_finer_times_than_milliseconds_lose_their_fractions(unit: str, per_ms: int) -> None:
+    times = pa.array([7 * per_ms, 9 * per_ms - 1, None], pa.timestamp(unit, "UTC"))
+    (batch,) = build_from_arrow(pa.table({"value": [b"v"] * 3, "timestamp": times}), 99)
+    assert [record.timestamp for record in RecordBatch(batch).records()] == [7, 8, 99]
+
+
 def test_chunked_tables_make_one_run_of_offsets() -> None:
     table = pa.table({"value": pa.chunked_array([[b"a", b"b"], [b"c"], []], pa.binary())})
     batches = [RecordBatch(raw) for raw in build_from_arrow(table, 1, BatchOptions(base_offset=70))]

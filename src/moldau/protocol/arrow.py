@@ -236,11 +236,16 @@ def _bytes_of(buffer: Any) -> Buffer:
 
 def _milliseconds(pa: Any, column: Any, now_ms: int) -> Any:
     """As int64. Numbers are milliseconds already."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
-    elif not pa.types.is_integer(column.type):
+    if not pa.types.is_timestamp(column.type) and not pa.types.is_integer(column.type):
         raise _wrong_type("timestamp", column, "a timestamp or an integer of milliseconds")
-    column = column.cast(pa.int64())
+    try:
+        if pa.types.is_timestamp(column.type):
+            # Finer units lose their fractions; seconds could overflow, and that is an error.
+            whole = pa.timestamp("ms", column.type.tz)
+            column = column.cast(whole, safe=column.type.unit == "s")
+        column = column.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise MoldauError(f"column timestamp has a time out of range: {error}") from error
     return column.fill_null(now_ms) if column.null_count else column
 
 
