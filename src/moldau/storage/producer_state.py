@@ -115,7 +115,8 @@ class ProducerEntry:
         self.batches: tuple[BatchMetadata, ...] = ()
 
     def copy(self) -> "ProducerEntry":
-        twin = ProducerEntry(self.producer_id)
+        twin = ProducerEntry.__new__(ProducerEntry)
+        twin.producer_id = self.producer_id
         twin.epoch = self.epoch
         twin.coordinator_epoch = self.coordinator_epoch
         twin.last_timestamp_ms = self.last_timestamp_ms
@@ -134,6 +135,10 @@ class ProducerEntry:
     @property
     def last_offset_delta(self) -> int:
         return self.batches[-1].last_offset - self.batches[-1].first_offset if self.batches else 0
+
+    def is_followed_by(self, batch: DataBatch) -> bool:
+        """The next sequence in the same epoch: neither a duplicate nor a gap."""
+        return batch[1] == self.epoch and self.batches != () and batch[2] == self.batches[-1][1] + 1
 
     def add_batch(self, epoch: int, batch: BatchMetadata) -> None:
         if epoch != self.epoch:
@@ -157,8 +162,6 @@ class ProducerEntry:
         if not isinstance(other, ProducerEntry):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"ProducerEntry({', '.join(f'{n}={getattr(self, n)!r}' for n in self.__slots__)})"
@@ -188,16 +191,14 @@ class ProducerAppend:
         """
         producer_id, epoch, base_sequence, first_offset, last_offset, _, transactional = batch
         known = self._table.entry(producer_id)
-        if self._origin is AppendOrigin.CLIENT and known is not None and known.epoch == epoch:
-            duplicate = _find_duplicate(known, batch)
+        if known is not None and known.is_followed_by(batch) and producer_id not in self.entries:
+            # The usual case, and the only one that must be fast.
+            entry = known.copy()
+        else:
+            duplicate = self._check(batch, known)
             if duplicate is not None:
                 return duplicate
-        entry = self._entry(producer_id, known)
-        if epoch < entry.epoch and self._origin is not AppendOrigin.REPLICATION:
-            raise _stale_epoch(producer_id, epoch, entry.epoch, first_offset)
-        if self._origin is AppendOrigin.CLIENT:
-            # The place for verification with the coordinator (KIP-890).
-            _check_sequence(entry, batch, is_unknown=known is None or known.epoch < 0)
+            entry = self._entry(producer_id, known)
         if entry.transaction_first_offset >= 0 and not transactional:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
@@ -211,6 +212,21 @@ class ProducerAppend:
             entry.transaction_first_offset = first_offset
             self.started.append((first_offset, producer_id))
         self.entries[producer_id] = entry
+        return None
+
+    def _check(self, batch: DataBatch, known: ProducerEntry | None) -> BatchMetadata | None:
+        is_client = self._origin is AppendOrigin.CLIENT
+        if is_client and known is not None and known.epoch == batch.producer_epoch:
+            duplicate = _find_duplicate(known, batch)
+            if duplicate is not None:
+                return duplicate
+        entry = self._entry(batch.producer_id, known)
+        epoch = batch.producer_epoch
+        if epoch < entry.epoch and self._origin is not AppendOrigin.REPLICATION:
+            raise _stale_epoch(batch.producer_id, epoch, entry.epoch, batch.first_offset)
+        if is_client:
+            # The place for verification with the coordinator (KIP-890).
+            _check_sequence(entry, batch, is_unknown=known is None or known.epoch < 0)
         return None
 
     def add_marker(self, marker: EndMarker) -> CompletedTransaction | None:
@@ -240,8 +256,6 @@ class ProducerAppend:
 
 def _find_duplicate(known: ProducerEntry, batch: DataBatch) -> BatchMetadata | None:
     base_sequence = batch.base_sequence
-    if not known.batches or base_sequence == known.batches[-1].last_sequence + 1:
-        return None
     last_sequence = increment_sequence(base_sequence, batch.last_offset - batch.first_offset)
     for candidate in known.batches:
         if candidate[0] == base_sequence and candidate[1] == last_sequence:
@@ -327,8 +341,6 @@ class ProducerStateTable:
         self._ongoing: OrderedDict[int, int] = OrderedDict()
         self._unreplicated = _UnreplicatedTransactions()
 
-    # Appending
-
     def begin_append(
         self, origin: AppendOrigin, *, transaction_version: int = TRANSACTION_VERSION_UNKNOWN
     ) -> ProducerAppend:
@@ -357,8 +369,6 @@ class ProducerStateTable:
         self._ongoing.pop(completed.first_offset, None)
         self._unreplicated.add(completed.first_offset, completed.last_offset)
 
-    # Stability
-
     @property
     def first_unstable_offset(self) -> int | None:
         """The first offset that a reader of committed records must not see yet."""
@@ -385,8 +395,6 @@ class ProducerStateTable:
         self._unreplicated.forget_before(log_start_offset)
         self.end_offset = max(self.end_offset, log_start_offset)
 
-    # Looking
-
     def entry(self, producer_id: int) -> ProducerEntry | None:
         return self._entries.get(producer_id)
 
@@ -411,8 +419,6 @@ class ProducerStateTable:
     @property
     def is_empty(self) -> bool:
         return not self._entries and self._unreplicated.first_offset is None
-
-    # Housekeeping
 
     def expire(self, now_ms: int) -> None:
         for producer_id in [p for p in self._idle if self._is_expired(self._entries[p], now_ms)]:
