@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -142,8 +143,7 @@ def _base_timestamp(first_timestamp: int, options: BatchOptions) -> int:
     return first_timestamp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchFacts:
+class BatchFacts(NamedTuple):
     """What a batch's header says about its records."""
 
     base_offset: int

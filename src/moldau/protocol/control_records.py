@@ -5,8 +5,8 @@ than the transaction marker's are generated messages (log_records/).
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batches import Record, RecordBatch
@@ -33,8 +33,7 @@ class ControlType(IntEnum):
     KRAFT_VOTERS = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndTransactionMarker:
+class EndTransactionMarker(NamedTuple):
     control_type: ControlType
     coordinator_epoch: int
 
@@ -81,8 +80,7 @@ def marker_of(batch: RecordBatch) -> EndTransactionMarker | None:
     return read_end_transaction_marker(first)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MarkerOrigin:
+class MarkerOrigin(NamedTuple):
     """Whose transaction ends, and where the marker goes."""
 
     producer_id: int
@@ -108,8 +106,7 @@ def end_transaction_marker(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlPlace:
+class ControlPlace(NamedTuple):
     base_offset: int
     partition_leader_epoch: int
 
