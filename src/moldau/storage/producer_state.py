@@ -163,6 +163,8 @@ class ProducerEntry:
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
+    __hash__ = None  # type: ignore[assignment]
+
     def __repr__(self) -> str:
         return f"ProducerEntry({', '.join(f'{n}={getattr(self, n)!r}' for n in self.__slots__)})"
 
@@ -415,10 +417,6 @@ class ProducerStateTable:
             limit_ms = transaction_timeout_max_ms + LATE_TRANSACTION_BUFFER_MS
             return now_ms - entry.last_timestamp_ms > limit_ms
         return False
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._entries and self._unreplicated.first_offset is None
 
     def expire(self, now_ms: int) -> None:
         for producer_id in [p for p in self._idle if self._is_expired(self._entries[p], now_ms)]:
