@@ -2,6 +2,8 @@
 header version that their message wants.
 """
 
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -72,6 +74,39 @@ def test_frames_before_an_impossible_length_are_still_given_out() -> None:
     assert bytes(next(frames)) == b"good"
     with pytest.raises(MalformedRequestError, match="frame of -1 bytes"):
         next(frames)
+
+
+def test_a_stream_is_lost_for_good_behind_an_impossible_length() -> None:
+    cutter = FrameCutter(frame_bytes_max=1000)
+    for chunk in (b"\xff" * 8, framed(b"good")):
+        with pytest.raises(MalformedRequestError, match="frame of -1 bytes"):
+            list(cutter.feed(chunk))
+
+
+def test_a_chunk_is_taken_in_even_if_its_frames_are_not() -> None:
+    cutter = FrameCutter()
+    cutter.feed(framed(b"one") + framed(b"two") + framed(b"three")[:5])
+    kept = cutter.feed(framed(b"three")[5:] + framed(b"four"))
+    later = cutter.feed(framed(b"five"))
+    assert [bytes(frame) for frame in [*kept, *later]] == [b"three", b"four", b"five"]
+
+
+def test_single_bytes_cost_what_they_weigh() -> None:
+    """A peer chooses how its bytes are cut; that must not multiply what we keep of them."""
+    size = 200_000
+    cutter = FrameCutter()
+    list(cutter.feed((size + 1).to_bytes(4, "big")))
+    byte = bytes(1)
+    tracemalloc.start()
+    try:
+        for _ in range(size):
+            cutter.feed(byte)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * size
+    (frame,) = cutter.feed(b"!")
+    assert (len(frame), frame[-1]) == (size + 1, ord("!"))
 
 
 def test_a_frame_of_exactly_the_limit_passes() -> None:
