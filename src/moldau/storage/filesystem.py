@@ -179,7 +179,8 @@ class DiskFile:
 # POSIX record locks belong to the process: a second open gets the lock too, and its close would
 # drop the first one's. So the process remembers the files that it has locked (device, inode).
 _locked_here: set[tuple[int, int]] = set()
-_locks_guard = threading.Lock()
+# The garbage collector may close a forgotten lock while this thread takes another.
+_locks_guard = threading.RLock()
 
 
 def _take_lock(path: Path) -> tuple[int, tuple[int, int]]:
