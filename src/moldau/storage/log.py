@@ -220,6 +220,10 @@ class Log:
                 return active
             active.seal()
             self._unsynced_seals.append(active)
+            if self.config.compacts:
+                # Compaction leaves gaps between segments, so nobody could tell one that a power
+                # cut made by losing this segment's end and keeping the next one.
+                self.flush()
             segment = self.new_segment(base_offset, now_ms)
             segment.create()
             self.segments.add(segment)
@@ -273,6 +277,8 @@ class Log:
                 return True
             later = [s for s in self.segments if s.base_offset > offset]
             self.retire(later[::-1], now_ms)
+            # Before the cut, or a power cut could bring back segments behind a hole.
+            self.filesystem.sync_directory(self.path)
             active = self.segments.active
             active.truncate_to(offset)
             active.created_ms = now_ms
@@ -282,8 +288,13 @@ class Log:
             self._end_at(end_offset)
             self.log_start_offset = min(self.log_start_offset, end_offset)
             self.reload_producers(now_ms)
-            self.filesystem.sync_directory(self.path)
             return True
+
+    def end_before(self, offset: int) -> int:
+        """Where the log would end if it were truncated to `offset`: batches are not cut."""
+        with self.guard:
+            place = self.segments.floor_place(offset)
+            return self.segments[place].end_before(offset) if place >= 0 else offset
 
     def truncate_fully_and_start_at(
         self, offset: int, now_ms: int, *, log_start_offset: int | None = None

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from moldau.protocol.batches import RecordBatch
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.segment import BatchSpan, Segment
+from moldau.storage.segment import Segment
+from moldau.storage.segment_walk import BatchSpan
 from moldau.storage.transaction_index import AbortedTransaction
 from moldau.types import NO_EPOCH, NO_TIMESTAMP, Offset
 
@@ -187,7 +188,7 @@ def _latest_record(log: "Log") -> FoundOffset | None:
 
 
 def _times(segment: Segment, span: BatchSpan) -> Iterator[tuple[int, int]]:
-    batch = RecordBatch(segment.file.read(span.position, span.size))
+    batch = RecordBatch(segment.slice(span.position, span.position + span.size))
     return ((record.offset, record.timestamp) for record in batch.records())
 
 

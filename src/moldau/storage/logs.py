@@ -205,7 +205,7 @@ class Logs:
     def truncate(self, offsets: Mapping[TopicPartition, int], now_ms: int) -> set[TopicPartition]:
         """Many at once, as after a change of leaders. Those that got shorter."""
         cut = {
-            partition: offset
+            partition: self.by_partition[partition].end_before(offset)
             for partition, offset in offsets.items()
             if offset
             < max(

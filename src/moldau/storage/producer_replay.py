@@ -17,6 +17,7 @@ from moldau.storage.producer_state import (
 )
 from moldau.storage.segment import Segment
 from moldau.storage.segment_scan import SegmentScan
+from moldau.storage.segment_walk import CorruptSegmentError
 from moldau.storage.transaction_index import AbortedTransaction
 from moldau.types import Offset, ProducerId
 
@@ -94,12 +95,17 @@ def replay_headers(
 def replay_segment(
     table: ProducerStateTable, segment: Segment, start_offset: int, end_offset: int
 ) -> None:
-    """The batches of the segment that begin in [start_offset, end_offset)."""
+    """The batches of the segment that lie in [start_offset, end_offset), with the one that contains
+    `start_offset`: some of its records may be deleted, its producer is not.
+    """
     first = segment.locate(start_offset)
     if first is None:
         return
-    for headers in SegmentScan(segment.file, first.position, segment.size, verify_crc=False):
-        wanted = [h for h in headers if start_offset <= h[2] < end_offset]
+    scan = SegmentScan(segment.file, first.position, segment.size, verify_crc=True)
+    for headers in scan:
+        wanted = [h for h in headers if start_offset <= h[3] and h[2] < end_offset]
         replay_headers(table, segment, wanted, index_aborts=False)
         if headers[-1][3] >= end_offset:
             return
+    if scan.problem is not None:
+        raise CorruptSegmentError(segment.path(), f"{scan.problem} at position {scan.valid_end}")

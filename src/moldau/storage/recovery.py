@@ -31,8 +31,9 @@ from moldau.storage.log_names import (
 from moldau.storage.producer_replay import replay_headers, replay_segment
 from moldau.storage.producer_snapshots import ProducerSnapshots
 from moldau.storage.producer_state import ProducerStateTable
-from moldau.storage.segment import CorruptSegmentError, Segment, SegmentSettings
+from moldau.storage.segment import Segment, SegmentSettings
 from moldau.storage.segment_scan import SegmentScan
+from moldau.storage.segment_walk import CorruptSegmentError
 from moldau.storage.segments import Segments
 from moldau.types import LeaderEpoch, Offset, TopicPartition
 
@@ -133,6 +134,10 @@ class _Loader:
             end_offset, damage = self._recover(segments)
         elif end_offset < self._checkpointed.promised_end:
             damage = self._shorter(segments, end_offset, "the log ends there")
+        start = self._checkpointed.log_start_offset
+        if damage is None and end_offset < start and any(segment.size for segment in segments):
+            # Either may be wrong. Accepting it puts all segments aside and goes on at the start.
+            damage = Damage(end_offset, start, -1, f"it ends before its start offset {start}")
         loaded = self._result(segments, end_offset, damage, is_clean=is_clean)
         if damage is not None:
             note_damage(self._filesystem, self._path, damage.reason)
@@ -145,13 +150,12 @@ class _Loader:
     ) -> LoadedLog:
         checkpointed = self._checkpointed
         if damage is None and end_offset < checkpointed.log_start_offset:
-            # Nothing that a reader may see was left, and nothing more was promised.
-            for segment in reversed(segments):
+            # There is not a byte in them.
+            for segment in segments:
                 segment.remove_files()
             segments = []
             self._epochs.clear_and_flush()
             self._producers.clear(checkpointed.log_start_offset)
-            end_offset = checkpointed.log_start_offset
         if not segments:
             segments = [self._new_segment(max(end_offset, checkpointed.log_start_offset))]
             end_offset = segments[0].base_offset
@@ -272,13 +276,13 @@ class _Loader:
         """Cut what follows the sound part, unless it was promised."""
         if end.offset < self._checkpointed.promised_end:
             return end.offset, self._shorter(segments[: end.place + 1], end.offset, problem)
-        # From the end backwards, so that a crash half way leaves no hole.
+        # From the end backwards, each step on the disk before the next: no crash leaves a hole.
         for later in reversed(segments[end.place + 1 :]):
             later.remove_files()
         del segments[end.place + 1 :]
+        self._filesystem.sync_directory(self._path)
         segments[-1].cut(end.size)
         segments[-1].file.sync()
-        self._filesystem.sync_directory(self._path)
         return end.offset, None
 
     def _restore_producers(self, segments: list[Segment]) -> None:
@@ -311,6 +315,7 @@ class _Loader:
             self._learn_epochs(headers)
             replay_headers(self._producers, segment, headers, index_aborts=True)
         segment.finish_index_rebuild()
+        segment.trust()
         self._producers.end_offset = scan.next_offset
 
     def _learn_epochs(self, headers: list[ScannedBatch]) -> None:

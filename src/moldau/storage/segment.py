@@ -5,12 +5,12 @@ spot. Bytes that were handed out as a view are never cut off under it: the kept 
 file instead.
 """
 
-import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
+from moldau.storage.checked_bytes import CheckedBytes
 from moldau.storage.failures import CorruptIndexError, DamagedFileError, InvalidIndexEntryError
 from moldau.storage.filesystem import File, FileSystem
 from moldau.storage.indexes import OffsetIndex, TimeIndex
@@ -24,34 +24,15 @@ from moldau.storage.log_names import (
     segment_path,
 )
 from moldau.storage.segment_scan import SegmentScan
+from moldau.storage.segment_walk import INT32_MAX, BatchSpan, CorruptSegmentError, walk_batches
 from moldau.storage.transaction_index import TransactionIndex
 from moldau.types import NO_TIMESTAMP, Buffer, Offset, TimestampMs
 
-_INT32_MAX = 2**31 - 1
-_LOG_OVERHEAD = 12
-_BATCH_LENGTH_MIN = 49
-# Base offset, length, leader epoch, magic, attributes, last offset delta, max timestamp.
-_HEADER = struct.Struct(">qiib4xhi8xq")
 # Enough for the batches between two index entries; a batch that is longer costs another read.
 _WALK_BYTES = 8192
 _COPY_BYTES = 4 << 20
 
 ResultT = TypeVar("ResultT")
-
-
-class BatchSpan(NamedTuple):
-    """Where one batch lies, and what its header says about offsets and time."""
-
-    position: int
-    size: int
-    base_offset: int
-    last_offset: int
-    leader_epoch: int
-    max_timestamp_ms: int
-
-
-class CorruptSegmentError(DamagedFileError):
-    """Where a batch should begin there is none: the `.log` file itself is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +66,7 @@ class Segment:
         # A flush may be syncing these in a thread: they are closed when the segment is let go.
         self._replaced_files: list[File] = []
         self._viewed_bytes = 0
+        self._checked: CheckedBytes | None = None
         # Kafka starts counting anew when it opens a segment; so do we, for the same entries.
         self._indexed_position = -1
         self._is_full: bool | None = None
@@ -111,6 +93,8 @@ class Segment:
     def file(self) -> File:
         if self._file is None:
             self._file = self._filesystem.open(self.path())
+            if self._checked is None:
+                self._checked = CheckedBytes(self._file.size())
         return self._file
 
     def create(self) -> None:
@@ -118,6 +102,7 @@ class Segment:
         for kind in SEGMENT_KINDS:
             self._filesystem.remove(self.path(kind))
         self._file = self._filesystem.open(self.path(), create=True)
+        self._checked = CheckedBytes(0)
         self.offset_index.reset()
         self.time_index.reset()
         self.offset_index.write_out()
@@ -140,6 +125,11 @@ class Segment:
     def cut(self, size: int) -> None:
         """Undo a failed append."""
         self.file.truncate(size)
+        self._forget_behind(size)
+
+    def _forget_behind(self, size: int) -> None:
+        if self._checked is not None:
+            self._checked.cut(size)
 
     def index_batch(self, position: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Note a batch that was appended at `position`."""
@@ -168,7 +158,7 @@ class Segment:
         return self._is_full
 
     def can_hold(self, offset: int) -> bool:
-        return 0 <= offset - self.base_offset <= _INT32_MAX
+        return 0 <= offset - self.base_offset <= INT32_MAX
 
     def seal(self) -> None:
         """No more appends: the time index gets the largest timestamp, which retention goes by."""
@@ -198,35 +188,23 @@ class Segment:
         """Bytes of whole batches; without a copy if the segment is sealed."""
         if self.sealed:
             self._viewed_bytes = max(self._viewed_bytes, end)
-            return self.file.view(start, end - start)
-        return memoryview(self.file.read(start, end - start))
+            content = self.file.view(start, end - start)
+        else:
+            content = memoryview(self.file.read(start, end - start))
+        checked = self._checked
+        if checked is not None and start < checked.found_bytes:
+            checked.check(self.path(), content, start)
+        return content
 
-    def walk(self, position: int = 0, end: int | None = None) -> Iterator[BatchSpan]:
+    def trust(self) -> None:
+        """A recovery scan has checked every byte."""
+        self._checked = CheckedBytes(0)
+
+    def walk(self, position: int = 0) -> Iterator[BatchSpan]:
         """Batch by batch from a batch's position. Raises CorruptSegmentError where none begins."""
-        size = self.size
-        end = size if end is None else min(end, size)
-        window: Buffer = b""
-        window_start = 0
-        floor = self.base_offset
-        while position < end:
-            at = position - window_start
-            if not 0 <= at <= len(window) - _HEADER.size:
-                window_start, at = position, 0
-                window = self._window(position, size)
-                if len(window) < _HEADER.size:
-                    raise CorruptSegmentError(self.path(), f"a torn batch at {position}")
-            base, length, epoch, magic, _, delta, max_timestamp = _HEADER.unpack_from(window, at)
-            next_position = position + _LOG_OVERHEAD + length
-            if length < _BATCH_LENGTH_MIN or magic != 2 or next_position > size:
-                raise CorruptSegmentError(self.path(), f"no batch at position {position}")
-            last = base + delta
-            if base < floor or delta < 0 or last - self.base_offset > _INT32_MAX:
-                raise CorruptSegmentError(self.path(), f"impossible offset {base} at {position}")
-            yield BatchSpan(position, _LOG_OVERHEAD + length, base, last, epoch, max_timestamp)
-            floor = last + 1
-            position = next_position
+        return walk_batches(self, position, self.size)
 
-    def _window(self, position: int, size: int) -> Buffer:
+    def window(self, position: int, size: int) -> Buffer:
         if self.sealed:
             return self.file.view(position, size - position)
         return self.file.read(position, _WALK_BYTES)
@@ -238,6 +216,8 @@ class Segment:
     def _locate(self, offset: int) -> BatchSpan | None:
         indexed_offset, position = self.offset_index.lookup(Offset(offset))
         first = position > 0
+        if first and position >= self.size:
+            raise CorruptIndexError(self.offset_index.path, f"({indexed_offset}, {position})")
         for span in self.walk(position):
             if first and not span.base_offset <= indexed_offset <= span.last_offset:
                 raise CorruptIndexError(self.offset_index.path, f"({indexed_offset}, {position})")
@@ -293,6 +273,19 @@ class Segment:
 
         return self.with_indexes(read)
 
+    def end_before(self, offset: int) -> int:
+        """The offset after the last batch that lies wholly before `offset`."""
+
+        def find() -> int:
+            end = self.base_offset
+            for span in self.walk(self.offset_index.lookup(Offset(offset - 1))[1]):
+                if span.last_offset >= offset:
+                    break
+                end = span.last_offset + 1
+            return end
+
+        return self.with_indexes(find)
+
     # Time
 
     @property
@@ -301,7 +294,10 @@ class Segment:
         offset) without timestamps.
         """
         if self._max_timestamp is None:
-            timestamp_ms, offset = self.with_indexes(lambda: self.time_index.last_entry)
+            # An index that lost its end would hide the newest records from searches by time.
+            self.complete_indexes()
+        if self._max_timestamp is None:
+            timestamp_ms, offset = self.time_index.last_entry
             self._max_timestamp = (timestamp_ms, offset)
         return self._max_timestamp
 
@@ -361,6 +357,7 @@ class Segment:
 
     def _shorten(self, size: int) -> None:
         """Indexes first, log last: a crash in between leaves indexes that are merely sparse."""
+        self._forget_behind(size)
         self.offset_index.write_out()
         self.time_index.write_out()
         if size >= self._viewed_bytes:
