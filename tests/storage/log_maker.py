@@ -30,13 +30,27 @@ CLUSTER = "cluster-of-the-tests"
 NODE = BrokerId(1)
 META = MetaProperties(cluster_id=CLUSTER, node_id=NODE, directory_id=Uuid(bytes(range(16))))
 
+# What the running test opened; the fixture in conftest.py closes it.
+_opened: list[Callable[[], None]] = []
+
 SMALL_SEGMENTS = LogConfig(internal_segment_bytes=4096, index_interval_bytes=256)
+
+
+def close_after_the_test(close: Callable[[], None]) -> None:
+    _opened.append(close)
+
+
+def close_everything() -> None:
+    while _opened:
+        _opened.pop()()
 
 
 def open_directory(path: Path, filesystem: FileSystem | None = None) -> LogDirectory:
     disk = filesystem or DiskFileSystem()
     format_directory(disk, path, META)
-    return LogDirectory.open(disk, path, cluster_id=CLUSTER, node_id=NODE)
+    directory = LogDirectory.open(disk, path, cluster_id=CLUSTER, node_id=NODE)
+    close_after_the_test(directory.close)
+    return directory
 
 
 def records_batch(
@@ -94,6 +108,7 @@ class OneLog:
             config=self.config, flush_policy=self.flush_policy, flusher=self.flusher
         )
         self.log = open_log(place, options, checkpointed, is_clean=is_clean, now_ms=now_ms)
+        close_after_the_test(self.log.abandon)
         return self.log
 
     def reopen(

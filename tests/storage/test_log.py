@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from storage.log_maker import SMALL_SEGMENTS, OneLog, read_all, state_of, values_of
+from storage.log_maker import (
+    SMALL_SEGMENTS,
+    OneLog,
+    close_everything,
+    read_all,
+    state_of,
+    values_of,
+)
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -154,8 +161,7 @@ def test_a_log_that_was_cut_and_extended_reads_like_a_list(
         assert values_of(one.log) == model
     one.reopen(is_clean=False)
     assert values_of(one.log) == model
-    one.log.abandon()
-    one.directory.close()
+    close_everything()
 
 
 # Closing

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from storage.log_maker import (
     SMALL_SEGMENTS,
     OneLog,
+    close_everything,
     read_all,
     read_from,
     records_batch,
@@ -171,8 +172,7 @@ def test_every_record_is_read_once_whatever_the_step(
     for size in sizes:
         one.append(b"v" * size, b"w")
     assert [r.offset for r in read_all(one.log, step=step)] == list(range(2 * len(sizes)))
-    one.log.abandon()
-    one.directory.close()
+    close_everything()
 
 
 # By time

@@ -4,7 +4,14 @@ import errno
 from pathlib import Path
 
 import pytest
-from storage.log_maker import CLUSTER, NODE, open_directory, records_batch, values_of
+from storage.log_maker import (
+    CLUSTER,
+    NODE,
+    close_after_the_test,
+    open_directory,
+    records_batch,
+    values_of,
+)
 
 from moldau.config.log import LogConfig
 from moldau.protocol.error_codes import ErrorCode
@@ -31,6 +38,7 @@ def options_for(_partition: TopicPartition) -> LogOptions:
 def start(path: Path, filesystem: FileSystem | None = None) -> Logs:
     logs = Logs(open_directory(path, filesystem), options_for)
     logs.load(now_ms=0)
+    close_after_the_test(lambda: kill(logs))
     return logs
 
 

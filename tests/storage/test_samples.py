@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from storage.log_maker import records_batch, state_of
+from storage.log_maker import close_after_the_test, records_batch, state_of
 from storage.samples import (
     CLUSTER_ID,
     NODE_ID,
@@ -53,7 +53,14 @@ def load(path: Path, now_ms: int = 0) -> Logs:
     )
     logs = Logs(directory, options_for)
     logs.load(now_ms)
+    close_after_the_test(lambda: abandon(logs))
     return logs
+
+
+def abandon(logs: Logs) -> None:
+    for log in logs.by_partition.values():
+        log.abandon()
+    logs.directory.close()
 
 
 @pytest.fixture(params=["clean", "dirty"])

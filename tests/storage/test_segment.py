@@ -8,8 +8,9 @@ from storage.log_maker import records_batch
 from moldau.protocol.batch_builder import BatchOptions
 from moldau.storage.filesystem import DiskFileSystem
 from moldau.storage.log_names import SegmentFileName, parse_segment_file_name
-from moldau.storage.segment import CorruptSegmentError, Segment, SegmentSettings
+from moldau.storage.segment import Segment, SegmentSettings
 from moldau.storage.segment_scan import PIECE_BYTES, SegmentScan
+from moldau.storage.segment_walk import CorruptSegmentError
 
 BASE = 100
 SETTINGS = SegmentSettings(index_interval_bytes=200, index_bytes_max=1 << 20)

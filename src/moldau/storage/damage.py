@@ -89,6 +89,9 @@ def quarantine(filesystem: FileSystem, path: Path, damage: Damage) -> list[Path]
             filesystem.rename(source, target)
             kept.append(target)
         elif base_offset == damage.segment_base_offset:
+            # Before the cut, or a power cut could bring back segments behind a hole.
+            filesystem.sync_directory(aside)
+            filesystem.sync_directory(path)
             kept += _cut_damaged(filesystem, source, aside, damage.first_offset)
     filesystem.sync_directory(aside)
     forget_damage(filesystem, path)

@@ -1,0 +1,12 @@
+"""Nothing that a test opened stays open: not a file, not a directory's lock."""
+
+from collections.abc import Iterator
+
+import pytest
+from storage.log_maker import close_everything
+
+
+@pytest.fixture(autouse=True)
+def close_what_the_test_opened() -> Iterator[None]:
+    yield
+    close_everything()
