@@ -5,7 +5,7 @@ on the way, and a torn tail is cut off.
 What was promised is never cut silently. If the sound part ends before the recovery point (it was
 flushed) or the high watermark (others may have read it), nothing is changed and the log opens with
 `damage`, refusing all work until its owner decides: `quarantine` keeps the bad files aside and
-leaves the sound part, to be filled again from a replica. See docs/adr.
+leaves the sound part, to be filled again from a replica. See docs/adr/0002.
 """
 
 from dataclasses import dataclass, replace
