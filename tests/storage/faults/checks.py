@@ -132,7 +132,8 @@ class Scratch:
 
 def check_producers(log: Log, found: Sequence[Stored], *, is_whole: bool) -> None:
     """`is_whole`: nothing was deleted or compacted, so the batches say everything."""
-    scratch = Scratch(found).table
+    kept = found if is_whole else [b for b in found if b.last_offset >= log.log_start_offset]
+    scratch = Scratch(kept).table
     for expected in scratch:
         actual = log.producers.entry(expected.producer_id)
         assert actual is not None, expected
@@ -220,7 +221,7 @@ def check_committed_reads(log: Log, found: Sequence[Stored]) -> None:
     wanted = [RecordBatch(b.content) for b in found if b.last_offset >= log.log_start_offset]
     expected = [
         batch.base_offset for batch in committed_batches(iter(wanted), aborted)
-        if batch.base_offset < stable
+        if batch.last_offset < stable
     ]  # fmt: skip
     seen: list[int] = []
     offset = log.log_start_offset

@@ -67,8 +67,11 @@ class Judge:
         self._compacts = "compact" in names
         self._is_whole = not names & {"compact", "retention", "delete records", "start over"}
 
-    def judge(self, point: CrashPoint) -> None:
+    def judge(self, point: CrashPoint, only: tuple[str, ...] = ()) -> None:
+        """All ways in which the power can go then, or the given ones."""
         for name, disk in self._variants(point.disk):
+            if only and name not in only:
+                break
             keeps_all = name == EVERYTHING
             state = hash(tuple(disk.files().items()))
             key = (state, id(point.step), point.flushed, keeps_all)

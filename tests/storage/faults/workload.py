@@ -19,6 +19,7 @@ from moldau.protocol.control_records import (
     end_transaction_marker,
     marker_of,
 )
+from moldau.protocol.errors import MoldauError
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.producer_state import AppendOrigin
 from moldau.storage.retention import delete_old_segments
@@ -113,7 +114,13 @@ class Workload:
         self.now_ms += STEP_MS
         step = Step(name, self.state, self.state)
         self.steps.append(step)
-        OPERATIONS[name](self, step)
+        try:
+            OPERATIONS[name](self, step)
+        except MoldauError:
+            # Half done: what it has deleted already is not owed any more.
+            start = max(step.after.log_start, self.node.log.log_start_offset)
+            step.after = replace(step.after, log_start=start)
+            raise
         step.after = self.state
         self.node.commit()
 
@@ -235,6 +242,7 @@ class Workload:
     def delete_records(self, step: Step) -> None:
         log = self.node.log
         offset = self.rng.randint(log.log_start_offset, log.high_watermark)
+        step.after = replace(self.state, log_start=max(self.state.log_start, offset))
         start = self.node.logs.delete_records(NAME, offset)
         self.state = replace(self.state, log_start=start, durable_start=start)
 

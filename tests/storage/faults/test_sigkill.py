@@ -1,0 +1,137 @@
+"""A writer process is killed again and again in the middle of its work, on a real file system. The
+page cache survives, so under every flush policy each acknowledged batch is there exactly once.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import pytest
+from storage.faults import checks
+from storage.faults.kill_writer import IDEMPOTENT, TRANSACTIONAL, record_of, setup_at
+from storage.faults.node import START_MS, Node
+
+from moldau.protocol.batches import RecordBatch
+from moldau.storage.filesystem import DiskFileSystem
+
+TESTS = Path(__file__).parents[2]
+
+
+@dataclass
+class Promises:
+    """(producer id, sequence) -> offset of every acknowledged record. Those of a transaction that
+    was being aborted may be compacted away."""
+
+    offsets: dict[tuple[int, int], int] = field(default_factory=dict)
+    undecided: set[tuple[int, int]] = field(default_factory=set)
+    acks: int = 0
+
+    def note(self, line: str) -> None:
+        kind, producer_id, *rest = line.split()
+        if kind == "ack":
+            self.acks += 1
+            first, count, offset = map(int, rest)
+            for number in range(count):
+                key = (int(producer_id), first + number)
+                assert key not in self.offsets, "acknowledged twice"
+                self.offsets[key] = offset + number
+                if int(producer_id) == TRANSACTIONAL:
+                    self.undecided.add(key)
+        elif rest == ["commit"]:
+            self.undecided.clear()
+        else:
+            for key in self.undecided:
+                del self.offsets[key]
+            self.undecided.clear()
+
+
+def write_until_killed(root: Path, policy: str, seed: int, acks: int, promises: Promises) -> None:
+    command = [sys.executable, "-m", "storage.faults.kill_writer", str(root), policy, str(seed)]
+    paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        target = promises.acks + acks
+        for line in writer.stdout:
+            if line.endswith("\n"):
+                promises.note(line)
+            if promises.acks == target:
+                writer.send_signal(signal.SIGKILL)
+                target = -1
+        assert writer.wait() == -signal.SIGKILL, "the writer died by itself"
+
+
+def check_after_kill(root: Path, policy: str, promises: Promises, now_ms: int) -> Node:
+    node = Node(DiskFileSystem(), setup_at(root, policy), now_ms)
+    log = node.log
+    assert log.damage is None
+    assert not node.logs.unreadable
+    found = checks.check_log(log)
+    seen: dict[tuple[int, int], int] = {}
+    latest: dict[int, int] = {}
+    for batch in (RecordBatch(kept.content) for kept in found):
+        if batch.is_control:
+            continue
+        for record in batch.records():
+            assert record.key is not None
+            sequence = int(record.key.split(b"-")[1])
+            key = (batch.producer_id, sequence)
+            assert key not in seen, "written twice"
+            assert sequence > latest.get(batch.producer_id, -1), "out of order"
+            latest[batch.producer_id] = sequence
+            seen[key] = record.offset
+            expected = record_of(batch.producer_id, sequence, 0)
+            assert record.value == expected.value
+    for key, offset in promises.offsets.items():
+        if offset >= log.log_start_offset:
+            assert seen.get(key) == offset, (key, offset, seen.get(key))
+    return node
+
+
+def check_retry(node: Node, now_ms: int) -> None:
+    """The producer never heard of its last batch and sends it again."""
+    entry = node.log.producers.entry(IDEMPOTENT)
+    if entry is None or not entry.batches:
+        return
+    last = entry.batches[-1]
+    for kept in checks.held_batches(node.log):
+        if kept.last_offset == last.last_offset:
+            retry = bytearray(kept.content)
+            retry[:8] = bytes(8)
+            answer = node.log.append_as_leader(retry, 0, now_ms)
+            assert answer.is_duplicate
+            assert answer.last_offset == last.last_offset
+
+
+def kill_often(root: Path, policy: str, kills: int, seed: int) -> Promises:
+    rng = Random(seed)
+    promises = Promises()
+    now_ms = START_MS + 2_000_000
+    Node.new(DiskFileSystem(), setup_at(root, policy), START_MS).let_go()
+    for kill in range(kills):
+        write_until_killed(root, policy, seed + kill, rng.randrange(1, 60), promises)
+        node = check_after_kill(root, policy, promises, now_ms)
+        check_retry(node, now_ms)
+        if rng.randrange(4) == 0:
+            node.stop()
+        else:
+            node.let_go()
+    return promises
+
+
+@pytest.mark.parametrize("policy", ["os", "group", "strict"])
+def test_a_killed_writer_loses_nothing_that_was_acknowledged(policy: str, tmp_path: Path) -> None:
+    promises = kill_often(tmp_path / "data", policy, kills=10, seed=1)
+    assert promises.acks > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["os", "group", "strict"])
+def test_a_hundred_kills_lose_nothing_that_was_acknowledged(policy: str, tmp_path: Path) -> None:
+    promises = kill_often(tmp_path / "data", policy, kills=110, seed=1_000)
+    assert promises.acks > 1_000
