@@ -1,6 +1,6 @@
 """How fast are messages read and written, compared with kio and kafka-python in the same run?
 
-    python benchmarks/protocol_codec.py --json benchmarks/results/protocol_codec.json
+    python benchmarks/protocol_codec.py
 
 Every peer reads the same bytes (checked to be equal after a round trip) and writes what it read.
 Each number is processor time, the best of many short rounds that alternate between the libraries.
@@ -28,6 +28,7 @@ from moldau.protocol.schema import Message
 from moldau.types import Uuid
 
 LIBRARIES = ("moldau", "kio", "kafka-python")
+RESULTS = Path(__file__).parent / "results" / "protocol_codec.json"
 ROUNDS = 40
 RECORDS = bytes(range(256)) * 4
 TOPIC_ID = Uuid(bytes(range(16)))
@@ -267,21 +268,20 @@ def print_table(rows: list[Row]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=0.2, help="per library and row")
-    parser.add_argument("--json", type=Path, help="where to keep the results")
+    parser.add_argument("--json", type=Path, default=RESULTS, help="where to keep the results")
     options = parser.parse_args()
     rows = measure(options.seconds)
     print_table(rows)
-    if options.json:
-        kept = {
-            "date": datetime.now(UTC).date().isoformat(),
-            "python": platform.python_version(),
-            "cpus": os.cpu_count(),
-            "compiled": USE_COMPILED,
-            "microseconds": [
-                {"case": row.case, "operation": row.operation, **row.microseconds} for row in rows
-            ],
-        }
-        options.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    kept = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "compiled": USE_COMPILED,
+        "microseconds": [
+            {"case": row.case, "operation": row.operation, **row.microseconds} for row in rows
+        ],
+    }
+    options.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
