@@ -265,7 +265,10 @@ class Logs:
         )
         name = damaged.path.name
         log = self._open(name, partition, checkpointed, is_clean=False, now_ms=now_ms)
-        if log.damage is not None:
+        # Twice if the sound part ends before the log's start.
+        for _ in range(2):
+            if log.damage is None:
+                break
             log.abandon()
             with self.directory.guard:
                 quarantine(self.directory.filesystem, log.path, log.damage)
