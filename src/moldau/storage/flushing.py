@@ -17,7 +17,7 @@ from moldau.storage.failures import DirectoryOfflineError
 from moldau.storage.filesystem import File, FileSystem
 
 if TYPE_CHECKING:
-    from moldau.storage.log import Log
+    from moldau.storage.log_state import LogState
 
 
 class FlushTicket:
@@ -27,7 +27,7 @@ class FlushTicket:
 
     def __init__(
         self,
-        log: "Log",
+        log: "LogState",
         end_offset: int,
         *,
         files: Sequence[File],
@@ -71,17 +71,17 @@ class GroupFlusher:
     """
 
     def __init__(self) -> None:
-        self._dirty: dict[Log, None] = {}
+        self._dirty: dict[LogState, None] = {}
         self._running: list[FlushTicket] | None = None
 
     @property
     def has_work(self) -> bool:
         return bool(self._dirty)
 
-    def mark(self, log: "Log") -> None:
+    def mark(self, log: "LogState") -> None:
         self._dirty[log] = None
 
-    def forget(self, log: "Log") -> None:
+    def forget(self, log: "LogState") -> None:
         self._dirty.pop(log, None)
 
     def begin(self) -> list[FlushTicket]:

@@ -1,0 +1,180 @@
+"""A segment whose indexes are kept while it grows, and made again when they are lost. Indexes are
+caches: one that is missing, broken or points nowhere is rebuilt from the log on the spot.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from moldau.storage.failures import CorruptIndexError, DamagedFileError, InvalidIndexEntryError
+from moldau.storage.filesystem import FileSystem
+from moldau.storage.segment_files import SegmentFiles, SegmentSettings
+from moldau.storage.segment_scan import SegmentScan
+from moldau.storage.segment_walk import INT32_MAX, BatchSpan, CorruptSegmentError, walk_batches
+from moldau.types import NO_TIMESTAMP, Offset, TimestampMs
+
+ResultT = TypeVar("ResultT")
+
+
+class IndexedSegment(SegmentFiles):
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: Path,
+        base_offset: int,
+        settings: SegmentSettings,
+        *,
+        created_ms: int,
+        life: str = "",
+    ) -> None:
+        super().__init__(
+            filesystem, directory, base_offset, settings, created_ms=created_ms, life=life
+        )
+        # Kafka starts counting anew when it opens a segment; so do we, for the same entries.
+        self._indexed_position = -1
+        self._is_full: bool | None = None
+        self._max_timestamp: tuple[int, int] | None = None
+        self._first_timestamp_ms: int | None = None
+
+    def create(self) -> None:
+        super().create()
+        self._is_full = None
+        self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
+        self._indexed_position = 0
+
+    def walk(self, position: int = 0) -> Iterator[BatchSpan]:
+        """Batch by batch from a batch's position. Raises CorruptSegmentError where none begins."""
+        return walk_batches(self, position, self.size)
+
+    def index_batch(self, position: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Note a batch that was appended at `position`."""
+        largest = self._max_timestamp or self.max_timestamp
+        if max_timestamp_ms > largest[0]:
+            self._max_timestamp = largest = (max_timestamp_ms, last_offset)
+        if self._indexed_position < 0:
+            self._indexed_position = position
+        elif (
+            position - self._indexed_position > self.settings.index_interval_bytes
+            and not self.is_full_of_entries
+        ):
+            self._indexed_position = position
+            self._is_full = None
+            try:
+                self.offset_index.append(Offset(last_offset), position)
+                self.time_index.append(TimestampMs(largest[0]), Offset(largest[1]))
+            except (CorruptIndexError, InvalidIndexEntryError):
+                # What it held before cannot have been an index of this log.
+                self.rebuild_indexes()
+
+    @property
+    def is_full_of_entries(self) -> bool:
+        if self._is_full is None:
+            self._is_full = self.offset_index.is_full or self.time_index.is_full
+        return self._is_full
+
+    def can_hold(self, offset: int) -> bool:
+        return 0 <= offset - self.base_offset <= INT32_MAX
+
+    @property
+    def max_timestamp(self) -> tuple[int, int]:
+        """The largest timestamp and the last offset of the first batch that has it; (-1, base
+        offset) without timestamps.
+        """
+        if self._max_timestamp is None:
+            # An index that lost its end would hide the newest records from searches by time.
+            self.complete_indexes()
+        if self._max_timestamp is None:
+            timestamp_ms, offset = self.time_index.last_entry
+            self._max_timestamp = (timestamp_ms, offset)
+        return self._max_timestamp
+
+    def _read_max_timestamp(self) -> tuple[int, int]:
+        timestamp_ms, offset = self.time_index.last_entry
+        largest = (int(timestamp_ms), int(offset))
+        for span in self.walk(self.offset_index.lookup(offset)[1]):
+            if span.max_timestamp_ms > largest[0]:
+                largest = (span.max_timestamp_ms, span.last_offset)
+        return largest
+
+    def seal(self) -> None:
+        """No more appends: the time index gets the largest timestamp, which retention goes by."""
+        self._complete_time_index()
+        self.sealed = True
+
+    def _complete_time_index(self) -> None:
+        timestamp_ms, offset = self.max_timestamp
+        if self.time_index.entry_count < self.time_index.max_entries:
+            self.time_index.append(TimestampMs(timestamp_ms), Offset(offset), sealing=True)
+        self.offset_index.write_out()
+        self.time_index.write_out()
+
+    # Rebuilding
+
+    def with_indexes(self, use: Callable[[], ResultT]) -> ResultT:
+        """Run `use`; if it finds an index broken, rebuild both and run it once more."""
+        try:
+            return use()
+        except (CorruptIndexError, CorruptSegmentError, InvalidIndexEntryError):
+            self.rebuild_indexes()
+            return use()
+
+    def complete_indexes(self) -> None:
+        """Rebuild the indexes if their ends are missing, as after a crash before they were synced.
+        Looks at the headers behind the last entries only.
+        """
+
+        def is_complete() -> bool:
+            timestamp_ms, offset = self.time_index.last_entry
+            indexed_position = self.offset_index.lookup(self.offset_index.last_offset)[1]
+            first = self.offset_index.lookup(offset)[1]
+            largest, last_position = int(NO_TIMESTAMP), 0
+            for span in self.walk(min(first, indexed_position)):
+                largest, last_position = max(largest, span.max_timestamp_ms), span.position
+            interval = self.settings.index_interval_bytes
+            return largest == timestamp_ms and last_position - indexed_position <= interval
+
+        try:
+            if is_complete():
+                return
+        except DamagedFileError:
+            pass
+        self.rebuild_indexes()
+
+    def rebuild_indexes(self) -> None:
+        """From the headers of the batches that are whole."""
+        self.begin_index_rebuild()
+        for headers in SegmentScan(self.file, 0, self.size, verify_crc=False):
+            self.index_scanned(headers)
+        self.finish_index_rebuild()
+        # Rare, and possibly of a segment that no later flush would look at.
+        self.offset_index.flush()
+        self.time_index.flush()
+
+    def begin_index_rebuild(self) -> None:
+        self.offset_index.reset()
+        self.time_index.reset()
+        self._is_full = None
+        self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
+        self._indexed_position = 0
+
+    def index_scanned(self, headers: Iterable[tuple[int, ...]]) -> None:
+        """As `index_batch` for each; a loop of its own, as a recovery scan does little else."""
+        interval = self.settings.index_interval_bytes
+        largest_ms, largest_offset = self.max_timestamp
+        indexed = self._indexed_position
+        # The setting may have been lowered since: a full index stays sparse behind its last entry.
+        room = min(self.offset_index.max_entries, self.time_index.max_entries - 1)
+        room -= self.offset_index.entry_count
+        for header in headers:
+            if header[5] > largest_ms:
+                largest_ms, largest_offset = header[5], header[3]
+            if header[0] - indexed > interval and room > 0:
+                room -= 1
+                indexed = header[0]
+                self.offset_index.append(Offset(header[3]), indexed)
+                self.time_index.append(TimestampMs(largest_ms), Offset(largest_offset))
+        self._indexed_position = indexed
+        self._max_timestamp = (largest_ms, largest_offset)
+
+    def finish_index_rebuild(self) -> None:
+        self._complete_time_index()

@@ -1,0 +1,212 @@
+"""The files of a segment: a `.log` file of whole batches and three indexes, opened when first used.
+Bytes that were handed out as a view are never cut off under it: the kept part moves to a new file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from moldau.storage.checked_bytes import CheckedBytes
+from moldau.storage.filesystem import File, FileSystem
+from moldau.storage.indexes import OffsetIndex, TimeIndex
+from moldau.storage.log_names import (
+    CLEANED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SEGMENT_KINDS,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_path,
+)
+from moldau.storage.transaction_index import TransactionIndex
+from moldau.types import Buffer, Offset
+
+# Enough for the batches between two index entries; a batch that is longer costs another read.
+_WALK_BYTES = 8192
+_COPY_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSettings:
+    index_interval_bytes: int
+    index_bytes_max: int
+
+
+class SegmentFiles:
+    """`sealed` segments take no more appends; only they are read through a map."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: Path,
+        base_offset: int,
+        settings: SegmentSettings,
+        *,
+        created_ms: int,
+        life: str = "",
+    ) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.settings = settings
+        self.created_ms = created_ms
+        self.roll_jitter_ms = 0
+        self.sealed = False
+        self._filesystem = filesystem
+        self._life = life
+        self._file: File | None = None
+        # A flush may be syncing these in a thread: they are closed when the segment is let go.
+        self._replaced_files: list[File] = []
+        self._viewed_bytes = 0
+        self._checked: CheckedBytes | None = None
+        base = Offset(base_offset)
+        self.offset_index = OffsetIndex(
+            filesystem, self.path(OFFSET_INDEX_SUFFIX), base, settings.index_bytes_max
+        )
+        self.time_index = TimeIndex(
+            filesystem, self.path(TIME_INDEX_SUFFIX), base, settings.index_bytes_max
+        )
+        self.transaction_index = TransactionIndex(
+            filesystem, self.path(TRANSACTION_INDEX_SUFFIX), base
+        )
+
+    def __repr__(self) -> str:
+        return f"Segment({self.base_offset}{self._life}, sealed={self.sealed})"
+
+    def path(self, kind: str = LOG_SUFFIX) -> Path:
+        return segment_path(self.directory, self.base_offset, kind, self._life)
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._filesystem.open(self.path())
+            if self._checked is None:
+                self._checked = CheckedBytes(self._file.size())
+        return self._file
+
+    @property
+    def size(self) -> int:
+        return self.file.size()
+
+    def create(self) -> None:
+        """Make the files anew. Remains of a segment with this base offset are dropped."""
+        for kind in SEGMENT_KINDS:
+            self._filesystem.remove(self.path(kind))
+        self._file = self._filesystem.open(self.path(), create=True)
+        self._checked = CheckedBytes(0)
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.offset_index.write_out()
+        self.time_index.write_out()
+        self.transaction_index.reset()
+
+    # Content
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write whole batches. After an OSError the tail is undefined: `cut` it."""
+        self.file.append(buffers)
+
+    def cut(self, size: int) -> None:
+        """Undo a failed append."""
+        self.file.truncate(size)
+        self._forget_behind(size)
+
+    def _forget_behind(self, size: int) -> None:
+        if self._checked is not None:
+            self._checked.cut(size)
+
+    def slice(self, start: int, end: int) -> memoryview:
+        """Bytes of whole batches; without a copy if the segment is sealed."""
+        if self.sealed:
+            self._viewed_bytes = max(self._viewed_bytes, end)
+            content = self.file.view(start, end - start)
+        else:
+            content = memoryview(self.file.read(start, end - start))
+        checked = self._checked
+        if checked is not None and start < checked.found_bytes:
+            checked.check(self.path(), content, start)
+        return content
+
+    def trust(self) -> None:
+        """A recovery scan has checked every byte."""
+        self._checked = CheckedBytes(0)
+
+    def window(self, position: int, size: int) -> Buffer:
+        if self.sealed:
+            return self.file.view(position, size - position)
+        return self.file.read(position, _WALK_BYTES)
+
+    def _shorten(self, size: int) -> None:
+        """Indexes first, log last: a crash in between leaves indexes that are merely sparse."""
+        self._forget_behind(size)
+        self.offset_index.write_out()
+        self.time_index.write_out()
+        if size >= self._viewed_bytes:
+            self.file.truncate(size)
+            # Or a power cut brings the dropped batches back.
+            self.file.sync()
+            return
+        spare = self.path().with_name(self.path().name + CLEANED_SUFFIX)
+        self._filesystem.remove(spare)
+        copy = self._filesystem.open(spare, create=True)
+        try:
+            for start in range(0, size, _COPY_BYTES):
+                copy.append([self.file.read(start, min(_COPY_BYTES, size - start))])
+            copy.sync()
+        finally:
+            copy.close()
+        self._filesystem.rename(spare, self.path())
+        self._filesystem.sync_directory(self.directory)
+        self._replaced_files.append(self.file)
+        self._file = None
+        self._viewed_bytes = 0
+
+    # The files as such
+
+    def files_to_sync(self) -> list[File]:
+        """After `sync` of these the segment survives a power cut. The indexes of a segment that is
+        still written to are left out: after a crash they are rebuilt anyway.
+        """
+        files = [self.file]
+        if self.sealed:
+            files += [self.offset_index.write_out(), self.time_index.write_out()]
+        transactions = self.transaction_index.write_out()
+        return files if transactions is None else [*files, transactions]
+
+    def change_life(self, life: str) -> None:
+        """Rename all files to the same name with another suffix. Handles stay usable."""
+        for index, kind in self._indexes():
+            index.rename(segment_path(self.directory, self.base_offset, kind, life))
+        self._filesystem.rename(
+            self.path(), segment_path(self.directory, self.base_offset, LOG_SUFFIX, life)
+        )
+        self._life = life
+
+    def moved_to(self, directory: Path) -> None:
+        """The directory was renamed."""
+        self.directory = directory
+        for index, kind in self._indexes():
+            index.moved_to(self.path(kind))
+
+    def remove_files(self) -> None:
+        self.abandon()
+        for kind in reversed(SEGMENT_KINDS):
+            self._filesystem.remove(self.path(kind))
+
+    def abandon(self) -> None:
+        """Free the handles, write nothing: all is written, or the files go away."""
+        self.offset_index.abandon()
+        self.time_index.abandon()
+        self.transaction_index.close()
+        for file in self._replaced_files:
+            file.close()
+        self._replaced_files.clear()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _indexes(self) -> tuple[tuple[OffsetIndex | TimeIndex | TransactionIndex, str], ...]:
+        return (
+            (self.offset_index, OFFSET_INDEX_SUFFIX),
+            (self.time_index, TIME_INDEX_SUFFIX),
+            (self.transaction_index, TRANSACTION_INDEX_SUFFIX),
+        )
