@@ -19,7 +19,14 @@ from moldau.protocol.arrow import (
     decode_to_arrow,
 )
 from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, RecordBatch, patch_append_time, patch_base_offset
+from moldau.protocol.batches import (
+    ATTRIBUTES_OFFSET,
+    CONTROL_FLAG,
+    Record,
+    RecordBatch,
+    patch_append_time,
+    patch_base_offset,
+)
 from moldau.protocol.compression import Compression
 from moldau.protocol.control_records import (
     ControlType,
@@ -159,6 +166,24 @@ def test_damage_is_an_error_not_a_row() -> None:
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
     unchecked = ArrowRead(topic="t", partition=0, verify_crc=False)
     assert decode_to_arrow(raw, unchecked).num_rows == 3
+
+
+def test_damage_that_would_hide_rows_is_an_error_too() -> None:
+    data = bytearray(build_batch(simple_records(3)))
+    data[ATTRIBUTES_OFFSET + 1] ^= CONTROL_FLAG
+    marker = bytearray(
+        end_transaction_marker(
+            EndTransactionMarker(control_type=ControlType.COMMIT, coordinator_epoch=0),
+            MarkerOrigin(producer_id=7, producer_epoch=0),
+            now_ms=0,
+        )
+    )
+    marker[-1] ^= 1
+    for damaged in (data, marker):
+        for aborted in (None, [(7, 0)]):
+            with pytest.raises(KafkaError) as caught:
+                decode_to_arrow(damaged, ArrowRead(topic="t", partition=0, aborted=aborted))
+            assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
 @given(

@@ -5,6 +5,7 @@ broker calls none of them.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from moldau.protocol.batch_builder import DEFAULT_OPTIONS, BatchFacts, BatchOptions, finish_batch
@@ -87,10 +88,21 @@ def decode_to_arrow(chunks: Buffer | Iterable[Buffer], read: ArrowRead) -> Any:
     """
     pieces = [chunks] if isinstance(chunks, bytes | bytearray | memoryview) else chunks
     sink = ColumnSink("key" in read.columns, "value" in read.columns, "headers" in read.columns)
-    batches = (batch for piece in pieces for batch in iterate_batches(piece))
+    batches: Iterator[RecordBatch] = chain.from_iterable(map(iterate_batches, pieces))
+    if read.verify_crc:
+        batches = _sound(batches)
     for batch in _visible(batches, read):
         _append(sink, batch, read)
     return _wrap(sink.finish(), read)
+
+
+def _sound(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    """All of them, before anything they say is believed: a flipped bit may make data look like a
+    marker, or a marker like another one.
+    """
+    for batch in batches:
+        batch.check_crc()
+        yield batch
 
 
 def _visible(batches: Iterable[RecordBatch], read: ArrowRead) -> Iterator[RecordBatch]:
@@ -104,8 +116,6 @@ def _append(sink: ColumnSink, batch: RecordBatch, read: ArrowRead) -> None:
         return
     if batch.record_count == 0:
         return
-    if read.verify_crc:
-        batch.check_crc()
     buffer, start = batch.body(read.decompressed_bytes_max)
     append_time = batch.max_timestamp if batch.attributes & APPEND_TIME_FLAG else None
     sink.append(
