@@ -21,7 +21,7 @@ def extensions() -> list[Extension]:
             source.removeprefix("src/").removesuffix(".pyx").replace("/", "."),
             [source],
             optional=True,
-            extra_compile_args=["-O3"],
+            extra_compile_args=["-O3", "-g0"],
         )
         for source in sources
     ]

@@ -1,6 +1,6 @@
 """How fast is a log compacted?
 
-    python benchmarks/compaction.py --json benchmarks/results/compaction.json
+    python benchmarks/compaction.py
 
 MB/s of log that goes into a pass, both readings of it and all syncs included: learning the keys and
 writing what stays; by the clock, and by processor time, which other programs do not disturb.
@@ -11,7 +11,6 @@ in the same run (`copy`), and the first case runs on the Python twins too, on a 
 import argparse
 import json
 import os
-import platform
 import random
 import shutil
 import subprocess
@@ -19,9 +18,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter, process_time
+
+from kept_results import keep
 
 from moldau.compiled import USE_COMPILED
 from moldau.config.cleaner import CleanerConfig
@@ -188,7 +188,6 @@ def show(rows: list[Row]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=128, help="size of the log")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--only-first", action="store_true", help="print the first row as JSON")
     arguments = parser.parse_args()
     log_bytes = arguments.megabytes * MEGABYTE
@@ -200,16 +199,11 @@ def main() -> None:
     if USE_COMPILED:
         rows.append(twin_row(max(log_bytes // 16, MEGABYTE)))
     show(rows)
-    if arguments.json:
-        report = {
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "python": platform.python_version(),
-            "cpus": os.cpu_count(),
-            "compiled": USE_COMPILED,
-            "aim": "50 MB/s with 100-byte records, uncompressed",
-            "rows": [{**asdict(row), "of_copy": row.of_copy} for row in rows],
-        }
-        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    keep(
+        "compaction",
+        aim="50 MB/s with 100-byte records, uncompressed",
+        rows=[{**asdict(row), "of_copy": row.of_copy} for row in rows],
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How fast is the log on disk: appending, reading, recovering, opening a thousand of them?
 
-    python benchmarks/log.py --json benchmarks/results/log.json [append read recovery open]
+    python benchmarks/log.py [append read recovery open]
 
 The ceiling of each row is the same bytes through bare system calls in the same run, with no log
 around them: pwritev (and fdatasync as often as the policy) for appending, pread or a touched mmap
@@ -11,22 +11,19 @@ Times are the best of several rounds; the machine may be shared.
 """
 
 import argparse
-import json
 import mmap
 import os
-import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
 
 from crc32c import crc32c
+from kept_results import keep
 
-from moldau.compiled import USE_COMPILED
 from moldau.config.log import FLUSH_POLICIES, LogConfig
 from moldau.protocol.batch_builder import build_batch
 from moldau.protocol.batches import Record
@@ -278,7 +275,6 @@ QUESTIONS: dict[str, Callable[[Path | None], Iterator[Row]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("questions", nargs="*", metavar="question", default=list(QUESTIONS))
-    parser.add_argument("--json", type=Path, help="write the results there")
     parser.add_argument("--under", type=Path, help="where the logs are made (default: temporary)")
     arguments = parser.parse_args()
     rows: list[Row] = []
@@ -290,15 +286,8 @@ def main() -> None:
                 f"{row.question:<10}{row.case:<34}{row.measured:>10,.0f}{row.ceiling:>10,.0f}"
                 f"{row.ratio:>7.2f} {row.unit}"
             )
-    if arguments.json:
-        report = {
-            "date": datetime.now(UTC).date().isoformat(),
-            "python": platform.python_version(),
-            "cpus": os.cpu_count(),
-            "compiled": USE_COMPILED,
-            "rows": [asdict(row) | {"ratio": round(row.ratio, 3)} for row in rows],
-        }
-        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    if set(arguments.questions) == set(QUESTIONS):
+        keep("log", rows=[asdict(row) | {"ratio": round(row.ratio, 3)} for row in rows])
 
 
 if __name__ == "__main__":

@@ -9,26 +9,21 @@ Each number is processor time, the best of many short rounds that alternate betw
 import argparse
 import gc
 import io
-import json
-import os
-import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib import import_module
-from pathlib import Path
 from time import process_time
 from typing import Any
 
-from moldau.compiled import USE_COMPILED
+from kept_results import keep
+
 from moldau.protocol import codec
 from moldau.protocol.messages import fetch, metadata, offset_commit, produce
 from moldau.protocol.schema import Message
 from moldau.types import Uuid
 
 LIBRARIES = ("moldau", "kio", "kafka-python")
-RESULTS = Path(__file__).parent / "results" / "protocol_codec.json"
 ROUNDS = 40
 RECORDS = bytes(range(256)) * 4
 TOPIC_ID = Uuid(bytes(range(16)))
@@ -268,20 +263,15 @@ def print_table(rows: list[Row]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=0.2, help="per library and row")
-    parser.add_argument("--json", type=Path, default=RESULTS, help="where to keep the results")
     options = parser.parse_args()
     rows = measure(options.seconds)
     print_table(rows)
-    kept = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "python": platform.python_version(),
-        "cpus": os.cpu_count(),
-        "compiled": USE_COMPILED,
-        "microseconds": [
+    keep(
+        "protocol_codec",
+        microseconds=[
             {"case": row.case, "operation": row.operation, **row.microseconds} for row in rows
         ],
-    }
-    options.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    )
     return 0
 
 

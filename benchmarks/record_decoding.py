@@ -13,14 +13,9 @@ so is a second thread. kafka-python needs libraries for snappy, lz4 and zstd tha
 
 import argparse
 import gc
-import json
-import os
-import platform
 import sys
 import warnings
 from collections.abc import Callable
-from datetime import UTC, datetime
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -28,8 +23,8 @@ import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
 from aiokafka.record.memory_records import MemoryRecords as AioRecords
 from confluent_kafka import Consumer, Producer, TopicPartition
+from kept_results import keep
 
-from moldau.compiled import USE_COMPILED
 from moldau.protocol.arrow import ArrowRead, build_from_arrow, decode_to_arrow
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batch_validation import ValidationRules, validate_batch
@@ -41,7 +36,6 @@ with warnings.catch_warnings():
     from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
     from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
-RESULTS = Path(__file__).parent / "results" / "record_decoding.json"
 # Many short rounds: the best one is undisturbed even on a busy machine.
 ROUNDS = 30
 CONFLUENT_ROUNDS = 3
@@ -254,28 +248,23 @@ def print_table(title: str, rows: dict[str, dict[str, float]]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=20 * RECORDS_PER_BATCH)
-    parser.add_argument("--json", type=Path, default=RESULTS, help="where to keep the results")
     options = parser.parse_args()
     rows = measure(options.records)
     for title, table in rows.items():
         print_table(title, table)
     print("\n* with loopback and librdkafka's fetch loop and threads; it has no offline decoder")
-    kept = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "python": platform.python_version(),
-        "cpus": os.cpu_count(),
-        "compiled": USE_COMPILED,
-        "records": options.records,
-        "value_bytes": 100,
-        "records_per_second": {
+    keep(
+        "record_decoding",
+        records=options.records,
+        value_bytes=100,
+        records_per_second={
             title: {
                 codec: {name: round(rate) for name, rate in rates.items()}
                 for codec, rates in table.items()
             }
             for title, table in rows.items()
         },
-    }
-    options.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    )
     return 0
 
 

@@ -3,13 +3,12 @@ libraries that a server uses. Aim: less than 60 ms and 15 MB. Bytecode is cached
 installed package; the least of many runs counts, because other work on the machine only adds.
 """
 
-import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
+
+from kept_results import keep
 
 RUNS = 25
 BARE = "import asyncio, crc32c, cramjam"
@@ -60,9 +59,7 @@ def main() -> None:
     for name, (ms, mb) in measured.items():
         rows[name] = {"ms": round(ms, 1), "mb": round(mb, 1)}
         print(f"{name:24}{ms:8.1f}{mb:8.1f}{ms - bare_ms:8.1f}{mb - bare_mb:8.1f}")
-    report = {"python": platform.python_version(), "cpus": os.cpu_count(), "startup": rows}
-    target = Path(__file__).parent / "results" / "startup.json"
-    target.write_text(json.dumps(report, indent=1) + "\n")
+    keep("startup", startup=rows)
 
 
 if __name__ == "__main__":

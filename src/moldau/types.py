@@ -40,6 +40,8 @@ def uuid_text(uuid: Uuid) -> str:
 
 def parse_uuid(text: str) -> Uuid:
     """Raises ValueError unless `text` is the text form of exactly sixteen bytes."""
+    if not set(text).isdisjoint("+/"):
+        raise ValueError(f"not a Kafka UUID: {text!r} uses the other base64 alphabet")
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:

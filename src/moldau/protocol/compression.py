@@ -24,6 +24,8 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
+# For batches that are in a log already: Apache Kafka sets no limit, so a legal one may expand far.
+STORED_OUTPUT_BYTES_MAX = 1 << 30
 OUTPUT_MAX_FLOOR_BYTES = 64 << 20
 OUTPUT_MAX_RATIO = 16
 

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.protocol.batches import RecordBatch
+from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.segment import Segment
@@ -189,7 +190,7 @@ def _latest_record(log: "Log") -> FoundOffset | None:
 
 def _times(segment: Segment, span: BatchSpan) -> Iterator[tuple[int, int]]:
     batch = RecordBatch(segment.slice(span.position, span.position + span.size))
-    return ((record.offset, record.timestamp) for record in batch.records())
+    return ((record.offset, record.timestamp) for record in batch.records(STORED_OUTPUT_BYTES_MAX))
 
 
 def _epoch(span: BatchSpan) -> int | None:

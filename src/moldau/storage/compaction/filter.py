@@ -23,7 +23,12 @@ from moldau.protocol.batches import (
     TRANSACTIONAL_FLAG,
     RecordBatch,
 )
-from moldau.protocol.compression import codec_of, compress, decompress
+from moldau.protocol.compression import (
+    STORED_OUTPUT_BYTES_MAX,
+    codec_of,
+    compress,
+    decompress,
+)
 from moldau.protocol.control_records import ControlType, control_type_of
 from moldau.protocol.record_loops import ScannedBatch
 from moldau.storage.compaction.loops import OffsetMap, filter_records, rebase_timestamps
@@ -32,9 +37,6 @@ from moldau.storage.compaction.transactions import TransactionTracker
 from moldau.types import NO_TIMESTAMP, Buffer
 
 INT64_MAX = 2**63 - 1
-# Batches were checked against a limit when they were appended; this one only keeps a damaged file
-# from taking all memory.
-DECOMPRESSED_BYTES_MAX = 1 << 30
 
 _FLAGS_WITHOUT_RECORDS = APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 
@@ -44,7 +46,7 @@ def batch_body(view: memoryview, header: ScannedBatch) -> Buffer:
     position = header[0]
     body = view[position + BATCH_HEADER_SIZE : position + header[1]]
     if header[6] & COMPRESSION_MASK:
-        return decompress(codec_of(header[6]), body, DECOMPRESSED_BYTES_MAX)
+        return decompress(codec_of(header[6]), body, STORED_OUTPUT_BYTES_MAX)
     return body
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from moldau.protocol.batches import Record, RecordBatch
+from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
 from moldau.protocol.errors import MoldauError
 from moldau.storage.inspection.batches import BatchHeader, Damage, Step, walk_batches
 from moldau.storage.inspection.items import (
@@ -159,7 +160,7 @@ class LogInspection:
             return
         try:
             batch = RecordBatch(self._file.window(step.position, header.size_bytes))
-            records = batch.records()
+            records = batch.records(STORED_OUTPUT_BYTES_MAX)
         except MoldauError as error:
             yield self._problem(
                 step.position,
