@@ -95,7 +95,6 @@ def test_what_is_not_there_is_an_os_error(place: tuple[FileSystem, Path]) -> Non
         lambda: filesystem.open(missing / "child", create=True),
         lambda: filesystem.list_directory(missing),
         lambda: filesystem.rename(missing, directory / "x"),
-        lambda: filesystem.remove_tree(missing),
         lambda: filesystem.sync_directory(missing),
         lambda: filesystem.modified_ms(missing),
     ):

@@ -58,6 +58,22 @@ def test_nothing_at_or_above_the_high_watermark_goes(tmp_path: Path) -> None:
     assert one.log.log_start_offset == 20
 
 
+def test_an_undecided_transaction_is_not_deleted_before_anybody_could_read_it(
+    tmp_path: Path,
+) -> None:
+    one = OneLog(tmp_path, LogConfig(internal_segment_bytes=1_850, retention_ms=1))
+    one.fill(15)
+    first = one.append_transactional(7, 0, b"v" * 100)
+    one.fill(40)
+    one.commit_all()
+    delete_old_segments(one.log, now_ms=10**6)
+    assert 0 < one.log.log_start_offset <= first == one.log.last_stable_offset
+    one.end_transaction(7, abort=False)
+    one.commit_all()
+    delete_old_segments(one.log, now_ms=10**6)
+    assert one.log.log_start_offset == one.log.log_end_offset
+
+
 def test_segments_behind_the_start_go_whatever_the_policy(tmp_path: Path) -> None:
     one = filled(tmp_path, cleanup_policy=("compact",), retention_ms=1)
     one.log.advance_log_start(25)

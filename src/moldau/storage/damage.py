@@ -52,7 +52,7 @@ def scrub(log: "Log") -> Iterator[int]:
             if segment not in log.segments:
                 # Retired since the scrub began.
                 continue
-            size = segment.size
+            size, times_shortened = segment.size, segment.times_shortened
             scan = SegmentScan(
                 segment.file, 0, size, verify_crc=True, next_offset=segment.base_offset
             )
@@ -60,7 +60,8 @@ def scrub(log: "Log") -> Iterator[int]:
         done = 0
         while True:
             with log.guard:
-                if segment.size < size or segment not in log.segments:
+                if segment.times_shortened > times_shortened or segment not in log.segments:
+                    # The scan stands on batches that are gone; the next scrub looks at the rest.
                     break
                 more = next(pieces, None)
                 if scan.problem is not None:

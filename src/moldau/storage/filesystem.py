@@ -67,7 +67,9 @@ class FileSystem(Protocol):
     def remove(self, path: Path) -> None:
         """A missing file is fine."""
 
-    def remove_tree(self, path: Path) -> None: ...
+    def remove_tree(self, path: Path) -> None:
+        """A missing one is fine. Of a symbolic link only the link goes."""
+
     def sync_directory(self, path: Path) -> None:
         """Creations, renames and removals inside `path` are on the disk."""
 
@@ -234,7 +236,10 @@ class DiskFileSystem:
         path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
-        shutil.rmtree(path)
+        if path.is_symlink():
+            path.unlink()
+        elif path.exists():
+            shutil.rmtree(path)
 
     def sync_directory(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

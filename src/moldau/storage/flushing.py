@@ -9,11 +9,12 @@
 | strict | what is flushed | inside every append |
 """
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from moldau.storage.failures import DirectoryOfflineError
+from moldau.protocol.errors import KafkaError
 from moldau.storage.filesystem import File, FileSystem
 
 if TYPE_CHECKING:
@@ -48,16 +49,18 @@ class FlushTicket:
         try:
             for file in self._files:
                 file.sync()
+            # The log may be truncated, renamed or deleted meanwhile, which is as durable as it must
+            # be by itself.
             for path in self._paths:
-                self._sync_path(path)
+                with contextlib.suppress(FileNotFoundError):
+                    self._sync_path(path)
             for directory in self._directories:
-                self._filesystem.sync_directory(directory)
+                with contextlib.suppress(FileNotFoundError):
+                    self._filesystem.sync_directory(directory)
         except OSError as error:
             self.error = error
 
     def _sync_path(self, path: Path) -> None:
-        if not self._filesystem.exists(path):
-            return
         file = self._filesystem.open(path)
         try:
             file.sync()
@@ -85,14 +88,14 @@ class GroupFlusher:
         self._dirty.pop(log, None)
 
     def begin(self) -> list[FlushTicket]:
-        """Run every ticket, then `finish`. A log whose directory is offline is left out."""
+        """Run every ticket, then `finish`. A log that failed or is damaged is left out."""
         assert self._running is None, "a round is still running"
         dirty, self._dirty = self._dirty, {}
         tickets: list[FlushTicket] = []
         for log in dirty:
             try:
                 tickets.append(log.begin_flush())
-            except DirectoryOfflineError:
+            except KafkaError:
                 continue
         self._running = tickets
         return tickets
@@ -104,7 +107,7 @@ class GroupFlusher:
         for ticket in tickets:
             try:
                 ticket.log.finish_flush(ticket)
-            except DirectoryOfflineError:
+            except KafkaError:
                 continue
 
     def run_round(self) -> None:

@@ -69,7 +69,9 @@ class IndexedSegment(SegmentFiles):
     @property
     def is_full_of_entries(self) -> bool:
         if self._is_full is None:
-            self._is_full = self.offset_index.is_full or self.time_index.is_full
+            self._is_full = self.with_indexes(
+                lambda: self.offset_index.is_full or self.time_index.is_full
+            )
         return self._is_full
 
     def can_hold(self, offset: int) -> bool:

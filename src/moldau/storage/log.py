@@ -152,9 +152,9 @@ class Log(LogState):
 
     def close(self) -> None:
         """Flush, leave a producer snapshot at the end, free the handles. A failed or damaged log
-        only lets go.
+        only lets go, a closed one stays closed.
         """
-        if not self.directory.is_online or self.damage is not None:
+        if not self.directory.is_online or self.damage is not None or self.is_abandoned:
             self.abandon()
             return
         with self.guard:

@@ -26,6 +26,7 @@ from moldau.protocol.record_loops import INCOMPLETE, ScannedBatch, scan_batches
 from moldau.storage.producer_replay import complete, data_batch, end_marker
 from moldau.storage.producer_state import AppendOrigin, BatchMetadata, ProducerAppend
 from moldau.storage.segment import Segment
+from moldau.storage.segment_walk import INT32_MAX
 from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer, LeaderEpoch, Offset
 
 if TYPE_CHECKING:
@@ -263,13 +264,18 @@ def _of_known_epochs(headers: list[ScannedBatch], caller: Caller) -> list[Scanne
 
 
 def _fitting_groups(headers: list[ScannedBatch], segment_bytes: int) -> list[list[ScannedBatch]]:
-    """One group if all of it fits into a segment, which is the rule."""
-    if headers[-1][0] + headers[-1][1] - headers[0][0] <= segment_bytes:
+    """One group if all of it fits into a segment, by bytes and by offsets, which is the rule."""
+    first, last = headers[0], headers[-1]
+    if last[0] + last[1] - first[0] <= segment_bytes and last[3] - first[2] <= INT32_MAX:
         return [headers]
     groups: list[list[ScannedBatch]] = []
     size = 0
     for header in headers:
-        if not groups or size + header[1] > segment_bytes:
+        if (
+            not groups
+            or size + header[1] > segment_bytes
+            or header[3] - groups[-1][0][2] > INT32_MAX
+        ):
             groups.append([])
             size = 0
         groups[-1].append(header)

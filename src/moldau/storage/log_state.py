@@ -91,7 +91,7 @@ class LogState:
         # Their batches may be flushed, their indexes are not.
         self._unsynced_seals: list[Segment] = []
         self._tickets: list[FlushTicket] = []
-        self._is_abandoned = False
+        self.is_abandoned = False
         self._deleted: deque[tuple[int, Segment | None, Path | None]] = deque()
         self.producers.on_high_watermark(self.high_watermark)
 
@@ -241,12 +241,14 @@ class LogState:
 
     def finish_flush(self, ticket: FlushTicket) -> None:
         self._tickets.remove(ticket)
-        if self._is_abandoned:
+        if self.is_abandoned:
             self.abandon()
+        if ticket.error is not None:
+            with self.directory.guard:
+                raise ticket.error
+        if self.is_abandoned:
             return
         with self.guard:
-            if ticket.error is not None:
-                raise ticket.error
             self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
 
     def flush(self) -> None:
@@ -257,7 +259,7 @@ class LogState:
 
     def abandon(self) -> None:
         """Free the handles, write nothing; when the last running flush is back, if there is one."""
-        self._is_abandoned = True
+        self.is_abandoned = True
         if self._flusher is not None:
             self._flusher.forget(self)
         if not self._tickets:
@@ -272,6 +274,13 @@ class LogState:
         self.path = path
         for segment in self.segments:
             segment.moved_to(path)
+        for _, retired, _ in self._deleted:
+            if retired is not None:
+                retired.moved_to(path)
+        self._deleted = deque(
+            (due_ms, retired, snapshot and path / snapshot.name)
+            for due_ms, retired, snapshot in self._deleted
+        )
         self.snapshots.move_to(path)
         self.epochs.moved_to(path / self.epochs.path.name)
 
@@ -298,6 +307,10 @@ class _LogGuard:
     def __enter__(self) -> None:
         self._enter()
         damage = self._log.damage
+        if self._log.is_abandoned:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log.topic_partition} is closed or deleted"
+            )
         if damage is not None:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from moldau.config.log import INT64_MAX
+from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
 from moldau.storage.damage import quarantine
@@ -109,7 +110,15 @@ class Logs:
             return
         if log.damage is not None and is_current:
             self._promised[partition] = checkpointed
-        (self.by_partition if is_current else self.futures)[partition] = log
+        logs = self.by_partition if is_current else self.futures
+        if partition in logs:
+            log.abandon()
+            self.unreadable[entry.name] = KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{logs[partition].path.name} is it already",
+            )
+            return
+        logs[partition] = log
 
     def _open(
         self,
@@ -150,6 +159,11 @@ class Logs:
         self, name: str, partition: TopicPartition, topic_id: Uuid | None, now_ms: int
     ) -> Log:
         path = self.directory.path / name
+        if name in self.unreadable:
+            # Its records may be another topic's.
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is in the way: {self.unreadable[name]}"
+            )
         with self.directory.guard:
             filesystem = self.directory.filesystem
             filesystem.make_directory(path)
@@ -168,6 +182,8 @@ class Logs:
         with self.directory.guard:
             self.directory.filesystem.rename(log.path, target)
             self.directory.filesystem.sync_directory(self.directory.path)
+            # A flush that is on its way looks for the old name.
+            self.directory.filesystem.sync_directory(target)
         log.moved_to(target)
         self.by_partition[partition] = log
         return log
@@ -272,7 +288,8 @@ class Logs:
             log.abandon()
             with self.directory.guard:
                 quarantine(self.directory.filesystem, log.path, log.damage)
-            checkpointed = checkpointed.capped_at(log.damage.first_offset)
+            keeps_nothing = log.damage.segment_base_offset < 0
+            checkpointed = checkpointed.capped_at(0 if keeps_nothing else log.damage.first_offset)
             log = self._open(name, partition, checkpointed, is_clean=False, now_ms=now_ms)
         log.topic_id = damaged.topic_id
         self.by_partition[partition] = log

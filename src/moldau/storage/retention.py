@@ -1,5 +1,6 @@
 """Which old segments go: those behind the log's start, those too many, those too old. Never one
-that reaches past the high watermark. A log that only compacts loses what lies behind its start.
+that reaches past the last stable offset, which readers of committed records have not seen yet. A
+log that only compacts loses what lies behind its start.
 """
 
 from collections.abc import Callable
@@ -48,10 +49,11 @@ def _delete_by_time(log: Log, now_ms: int) -> int:
 def _delete(log: Log, now_ms: int, is_expired: _Expired) -> int:
     """A prefix of the segments. If all go, a new one begins at the log's end first."""
     expired: list[Segment] = []
+    last_stable_offset = log.last_stable_offset
     for place, segment in enumerate(log.segments):
         end_offset = log.segments.end_of(place, log.log_end_offset)
         is_empty_end = segment is log.segments.active and segment.size == 0
-        if is_empty_end or end_offset > log.high_watermark or not is_expired(segment, end_offset):
+        if is_empty_end or end_offset > last_stable_offset or not is_expired(segment, end_offset):
             break
         expired.append(segment)
     if not expired:

@@ -135,8 +135,7 @@ class Segment(IndexedSegment):
         """Drop the batch that contains `offset` and all after it; the number of bytes dropped."""
         span = self.locate(offset)
         size = self.size
-        self.offset_index.truncate_to(Offset(offset))
-        self.time_index.truncate_to(Offset(offset))
+        self.with_indexes(lambda: self._truncate_indexes(Offset(offset)))
         self.transaction_index.truncate_to(Offset(offset))
         if span is not None:
             self._shorten(span.position)
@@ -148,3 +147,7 @@ class Segment(IndexedSegment):
         self.sealed = False
         self._max_timestamp = self._read_max_timestamp()
         return size - kept
+
+    def _truncate_indexes(self, offset: Offset) -> None:
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)

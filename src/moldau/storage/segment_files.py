@@ -57,6 +57,7 @@ class SegmentFiles:
         # A flush may be syncing these in a thread: they are closed when the segment is let go.
         self._replaced_files: list[File] = []
         self._viewed_bytes = 0
+        self.times_shortened = 0
         self._checked: CheckedBytes | None = None
         base = Offset(base_offset)
         self.offset_index = OffsetIndex(
@@ -137,6 +138,7 @@ class SegmentFiles:
 
     def _shorten(self, size: int) -> None:
         """Indexes first, log last: a crash in between leaves indexes that are merely sparse."""
+        self.times_shortened += 1
         self._forget_behind(size)
         self.offset_index.write_out()
         self.time_index.write_out()

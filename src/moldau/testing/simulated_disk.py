@@ -179,6 +179,8 @@ class _SimulatedFileSystem(FaultPlan):
             self._unlink("remove", path)
 
     def remove_tree(self, path: Path) -> None:
+        if not self.exists(path):
+            return
         for name in self.list_directory(path):
             if self.is_directory(path / name):
                 self.remove_tree(path / name)
