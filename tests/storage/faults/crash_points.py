@@ -111,9 +111,10 @@ class Judge:
         if node.log.damage is not None:
             # Only what was committed without being flushed may turn out to be missing.
             assert self.setup.policy == "os", node.log.damage
-            assert node.log.damage.first_offset >= self._owed_end(point), node.log.damage
+            first = node.log.damage.first_offset
+            assert all(b.last_offset < first for b in self._owed(point, point.flushed))
             self.verdicts.refused += 1
-            node.logs.accept_damage(NAME, self.now_ms)
+            assert node.logs.accept_damage(NAME, self.now_ms).damage is None
         found = checks.check_log(node.log, is_whole=self._is_whole)
         if self._compacts:
             self._check_compacted(found, step)
@@ -134,12 +135,13 @@ class Judge:
         again.let_go()
         self.verdicts.recovered += 1
 
-    def _owed_end(self, point: CrashPoint) -> int:
-        return min(point.flushed, point.step.before.log_end, point.step.after.log_end)
+    def _owed(self, point: CrashPoint, end: int) -> list[Stored]:
+        """Batches before `end` that neither side of the step has cut or deleted."""
+        in_both, start = set(point.step.after.batches), point.step.after.log_start
+        owed = checks.promised_by(point.step.before, end)
+        return [b for b in owed if b in in_both and b.last_offset >= start]
 
-    def _check_promises(
-        self, found: list[Stored], point: CrashPoint, *, keeps_all: bool
-    ) -> None:
+    def _check_promises(self, found: list[Stored], point: CrashPoint, *, keeps_all: bool) -> None:
         step = point.step
         if step.name == "start over":
             return
@@ -148,10 +150,7 @@ class Judge:
             if "truncate" not in step.name and step.name != "delete records":
                 self._check_values(found, step, end)
             return
-        in_both = set(step.after.batches)
-        owed = [b for b in checks.promised_by(step.before, end) if b in in_both]
-        start = step.after.log_start
-        checks.check_holds(found, [b for b in owed if b.last_offset >= start])
+        checks.check_holds(found, self._owed(point, end))
 
     def _check_compacted(self, found: list[Stored], step: Step) -> None:
         known = {batch for history in step.candidates() for batch in history}
@@ -159,6 +158,7 @@ class Judge:
 
     def _check_values(self, found: list[Stored], step: Step, end: int) -> None:
         """Compaction may drop records, never the last value of a key."""
-        below = [b for b in step.before.batches if b.last_offset < end]
-        kept = [b for b in found if b.last_offset < end]
+        start = max(step.before.log_start, step.after.log_start)
+        below = [b for b in step.before.batches if start <= b.last_offset < end]
+        kept = [b for b in found if start <= b.last_offset < end]
         assert checks.table_of(kept) == checks.table_of(below)

@@ -67,7 +67,8 @@ def log_damages(path: str, content: bytes) -> Iterator[Damage]:
             yield Damage(path, f"batch {place}: last byte: {how}", damaged)
         for name, size in (("header", 30), ("body", batch.size_in_bytes - 1), ("length", 9)):
             yield Damage(path, f"cut in the {name} of batch {place}", content[: end - size])
-        yield Damage(path, f"cut before batch {place}", content[: batch.position])
+        cut = content[: batch.position]
+        yield Damage(path, f"cut before batch {place}", cut, is_hidden=True)
         without = content[: batch.position] + content[end:]
         yield Damage(path, f"batch {place} lost in the middle", without, is_hidden=True)
         doubled = content[:end] + content[batch.position :]
@@ -76,9 +77,10 @@ def log_damages(path: str, content: bytes) -> Iterator[Damage]:
 
 
 def whole_file(path: str, content: bytes) -> Iterator[Damage]:
-    yield Damage(path, "gone", None)
+    hidden = path.endswith((".log", ".txnindex"))
+    yield Damage(path, "gone", None, hidden)
     if content:
-        yield Damage(path, "empty", b"")
+        yield Damage(path, "empty", b"", hidden)
         yield Damage(path, "half", content[: len(content) // 2])
         yield Damage(path, "all zeros", bytes(len(content)))
         yield Damage(path, "all ones", b"\xff" * len(content))
@@ -87,22 +89,28 @@ def whole_file(path: str, content: bytes) -> Iterator[Damage]:
 
 
 def entry_damages(path: str, content: bytes, entry_bytes: int) -> Iterator[Damage]:
-    """First, middle and last entry of an index: every byte."""
+    """First, middle and last entry of an index: every byte. The list of aborted transactions has
+    neither a checksum nor a count, and only the batches could say what is missing.
+    """
+    hidden = path.endswith(".txnindex")
     count = len(content) // entry_bytes
     for entry in sorted({0, count // 2, count - 1} if count else set()):
         for start in range(entry * entry_bytes, (entry + 1) * entry_bytes):
             for how, damaged in changed(content, overwritten(content, start, 1)):
-                yield Damage(path, f"entry {entry}, byte {start % entry_bytes}: {how}", damaged)
+                name = f"entry {entry}, byte {start % entry_bytes}: {how}"
+                yield Damage(path, name, damaged, hidden)
         yield Damage(path, f"cut in entry {entry}", content[: entry * entry_bytes + 1])
-        yield Damage(path, f"cut before entry {entry}", content[: entry * entry_bytes])
+        cut = content[: entry * entry_bytes]
+        yield Damage(path, f"cut before entry {entry}", cut, hidden)
     yield from whole_file(path, content)
 
 
 def byte_damages(path: str, content: bytes) -> Iterator[Damage]:
-    """A small file: every byte, every cut."""
+    """A small file: every byte, every cut. A number that became another number is believed."""
     for place in range(len(content)):
         for how, damaged in changed(content, overwritten(content, place, 1)):
-            yield Damage(path, f"byte {place}: {how}", damaged)
+            digits = content[place : place + 1].isdigit() and damaged[place : place + 1].isdigit()
+            yield Damage(path, f"byte {place}: {how}", damaged, digits)
         yield Damage(path, f"cut at {place}", content[:place])
     yield from whole_file(path, content)
 

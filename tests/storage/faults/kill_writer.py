@@ -1,8 +1,9 @@
-"""A real process that writes to a real log directory until somebody kills it. It tells on its output
-what it was promised, one line each, unbuffered:
+"""A real process that writes to a real log directory until somebody kills it. It tells on its
+output what it was promised, one line each, unbuffered:
 
     ack PRODUCER SEQUENCE COUNT FIRST_OFFSET    the batch is acknowledged by the flush policy
     ending PRODUCER commit|abort                the transaction's end is about to be written
+    ended PRODUCER commit|abort                 it is written
 """
 
 import os
@@ -89,6 +90,7 @@ class Writer:
             bytearray(marker), 0, self.now_ms, origin=AppendOrigin.COORDINATOR,
             transaction_version=0,
         )  # fmt: skip
+        tell(f"ended {TRANSACTIONAL} {kind.name.lower()}")
 
     def acknowledge(self) -> None:
         end = self.node.log.countable_end_offset

@@ -41,10 +41,13 @@ def small_log(**settings: object) -> LogConfig:
     return LogConfig(**chosen)  # type: ignore[arg-type]
 
 
+SMALL_LOG = small_log()
+
+
 @dataclass(frozen=True)
 class Setup:
     policy: str = "group"
-    config: LogConfig = small_log()
+    config: LogConfig = SMALL_LOG
     root: Path = ROOT
 
 

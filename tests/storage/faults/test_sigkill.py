@@ -23,30 +23,33 @@ TESTS = Path(__file__).parents[2]
 
 @dataclass
 class Promises:
-    """(producer id, sequence) -> offset of every acknowledged record. Those of a transaction that
-    was being aborted may be compacted away."""
+    """(producer id, sequence) -> offset of every acknowledged record that must be there. Those of
+    an aborted transaction may be compacted away; while it is being ended nobody knows."""
 
     offsets: dict[tuple[int, int], int] = field(default_factory=dict)
-    undecided: set[tuple[int, int]] = field(default_factory=set)
+    in_transaction: dict[tuple[int, int], int] = field(default_factory=dict)
     acks: int = 0
 
     def note(self, line: str) -> None:
-        kind, producer_id, *rest = line.split()
+        kind, producer, *rest = line.split()
         if kind == "ack":
             self.acks += 1
-            first, count, offset = map(int, rest)
-            for number in range(count):
-                key = (int(producer_id), first + number)
-                assert key not in self.offsets, "acknowledged twice"
-                self.offsets[key] = offset + number
-                if int(producer_id) == TRANSACTIONAL:
-                    self.undecided.add(key)
-        elif rest == ["commit"]:
-            self.undecided.clear()
+            self._acknowledged(int(producer), *map(int, rest))
+        elif kind == "ending":
+            for key in self.in_transaction:
+                self.offsets.pop(key, None)
         else:
-            for key in self.undecided:
-                del self.offsets[key]
-            self.undecided.clear()
+            if rest == ["commit"]:
+                self.offsets |= self.in_transaction
+            self.in_transaction.clear()
+
+    def _acknowledged(self, producer_id: int, first: int, count: int, offset: int) -> None:
+        for number in range(count):
+            key = (producer_id, first + number)
+            assert key not in self.offsets, "acknowledged twice"
+            self.offsets[key] = offset + number
+            if producer_id == TRANSACTIONAL:
+                self.in_transaction[key] = offset + number
 
 
 def write_until_killed(root: Path, policy: str, seed: int, acks: int, promises: Promises) -> None:
@@ -90,6 +93,8 @@ def check_after_kill(root: Path, policy: str, promises: Promises, now_ms: int) -
     for key, offset in promises.offsets.items():
         if offset >= log.log_start_offset:
             assert seen.get(key) == offset, (key, offset, seen.get(key))
+    if not log.producers.has_open_transaction(TRANSACTIONAL, 0):
+        promises.in_transaction.clear()
     return node
 
 

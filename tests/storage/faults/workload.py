@@ -1,5 +1,5 @@
-"""Generated work on one log, with a model of what the log must hold afterwards. The model never asks
-the log: it keeps the bytes that were handed over, with the offsets that were answered.
+"""Generated work on one log, with a model of what the log must hold afterwards. The model never
+asks the log: it keeps the bytes that were handed over, with the offsets that were answered.
 """
 
 from collections.abc import Callable, Iterable
@@ -62,7 +62,7 @@ class State:
     leader_epoch: int = 0
 
     def next_sequence(self, producer_id: int) -> int:
-        for batch in map(lambda kept: RecordBatch(kept.content), reversed(self.batches)):
+        for batch in (RecordBatch(kept.content) for kept in reversed(self.batches)):
             if batch.producer_id == producer_id and not batch.is_control:
                 return batch.last_sequence + 1
         return 0
@@ -146,9 +146,16 @@ class Workload:
             compression=codec,
             producer_id=producer_id,
             producer_epoch=0,
-            base_sequence=self.state.next_sequence(producer_id),
+            base_sequence=self.next_sequence(producer_id),
             is_transactional=producer_id >= TRANSACTIONAL,
         )
+
+    def next_sequence(self, producer_id: int) -> int:
+        """As Kafka, a log that knows nothing of a producer but a marker wants it to start over."""
+        entry = self.node.log.producers.entry(producer_id)
+        if entry is not None and not entry.batches:
+            return 0
+        return self.state.next_sequence(producer_id)
 
     def put(self, step: Step, content: bytes, origin: AppendOrigin = AppendOrigin.CLIENT) -> None:
         """As the leader. What the log will hold is known before it is written."""
@@ -232,7 +239,7 @@ class Workload:
             durable_start=min(self.state.durable_start, log.log_start_offset),
         )
 
-    def start_over(self, step: Step) -> None:
+    def start_over(self, _step: Step) -> None:
         offset = self.state.log_end + self.rng.randrange(5)
         self.node.logs.truncate_fully_and_start_at(NAME, offset, self.now_ms)
         self.node.cleaner.truncated(NAME, 0)
@@ -246,14 +253,20 @@ class Workload:
         start = self.node.logs.delete_records(NAME, offset)
         self.state = replace(self.state, log_start=start, durable_start=start)
 
-    def retain(self, step: Step) -> None:
+    def retain(self, _step: Step) -> None:
         delete_old_segments(self.node.log, self.now_ms)
         self.state = replace(self.state, log_start=self.node.log.log_start_offset)
 
-    def remove_deleted(self, step: Step) -> None:
+    def roll(self, _step: Step) -> None:
+        self.node.log.roll(self.now_ms)
+
+    def flush(self, _step: Step) -> None:
+        self.node.flush()
+
+    def remove_deleted(self, _step: Step) -> None:
         self.node.logs.remove_deleted(self.now_ms)
 
-    def compact(self, step: Step) -> None:
+    def compact(self, _step: Step) -> None:
         self.node.cleaner.compact(self.node.log, self.now_ms)
         below = [b for b in self.state.batches if b.last_offset < self.state.log_start]
         log = self.node.log
@@ -263,16 +276,16 @@ class Workload:
         below = [b for b in below if b.last_offset < first]
         self.state = replace(self.state, batches=(*below, *found))
 
-    def checkpoint(self, step: Step) -> None:
+    def checkpoint(self, _step: Step) -> None:
         self.node.logs.checkpoint()
         self.state = replace(self.state, durable_start=self.state.log_start)
 
-    def start_epoch(self, step: Step) -> None:
+    def start_epoch(self, _step: Step) -> None:
         epoch = self.state.leader_epoch + self.rng.randint(1, 2)
         self.node.log.start_leader_epoch(epoch)
         self.state = replace(self.state, leader_epoch=epoch)
 
-    def restart(self, step: Step) -> None:
+    def restart(self, _step: Step) -> None:
         self.node.stop()
         self.state = replace(self.state, durable_start=self.state.log_start)
         self.node = Node(self.filesystem, self.setup, self.now_ms)
@@ -290,8 +303,8 @@ OPERATIONS: dict[str, Callable[[Workload, Step], None]] = {
     "commit": lambda work, step: work.end_transaction(step, commit=True),
     "abort": lambda work, step: work.end_transaction(step, commit=False),
     "replicate": Workload.replicate,
-    "roll": lambda work, step: None if work.node.log.roll(work.now_ms) else None,
-    "flush": lambda work, step: work.node.flush(),
+    "roll": Workload.roll,
+    "flush": Workload.flush,
     "truncate": Workload.truncate,
     "truncate a little": Workload.truncate_a_little,
     "start over": Workload.start_over,
