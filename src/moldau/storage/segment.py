@@ -25,13 +25,23 @@ class Segment(IndexedSegment):
         first = position > 0
         if first and position >= self.size:
             raise CorruptIndexError(self.offset_index.path, f"({indexed_offset}, {position})")
+        skipped: BatchSpan | None = None
         for span in self.walk(position):
             if first and not span.base_offset <= indexed_offset <= span.last_offset:
                 raise CorruptIndexError(self.offset_index.path, f"({indexed_offset}, {position})")
             first = False
             if span.last_offset >= offset:
+                if span.base_offset > offset:
+                    self._check_skipped(skipped)
                 return span
+            skipped = span
+        self._check_skipped(skipped)
         return None
+
+    def _check_skipped(self, span: BatchSpan | None) -> None:
+        """Before a gap: its header says that it ends there, but is the header sound?"""
+        if span is not None:
+            self.slice(span.position, span.position + span.size)
 
     def boundary(self, limit: int, floor: int) -> tuple[int, int]:
         """The last end of a batch at or before position `limit`, and the offset after that batch.
