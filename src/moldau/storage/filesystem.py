@@ -89,6 +89,15 @@ def read_whole(filesystem: FileSystem, path: Path) -> bytes:
         file.close()
 
 
+def sync_path(filesystem: FileSystem, path: Path) -> None:
+    """Whoever wrote it may have closed it since."""
+    file = filesystem.open(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
 def write_atomically(filesystem: FileSystem, path: Path, content: Buffer) -> None:
     """Readers and crashes see the old content or the new, never a mixture."""
     temporary = path.with_name(path.name + ".tmp")

@@ -11,20 +11,34 @@
 
 import contextlib
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moldau.protocol.errors import KafkaError
-from moldau.storage.filesystem import File, FileSystem
+from moldau.storage.filesystem import File, FileSystem, sync_path
+from moldau.storage.open_segments import segments_open_max
 
 if TYPE_CHECKING:
     from moldau.storage.log_state import LogState
+    from moldau.storage.segment import Segment
 
 
 class FlushTicket:
-    """Files that hold everything before `end_offset`. The log keeps them open until it is back."""
+    """Files and paths that hold everything before `end_offset`. The log keeps the files open until
+    the ticket is back.
+    """
 
-    __slots__ = ("_directories", "_files", "_filesystem", "_paths", "end_offset", "error", "log")
+    __slots__ = (
+        "_directories",
+        "_files",
+        "_filesystem",
+        "_paths",
+        "end_offset",
+        "error",
+        "log",
+        "segments",
+    )
 
     def __init__(
         self,
@@ -39,6 +53,8 @@ class FlushTicket:
         self.end_offset = end_offset
         """Lowered by the log if it is truncated in the meantime."""
         self.error: OSError | None = None
+        self.segments: Sequence[Segment] = ()
+        """They hold what is synced."""
         self._filesystem: FileSystem = log.filesystem
         self._files = files
         self._paths = paths
@@ -49,28 +65,21 @@ class FlushTicket:
         try:
             for file in self._files:
                 file.sync()
-            # The log may be truncated, renamed or deleted meanwhile, which is as durable as it must
-            # be by itself.
+            # One after the other, there may be many. What is gone meanwhile was truncated, retired
+            # or deleted; a log that moves takes the ticket's word back.
             for path in self._paths:
                 with contextlib.suppress(FileNotFoundError):
-                    self._sync_path(path)
+                    sync_path(self._filesystem, path)
             for directory in self._directories:
                 with contextlib.suppress(FileNotFoundError):
                     self._filesystem.sync_directory(directory)
         except OSError as error:
             self.error = error
 
-    def _sync_path(self, path: Path) -> None:
-        file = self._filesystem.open(path)
-        try:
-            file.sync()
-        finally:
-            file.close()
-
 
 class GroupFlusher:
-    """All logs that have something to sync. One round covers every append made before `begin`;
-    rounds do not overlap.
+    """All logs that have something to sync. One round covers every append made before `begin`, of
+    as many logs as may hold files open at once; the others stay dirty. Rounds do not overlap.
     """
 
     def __init__(self) -> None:
@@ -90,9 +99,9 @@ class GroupFlusher:
     def begin(self) -> list[FlushTicket]:
         """Run every ticket, then `finish`. A log that failed or is damaged is left out."""
         assert self._running is None, "a round is still running"
-        dirty, self._dirty = self._dirty, {}
         tickets: list[FlushTicket] = []
-        for log in dirty:
+        for log in list(islice(self._dirty, max(segments_open_max() // 2, 1))):
+            del self._dirty[log]
             try:
                 tickets.append(log.begin_flush())
             except KafkaError:
@@ -111,8 +120,9 @@ class GroupFlusher:
                 continue
 
     def run_round(self) -> None:
-        """All three steps at once, for callers that may block."""
-        tickets = self.begin()
-        for ticket in tickets:
-            ticket.run()
-        self.finish(tickets)
+        """All three steps for all logs, for callers that may block."""
+        while self._dirty:
+            tickets = self.begin()
+            for ticket in tickets:
+                ticket.run()
+            self.finish(tickets)

@@ -65,6 +65,7 @@ class IndexedSegment(SegmentFiles):
             except (CorruptIndexError, InvalidIndexEntryError):
                 # What it held before cannot have been an index of this log.
                 self.rebuild_indexes()
+            self.release_indexes()
 
     @property
     def is_full_of_entries(self) -> bool:
@@ -101,6 +102,7 @@ class IndexedSegment(SegmentFiles):
     def seal(self) -> None:
         """No more appends: the time index gets the largest timestamp, which retention goes by."""
         self._complete_time_index()
+        self.release_indexes()
         self.sealed = True
 
     def _complete_time_index(self) -> None:
@@ -145,12 +147,15 @@ class IndexedSegment(SegmentFiles):
     def rebuild_indexes(self) -> None:
         """From the headers of the batches that are whole."""
         self.begin_index_rebuild()
-        for headers in SegmentScan(self.file, 0, self.size, verify_crc=False):
+        for headers in SegmentScan(
+            self.file, 0, self.size, verify_crc=False, next_offset=self.base_offset
+        ):
             self.index_scanned(headers)
         self.finish_index_rebuild()
         # Rare, and possibly of a segment that no later flush would look at.
         self.offset_index.flush()
         self.time_index.flush()
+        self.release_indexes()
 
     def begin_index_rebuild(self) -> None:
         self.offset_index.reset()

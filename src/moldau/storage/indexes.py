@@ -112,7 +112,7 @@ class _Index:
             self._loaded = False
             self._written = 0
             self._keys, self._values = self._unpack(b"")
-        self._release()
+        self.release()
 
     def remove(self) -> None:
         self.abandon()
@@ -123,9 +123,10 @@ class _Index:
         self._loaded = True
         self._keys, self._values = self._unpack(b"")
         self._written = 0
-        self._release()
+        self.release()
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Free the handle; entries that are not written yet stay in memory."""
         if self._file is not None:
             file, self._file = self._file, None
             file.close()

@@ -27,6 +27,7 @@ from moldau.storage.segments import Segments
 from moldau.types import Offset, TopicPartition, Uuid
 
 if TYPE_CHECKING:
+    from moldau.storage.filesystem import File
     from moldau.storage.log_append import LeaderRules
 
 
@@ -225,22 +226,32 @@ class LogState:
             active = self.segments.active
             whole = everything or self.flush_policy != "os"
             end_offset = self.log_end_offset if whole else active.base_offset
-            files = []
+            files: list[File] = []
+            paths, self._unsynced_snapshots = self._unsynced_snapshots, []
             dirty = self.segments.overlapping(self.flushed_offset, end_offset)
             sealed, self._unsynced_seals = self._unsynced_seals, []
-            for segment in dirty + [s for s in sealed if s in self.segments and s not in dirty]:
-                files += segment.files_to_sync()
-            paths, self._unsynced_snapshots = self._unsynced_snapshots, []
+            dirty += [s for s in sealed if s in self.segments and s not in dirty]
+            for segment in dirty:
+                segment.pins += 1
+                if segment is active:
+                    # At hand, and synced again and again.
+                    files.append(segment.file)
+                    paths += segment.paths_to_sync()[1:]
+                else:
+                    paths += segment.paths_to_sync()
             directories = [self.path] if self._directory_is_dirty else []
             self._directory_is_dirty = False
             ticket = FlushTicket(
                 self, end_offset, files=files, paths=paths, directories=directories
             )
+            ticket.segments = dirty
             self._tickets.append(ticket)
             return ticket
 
     def finish_flush(self, ticket: FlushTicket) -> None:
         self._tickets.remove(ticket)
+        for segment in ticket.segments:
+            segment.pins -= 1
         if self.is_abandoned:
             self.abandon()
         if ticket.error is not None:
@@ -272,6 +283,12 @@ class LogState:
     def moved_to(self, path: Path) -> None:
         """The directory was renamed."""
         self.path = path
+        for ticket in self._tickets:
+            # It looks for files under the old name.
+            ticket.end_offset = min(ticket.end_offset, self.flushed_offset)
+            self._unsynced_seals += [segment for segment in ticket.segments if segment.sealed]
+        self._directory_is_dirty = True
+        self.mark_dirty()
         for segment in self.segments:
             segment.moved_to(path)
         for _, retired, _ in self._deleted:

@@ -182,8 +182,6 @@ class Logs:
         with self.directory.guard:
             self.directory.filesystem.rename(log.path, target)
             self.directory.filesystem.sync_directory(self.directory.path)
-            # A flush that is on its way looks for the old name.
-            self.directory.filesystem.sync_directory(target)
         log.moved_to(target)
         self.by_partition[partition] = log
         return log

@@ -316,6 +316,7 @@ class _Loader:
             replay_headers(self._producers, segment, headers, index_aborts=True)
         segment.finish_index_rebuild()
         segment.trust()
+        segment.release()
         self._producers.end_offset = scan.next_offset
 
     def _learn_epochs(self, headers: list[ScannedBatch]) -> None:

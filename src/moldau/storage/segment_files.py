@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from moldau.storage import open_segments
 from moldau.storage.checked_bytes import CheckedBytes
 from moldau.storage.filesystem import File, FileSystem
 from moldau.storage.indexes import OffsetIndex, TimeIndex
@@ -51,6 +52,7 @@ class SegmentFiles:
         self.created_ms = created_ms
         self.roll_jitter_ms = 0
         self.sealed = False
+        self.pins = 0
         self._filesystem = filesystem
         self._life = life
         self._file: File | None = None
@@ -80,6 +82,7 @@ class SegmentFiles:
     def file(self) -> File:
         if self._file is None:
             self._file = self._filesystem.open(self.path())
+            open_segments.opened(self)
             if self._checked is None:
                 self._checked = CheckedBytes(self._file.size())
         return self._file
@@ -93,12 +96,14 @@ class SegmentFiles:
         for kind in SEGMENT_KINDS:
             self._filesystem.remove(self.path(kind))
         self._file = self._filesystem.open(self.path(), create=True)
+        open_segments.opened(self)
         self._checked = CheckedBytes(0)
         self.offset_index.reset()
         self.time_index.reset()
         self.offset_index.write_out()
         self.time_index.write_out()
         self.transaction_index.reset()
+        self.release_indexes()
 
     # Content
 
@@ -164,15 +169,19 @@ class SegmentFiles:
 
     # The files as such
 
-    def files_to_sync(self) -> list[File]:
-        """After `sync` of these the segment survives a power cut. The indexes of a segment that is
+    def paths_to_sync(self) -> list[Path]:
+        """After a sync of these the segment survives a power cut. The indexes of a segment that is
         still written to are left out: after a crash they are rebuilt anyway.
         """
-        files = [self.file]
+        paths = [self.path()]
         if self.sealed:
-            files += [self.offset_index.write_out(), self.time_index.write_out()]
-        transactions = self.transaction_index.write_out()
-        return files if transactions is None else [*files, transactions]
+            self.offset_index.write_out()
+            self.time_index.write_out()
+            paths += [self.offset_index.path, self.time_index.path]
+        if self.transaction_index.take_unsynced():
+            paths.append(self.transaction_index.path)
+        self.release_indexes()
+        return paths
 
     def change_life(self, life: str) -> None:
         """Rename all files to the same name with another suffix. Handles stay usable."""
@@ -194,11 +203,29 @@ class SegmentFiles:
         for kind in reversed(SEGMENT_KINDS):
             self._filesystem.remove(self.path(kind))
 
+    def release_indexes(self) -> None:
+        """Indexes are in memory: their files are opened to write some entries now and then."""
+        self.offset_index.release()
+        self.time_index.release()
+        self.transaction_index.release()
+
+    def release(self) -> None:
+        """Free the handles; the next use opens the files again. A file that a flush uses stays
+        open: another one might get the descriptor under it.
+        """
+        if not self.pins:
+            self.release_indexes()
+            self._close_files()
+
     def abandon(self) -> None:
         """Free the handles, write nothing: all is written, or the files go away."""
         self.offset_index.abandon()
         self.time_index.abandon()
         self.transaction_index.close()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        open_segments.closed(self)
         for file in self._replaced_files:
             file.close()
         self._replaced_files.clear()

@@ -35,6 +35,7 @@ class TransactionIndex:
         self._filesystem = filesystem
         self._file: File | None = None
         self._entries: list[AbortedTransaction] | None = None
+        self._unsynced = False
 
     @property
     def entries(self) -> list[AbortedTransaction]:
@@ -52,6 +53,7 @@ class TransactionIndex:
             raise InvalidIndexEntryError(
                 f"{self.path}: abort at {aborted.last_offset} does not follow {previous}"
             )
+        self._unsynced = True
         self._opened().append([_ENTRY.pack(_VERSION, *aborted)])
         entries.append(aborted)
 
@@ -75,12 +77,14 @@ class TransactionIndex:
         entries = self._loaded()
         keep = bisect_left(entries, offset, key=_last_offset_of)
         if keep < len(entries):
+            self._unsynced = True
             self._opened().truncate(keep * ENTRY_BYTES)
             del entries[keep:]
 
     def reset(self) -> None:
         """Drop everything without looking at it."""
         if self._file is not None or self._filesystem.exists(self.path):
+            self._unsynced = True
             self._opened().truncate(0)
         self._entries = []
 
@@ -88,13 +92,14 @@ class TransactionIndex:
         """Raises CorruptIndexError if the file is not a list of aborts of this segment."""
         self._loaded()
 
-    def write_out(self) -> File | None:
-        """The file to sync, or None if there is nothing to sync: every entry is already in it."""
-        return self._file
+    def take_unsynced(self) -> bool:
+        """Whether the file was changed since the last time that somebody asked, to sync it."""
+        unsynced, self._unsynced = self._unsynced, False
+        return unsynced
 
     def flush(self) -> None:
-        if self._file is not None:
-            self._file.sync()
+        if self.take_unsynced():
+            self._opened().sync()
 
     def rename(self, path: Path) -> None:
         if self._file is not None or self._filesystem.exists(self.path):
@@ -108,6 +113,10 @@ class TransactionIndex:
     def close(self) -> None:
         """A later use opens the index again."""
         self._entries = None
+        self.release()
+
+    def release(self) -> None:
+        """Free the handle; the entries stay in memory."""
         if self._file is not None:
             file, self._file = self._file, None
             file.close()

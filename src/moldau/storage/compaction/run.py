@@ -29,7 +29,7 @@ from moldau.storage.compaction.filter import (
 from moldau.storage.compaction.loops import OffsetMap, index_records
 from moldau.storage.compaction.plan import CompactionPlan, SourceSegment, group_segments
 from moldau.storage.compaction.transactions import TransactionTracker
-from moldau.storage.filesystem import FileSystem
+from moldau.storage.filesystem import FileSystem, sync_path
 from moldau.storage.log_names import CLEANED_SUFFIX
 from moldau.storage.segment import Segment, SegmentSettings
 from moldau.types import Buffer
@@ -171,8 +171,10 @@ class CompactionPass:
         for aborted in self._transactions.take_kept_aborts():
             cleaned.transaction_index.append(aborted)
         cleaned.seal()
-        for file in cleaned.files_to_sync():
-            file.sync()
+        for path in cleaned.paths_to_sync():
+            sync_path(self._filesystem, path)
+        # Its owner opens it, in another thread.
+        cleaned.release()
 
     def _read(
         self, source: SourceSegment, position: int

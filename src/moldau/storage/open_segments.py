@@ -1,0 +1,52 @@
+"""How many segments hold their files open. Descriptors are the process's, and clients need them
+too: often there are only 1,024. Beyond a share of them the segment that was opened first lets go;
+its next use opens it again.
+
+Each thread has its own share, so that none closes what another one is using.
+"""
+
+import resource
+import threading
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+_SHARE = 4
+_SEGMENTS_MIN = 16
+
+
+class Holder(Protocol):
+    """A segment."""
+
+    pins: int
+    """A flush is using its files: they must stay open."""
+
+    def release(self) -> None: ...
+
+
+class _Held(threading.local):
+    def __init__(self) -> None:
+        self.segments: WeakKeyDictionary[Holder, None] = WeakKeyDictionary()
+
+
+_held = _Held()
+
+
+def segments_open_max() -> int:
+    """A segment that is read through a map holds two descriptors."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(limit // _SHARE, _SEGMENTS_MIN)
+
+
+def opened(segment: Holder) -> None:
+    segments = _held.segments
+    segments[segment] = None
+    if len(segments) > segments_open_max():
+        oldest = next(
+            (other for other in segments if not other.pins and other is not segment), None
+        )
+        if oldest is not None:
+            oldest.release()
+
+
+def closed(segment: Holder) -> None:
+    _held.segments.pop(segment, None)
