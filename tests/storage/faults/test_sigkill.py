@@ -55,9 +55,13 @@ class Promises:
 def write_until_killed(root: Path, policy: str, seed: int, acks: int, promises: Promises) -> None:
     command = [sys.executable, "-m", "storage.faults.kill_writer", str(root), policy, str(seed)]
     paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}, text=True
-    ) as writer:
+    environment = {**os.environ, "PYTHONPATH": paths}
+    with (
+        (root.parent / "writer.err").open("w+") as complaints,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=complaints, env=environment, text=True
+        ) as writer,
+    ):
         assert writer.stdout is not None
         target = promises.acks + acks
         for line in writer.stdout:
@@ -66,7 +70,9 @@ def write_until_killed(root: Path, policy: str, seed: int, acks: int, promises: 
             if promises.acks == target:
                 writer.send_signal(signal.SIGKILL)
                 target = -1
-        assert writer.wait() == -signal.SIGKILL, "the writer died by itself"
+        ended = writer.wait()
+        complaints.seek(0)
+        assert ended == -signal.SIGKILL, f"the writer died by itself: {complaints.read()}"
 
 
 def check_after_kill(root: Path, policy: str, promises: Promises, now_ms: int) -> Node:
