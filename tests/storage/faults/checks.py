@@ -30,7 +30,8 @@ def held_batches(log: Log) -> list[Stored]:
     """
     found: list[Stored] = []
     for place, segment in enumerate(log.segments):
-        if log.segments.end_of(place, log.log_end_offset) <= log.log_start_offset:
+        end_offset = log.segments.end_of(place, log.log_end_offset)
+        if segment is not log.segments.active and end_offset <= log.log_start_offset:
             continue
         content = segment.file.read(0, segment.size)
         headers, end, problem = scan_batches(content, 0, len(content), True)
