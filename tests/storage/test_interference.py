@@ -240,7 +240,7 @@ def test_batches_too_far_apart_for_one_segment_get_several(tmp_path: Path) -> No
     one = OneLog(tmp_path, LogConfig(cleanup_policy=("compact",), index_interval_bytes=0))
     batches = [records_batch([b"v" * 100], BatchOptions(base_offset=base)) for base in offsets]
     one.log.append_as_follower(b"".join(batches), 0, 0)
-    assert one.log.segments.base_offsets == [0, 2**31, 2**32, 2**33]
+    assert one.log.segments.base_offsets == [0, 2**31, 2**31 + 1, 2**33]
     log = one.reopen(is_clean=False)
     assert log.log_end_offset == 2**33 + 1
     assert len(values_of(log)) == 5

@@ -2,7 +2,7 @@
 asks the log: it keeps the bytes that were handed over, with the offsets that were answered.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from moldau.protocol.control_records import (
     marker_of,
 )
 from moldau.protocol.errors import MoldauError
-from moldau.storage.filesystem import FileSystem
+from moldau.storage.filesystem import FileSystem, read_whole
 from moldau.storage.producer_state import AppendOrigin
 from moldau.storage.retention import delete_old_segments
 
@@ -266,8 +266,13 @@ class Workload:
     def remove_deleted(self, _step: Step) -> None:
         self.node.logs.remove_deleted(self.now_ms)
 
-    def compact(self, _step: Step) -> None:
-        self.node.cleaner.compact(self.node.log, self.now_ms)
+    def compact(self, step: Step) -> None:
+        try:
+            self.node.cleaner.compact(self.node.log, self.now_ms)
+        except MoldauError:
+            # What it has written so far may be found instead of what it was made from.
+            step.in_flight = tuple(self._written_batches())
+            raise
         below = [b for b in self.state.batches if b.last_offset < self.state.log_start]
         log = self.node.log
         held = b"".join(bytes(s.file.read(0, s.size)) for s in log.segments)
@@ -275,6 +280,13 @@ class Workload:
         first = found[0].base_offset if found else log.log_end_offset
         below = [b for b in below if b.last_offset < first]
         self.state = replace(self.state, batches=(*below, *found))
+
+    def _written_batches(self) -> Iterator[Stored]:
+        directory = self.node.log.path
+        for name in self.filesystem.list_directory(directory):
+            if ".log" in name:
+                content = read_whole(self.filesystem, directory / name)
+                yield from (stored(bytes(batch.view)) for batch in iterate_batches(content))
 
     def checkpoint(self, _step: Step) -> None:
         self.node.logs.checkpoint()
