@@ -11,14 +11,23 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from storage.log_maker import SMALL_SEGMENTS, OneLog, read_all, records_batch, state_of, values_of
+from storage.log_maker import (
+    PARTITION,
+    SMALL_SEGMENTS,
+    OneLog,
+    read_all,
+    records_batch,
+    state_of,
+    values_of,
+)
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.damage import quarantine, scrub
 from moldau.storage.failures import DirectoryOfflineError
+from moldau.storage.log import Log, LogOptions
 from moldau.storage.log_names import DAMAGE_FILE_NAME
-from moldau.storage.recovery import Checkpointed
+from moldau.storage.recovery import Checkpointed, LogPlace, open_log
 from moldau.testing.simulated_disk import SimulatedDisk
 
 
@@ -413,3 +422,23 @@ def test_a_failing_effect_is_reported_and_nothing_flushed_is_lost() -> None:
             again.reopen(is_clean=False, recovery_point=flushed)
             assert again.log.damage is None
             assert again.log.log_end_offset >= flushed
+
+
+def test_producers_that_were_idle_too_long_are_forgotten(one: OneLog) -> None:
+    """By the node's setting, also when they come from a snapshot."""
+    place = LogPlace(directory=one.directory, path=one.log.path, topic_partition=PARTITION)
+    known = set(one.log.producers.active_producers)
+    one.commit_all()
+    one.log.close()
+    for expiration_ms, wanted in ((10**9, known), (1, set[int]())):
+        options = LogOptions(config=SMALL_SEGMENTS, producer_id_expiration_ms=expiration_ms)
+        log = open_log(place, options, Checkpointed(), is_clean=True, now_ms=10**7)
+        idle = {p for p in known if log.producers.entry(p) is None or not has_open(log, p)}
+        assert idle
+        assert set(log.producers.active_producers) & idle == wanted & idle
+        log.close()
+
+
+def has_open(log: Log, producer_id: int) -> bool:
+    entry = log.producers.entry(producer_id)
+    return entry is not None and entry.transaction_first_offset >= 0

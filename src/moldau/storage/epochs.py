@@ -4,6 +4,7 @@
 Truncation changes memory only: a stale file is cut again when the log is opened; `flush` writes it.
 """
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Iterable
 from operator import attrgetter
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moldau.storage.checkpoints import INT32_MAX, parse_number, read_lines, write_lines
-from moldau.storage.failures import CorruptCheckpointError, excerpt
+from moldau.storage.failures import CorruptCheckpointError, DiskFullError, excerpt
 from moldau.storage.filesystem import FileSystem
 from moldau.types import NO_EPOCH, LeaderEpoch, Offset
 
@@ -58,9 +59,14 @@ class LeaderEpochCache:
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """The epoch starts at the offset. Does nothing if the latest epoch already covers it, else
         drops the entries that contradict it and writes the file."""
+        before = list(self._entries)
         if self._assign(EpochStart(epoch, start_offset)):
             self._dirty = True
-            self.flush()
+            try:
+                self.flush()
+            except DiskFullError:
+                self._entries = before
+                raise
 
     def assign_without_flush(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """For a recovery scan, which flushes once at its end."""
@@ -111,7 +117,7 @@ class LeaderEpochCache:
     def clear_and_flush(self) -> None:
         self._entries = []
         self._dirty = True
-        self.flush()
+        self.flush_if_possible()
 
     def flush(self) -> None:
         """Write the file if it is behind."""
@@ -119,6 +125,11 @@ class LeaderEpochCache:
             lines = [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
             write_lines(self._filesystem, self.path, lines)
             self._dirty = False
+
+    def flush_if_possible(self) -> None:
+        """Not on a full disk: a file that knows too much or too little is mended by a recovery."""
+        with contextlib.suppress(DiskFullError):
+            self.flush()
 
     def moved_to(self, path: Path) -> None:
         """The directory was renamed: only remember where the file is now."""

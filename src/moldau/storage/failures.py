@@ -2,10 +2,15 @@
 reason; a damaged cache (index, checkpoint) is rebuilt by whoever catches it, never trusted.
 """
 
+import contextlib
+import errno
+from collections.abc import Iterator
 from pathlib import Path
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
+
+DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _EXCERPT_CHARS = 60
 
@@ -38,6 +43,29 @@ class DirectoryOfflineError(KafkaError):
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is offline: {reason}")
         self.path = path
         self.reason = reason
+
+
+class DiskFullError(KafkaError):
+    """There is no room. What was asked for did not happen, and the directory stays online: records
+    can be read and deleted, and with room again everything goes on.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"no room for {path}: {reason}")
+        self.path = path
+
+
+@contextlib.contextmanager
+def refused_if_full(path: Path) -> Iterator[None]:
+    """Around writes that leave nothing behind when they fail. Never around a sync: whatever the
+    reason, what it should have written may be lost.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_IS_FULL:
+            raise DiskFullError(path, str(error.strerror)) from error
+        raise
 
 
 class DirectoryLockedError(MoldauError):

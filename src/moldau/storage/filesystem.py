@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from moldau.storage.failures import refused_if_full
 from moldau.types import Buffer
 
 _FILE_MODE = 0o600
@@ -98,16 +99,28 @@ def sync_path(filesystem: FileSystem, path: Path) -> None:
         file.close()
 
 
-def write_atomically(filesystem: FileSystem, path: Path, content: Buffer) -> None:
-    """Readers and crashes see the old content or the new, never a mixture."""
-    temporary = path.with_name(path.name + ".tmp")
-    filesystem.remove(temporary)
-    file = filesystem.open(temporary, create=True)
+def _write_whole(filesystem: FileSystem, path: Path, content: Buffer) -> None:
+    file = filesystem.open(path, create=True)
     try:
         file.append([content])
         file.sync()
     finally:
         file.close()
+
+
+def write_atomically(filesystem: FileSystem, path: Path, content: Buffer) -> None:
+    """Readers and crashes see the old content or the new, never a mixture. DiskFullError leaves the
+    old one.
+    """
+    temporary = path.with_name(path.name + ".tmp")
+    filesystem.remove(temporary)
+    with refused_if_full(path):
+        try:
+            _write_whole(filesystem, temporary, content)
+        except OSError:
+            with contextlib.suppress(OSError):
+                filesystem.remove(temporary)
+            raise
     filesystem.rename(temporary, path)
     filesystem.sync_directory(path.parent)
 

@@ -4,6 +4,7 @@ after `write_out` (so after `flush`, `rename` and `close`). After an unclean sto
 it. CorruptIndexError from any method means: `reset` and rebuild.
 """
 
+import contextlib
 import struct
 import sys
 from array import array
@@ -13,7 +14,12 @@ from operator import ge, gt
 from pathlib import Path
 from typing import ClassVar
 
-from moldau.storage.failures import CorruptIndexError, InvalidIndexEntryError
+from moldau.storage.failures import (
+    CorruptIndexError,
+    DiskFullError,
+    InvalidIndexEntryError,
+    refused_if_full,
+)
 from moldau.storage.filesystem import File, FileSystem
 from moldau.types import NO_TIMESTAMP, Offset, TimestampMs
 
@@ -188,7 +194,9 @@ class _Index:
         self._keys.append(key)
         self._values.append(value)
         if len(self._keys) - self._written >= _PENDING_ENTRIES_MAX:
-            self.write_out()
+            # The log has grown already: on a full disk they wait in memory.
+            with contextlib.suppress(DiskFullError), refused_if_full(self.path):
+                self.write_out()
 
     def _relative(self, offset: Offset) -> int:
         relative = offset - self.base_offset

@@ -7,6 +7,7 @@ log; only `FlushTicket.run` may happen elsewhere.
 """
 
 from moldau.storage import log_append, log_read
+from moldau.storage.failures import refused_if_full
 from moldau.storage.log_append import AppendResult
 from moldau.storage.log_read import FoundOffset, Isolation, ReadResult
 from moldau.storage.log_state import LoadedLog, LogOptions, LogState
@@ -78,7 +79,7 @@ class Log(LogState):
             if offset >= self.log_end_offset:
                 # An epoch may have started here without a record and belong to nobody now.
                 self.epochs.truncate_from_end(Offset(self.log_end_offset))
-                self.epochs.flush()
+                self.epochs.flush_if_possible()
                 return False
             if offset < self.segments[0].base_offset:
                 self._start_over(offset, offset, now_ms)
@@ -92,7 +93,7 @@ class Log(LogState):
             active.created_ms = now_ms
             end_offset = active.next_offset()
             self.epochs.truncate_from_end(Offset(end_offset))
-            self.epochs.flush()
+            self.epochs.flush_if_possible()
             self._end_at(end_offset)
             self.log_start_offset = min(self.log_start_offset, end_offset)
             self.reload_producers(now_ms)
@@ -125,6 +126,7 @@ class Log(LogState):
         self._end_at(offset)
         self.update_high_watermark(offset)
         self.filesystem.sync_directory(self.path)
+        self.flushed_offset = offset
 
     def _end_at(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
@@ -162,6 +164,8 @@ class Log(LogState):
             self.snapshots.take(self.producers, sync=True)
             self._directory_is_dirty = True
             self.epochs.flush()
-            self.segments.active.seal()
+            active = self.segments.active
+            with refused_if_full(active.path()):
+                active.seal()
         self.flush()
         self.abandon()

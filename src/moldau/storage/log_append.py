@@ -4,7 +4,6 @@ lack of space is cut off again and refused; any other failed write takes the dir
 """
 
 import contextlib
-import errno
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +22,7 @@ from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.record_loops import INCOMPLETE, ScannedBatch, scan_batches
+from moldau.storage.failures import DISK_IS_FULL, DiskFullError
 from moldau.storage.producer_replay import complete, data_batch, end_marker
 from moldau.storage.producer_state import AppendOrigin, BatchMetadata, ProducerAppend
 from moldau.storage.segment import Segment
@@ -32,8 +32,6 @@ from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer, LeaderEpoch, Offset
 if TYPE_CHECKING:
     from moldau.config.log import LogConfig
     from moldau.storage.log import Log
-
-_DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Caller(NamedTuple):
@@ -320,12 +318,15 @@ def _write(
     segment = log.segments.active
     start = segment.file.size()
     if _must_roll(log, segment, start, headers, caller.now_ms):
-        segment = log.roll(caller.now_ms, first[2])
+        # At the log's end, so that a refused write leaves nothing ahead of it, unless the offsets
+        # would be too far from there.
+        is_far = last[3] - log.log_end_offset > INT32_MAX
+        segment = log.roll(caller.now_ms, first[2] if is_far else 0)
         start = segment.file.size()
     try:
         segment.append(buffers)
     except OSError as error:
-        _undo(log, segment, start, error)
+        _undo(segment, start, error)
     log.log_end_offset = last[3] + 1
     shift = start - first[0]
     for header in headers:
@@ -360,13 +361,11 @@ def _must_roll(
     return segment.is_full_of_entries or not segment.can_hold(last[3])
 
 
-def _undo(log: "Log", segment: Segment, size: int, error: OSError) -> None:
+def _undo(segment: Segment, size: int, error: OSError) -> None:
     """Memory never moved; bring the file back to it, then refuse or fail."""
-    if error.errno not in _DISK_IS_FULL:
+    if error.errno not in DISK_IS_FULL:
         with contextlib.suppress(OSError):
             segment.cut(size)
         raise error
     segment.cut(size)
-    raise KafkaError(
-        ErrorCode.KAFKA_STORAGE_ERROR, f"{log.directory.path} is full: {error.strerror}"
-    ) from error
+    raise DiskFullError(segment.path(), str(error.strerror)) from error

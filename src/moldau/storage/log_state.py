@@ -17,11 +17,11 @@ from moldau.protocol.errors import KafkaError
 from moldau.storage.damage import Damage, note_damage
 from moldau.storage.directory import LogDirectory
 from moldau.storage.epochs import LeaderEpochCache
-from moldau.storage.failures import DamagedFileError
+from moldau.storage.failures import DamagedFileError, DiskFullError, refused_if_full
 from moldau.storage.flushing import FlushTicket, GroupFlusher
 from moldau.storage.log_names import DELETED_SUFFIX
 from moldau.storage.producer_snapshots import ProducerSnapshots
-from moldau.storage.producer_state import ProducerStateTable
+from moldau.storage.producer_state import PRODUCER_ID_EXPIRATION_MS, ProducerStateTable
 from moldau.storage.segment import Segment, SegmentSettings
 from moldau.storage.segments import Segments
 from moldau.types import Offset, TopicPartition, Uuid
@@ -55,6 +55,7 @@ class LogOptions:
     flusher: GroupFlusher | None = None
     jitter: Callable[[int], int] = lambda _bound_ms: 0
     """A random number from 0 up to and with its argument."""
+    producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
 
 
 class LogState:
@@ -167,14 +168,21 @@ class LogState:
             if active.base_offset == base_offset:
                 # Nothing in it yet: it is as new as a new one.
                 return active
-            active.seal()
+            with refused_if_full(active.path()):
+                active.seal()
             self._unsynced_seals.append(active)
             if self.config.compacts:
                 # Compaction leaves gaps between segments, so nobody could tell one that a power
                 # cut made by losing this segment's end and keeping the next one.
                 self.flush()
             segment = self.new_segment(base_offset, now_ms)
-            segment.create()
+            try:
+                with refused_if_full(segment.path()):
+                    segment.create()
+            except DiskFullError:
+                segment.remove_files()
+                active.sealed = False
+                raise
             self.segments.add(segment)
             self._directory_is_dirty = True
             # The snapshot lies where the segment begins: recovering the segment starts from it.

@@ -4,6 +4,7 @@ A checkpoint never claims more than the disk holds, and it is lowered before a l
 that is too high would look like lost records at the next start.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ from moldau.storage.failures import (
     CorruptCheckpointError,
     DamagedFileError,
     DirectoryOfflineError,
+    DiskFullError,
+    refused_if_full,
 )
 from moldau.storage.log import Log, LogOptions
 from moldau.storage.partition_metadata import (
@@ -166,7 +169,8 @@ class Logs:
             )
         with self.directory.guard:
             filesystem = self.directory.filesystem
-            filesystem.make_directory(path)
+            with refused_if_full(path):
+                filesystem.make_directory(path)
             if topic_id is not None:
                 write_topic_id(filesystem, path / PARTITION_METADATA_FILE, topic_id)
             filesystem.sync_directory(self.directory.path)
@@ -192,7 +196,9 @@ class Logs:
         log.abandon()
         self._promised.pop(partition, None)
         self._dirty_since_ms.pop(log, None)
-        self.checkpoint()
+        # On a full disk somebody deletes to make room.
+        with contextlib.suppress(DiskFullError):
+            self.checkpoint()
         target = self.directory.path_of(partition, DirectoryKind.DELETED, unique_id)
         with self.directory.guard:
             self.directory.filesystem.rename(log.path, target)
@@ -246,7 +252,8 @@ class Logs:
         self._lower_checkpoints({partition: 0})
         log = self.by_partition[partition]
         log.truncate_fully_and_start_at(offset, now_ms, log_start_offset=log_start_offset)
-        self.checkpoint()
+        with contextlib.suppress(DiskFullError):
+            self.checkpoint()
 
     def _lower_checkpoints(self, offsets: Mapping[TopicPartition, int]) -> None:
         for file_name, current in (
@@ -337,12 +344,25 @@ class Logs:
         that fails on the way gets no marker.
         """
         try:
-            for log in self._all():
-                log.close()
+            self._close_all()
             self.checkpoint()
             self.directory.mark_clean_stop(broker_epoch)
         finally:
             self.directory.close()
+
+    def _close_all(self) -> None:
+        """All of them, whatever becomes of the first."""
+        first_error: KafkaError | None = None
+        for log in self._all():
+            try:
+                log.close()
+            except KafkaError as error:
+                first_error = first_error or error
+                with contextlib.suppress(KafkaError):
+                    log.flush()
+                log.abandon()
+        if first_error is not None:
+            raise first_error
 
     def _all(self) -> list[Log]:
         return [*self.by_partition.values(), *self.futures.values()]

@@ -11,7 +11,8 @@ from pathlib import Path
 import crc32c
 
 from moldau.protocol.errors import MoldauError
-from moldau.storage.filesystem import FileSystem, read_whole
+from moldau.storage.failures import DiskFullError, refused_if_full
+from moldau.storage.filesystem import FileSystem, read_whole, sync_path
 from moldau.storage.producer_state import (
     BatchMetadata,
     ProducerEntry,
@@ -129,7 +130,7 @@ class ProducerSnapshots:
         self._directory = directory
 
     def take(self, table: ProducerStateTable, *, sync: bool) -> Path | None:
-        """Write the table as of its end offset; None if there is nothing new to write."""
+        """Write the table as of its end offset; None if there is nothing new or no room for it."""
         offset = table.end_offset
         if offset <= max(self._floor_offset, self.latest_offset or 0):
             return None
@@ -137,15 +138,24 @@ class ProducerSnapshots:
         # Not replaced atomically: until the segment that begins here is flushed, a crash discards
         # or replays past it, and the checksum gives a torn one away.
         self._filesystem.remove(path)
-        file = self._filesystem.open(path, create=True)
         try:
-            file.append([encode_snapshot(table)])
-            if sync:
-                file.sync()
-        finally:
-            file.close()
+            with refused_if_full(path):
+                self._write(path, encode_snapshot(table))
+        except DiskFullError:
+            # The log has it all; reading it again takes longer.
+            self._filesystem.remove(path)
+            return None
+        if sync:
+            sync_path(self._filesystem, path)
         self._offsets.append(offset)
         return path
+
+    def _write(self, path: Path, content: bytes) -> None:
+        file = self._filesystem.open(path, create=True)
+        try:
+            file.append([content])
+        finally:
+            file.close()
 
     def sync(self, path: Path) -> None:
         """For a snapshot taken without `sync`: called when its segment is flushed."""

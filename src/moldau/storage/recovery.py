@@ -17,7 +17,7 @@ from moldau.protocol.record_loops import ScannedBatch
 from moldau.storage.damage import Damage, forget_damage, note_damage
 from moldau.storage.directory import LogDirectory
 from moldau.storage.epochs import EPOCH_FILE, LeaderEpochCache
-from moldau.storage.failures import CorruptCheckpointError, CorruptIndexError
+from moldau.storage.failures import CorruptCheckpointError, CorruptIndexError, refused_if_full
 from moldau.storage.interrupted_changes import settle
 from moldau.storage.log import LoadedLog, Log, LogOptions
 from moldau.storage.log_names import (
@@ -114,7 +114,7 @@ class _Loader:
         self._scan_from = checkpointed.recovery_point
         # Where compaction never was, a gap between segments is a write that a power cut undid.
         self._gaps_allowed = config.compacts
-        self._producers = ProducerStateTable()
+        self._producers = ProducerStateTable(expiration_ms=options.producer_id_expiration_ms)
 
     def load(self, *, is_clean: bool) -> LoadedLog:
         listed = self._filesystem.list_directory(self._path)
@@ -167,7 +167,7 @@ class _Loader:
             # In this order: at the start of an empty log an epoch would be dropped next time.
             self._epochs.truncate_from_start(Offset(log_start_offset))
             self._epochs.truncate_from_end(Offset(end_offset))
-            self._epochs.flush()
+            self._epochs.flush_if_possible()
         flushed = end_offset if is_clean else min(checkpointed.recovery_point, end_offset)
         return LoadedLog(
             segments=Segments(segments),
@@ -192,7 +192,8 @@ class _Loader:
         segment = Segment(
             self._filesystem, self._path, base_offset, self._settings, created_ms=self._now_ms
         )
-        segment.create()
+        with refused_if_full(segment.path()):
+            segment.create()
         self._filesystem.sync_directory(self._path)
         return segment
 

@@ -5,6 +5,7 @@ log that only compacts loses what lies behind its start.
 
 from collections.abc import Callable
 
+from moldau.storage.failures import DiskFullError
 from moldau.storage.log import Log
 from moldau.storage.segment import Segment
 
@@ -56,10 +57,14 @@ def _delete(log: Log, now_ms: int, is_expired: _Expired) -> int:
         if is_empty_end or end_offset > last_stable_offset or not is_expired(segment, end_offset):
             break
         expired.append(segment)
+    if len(expired) == len(log.segments):
+        try:
+            log.roll(now_ms)
+        except DiskFullError:
+            # The others make room.
+            expired.pop()
     if not expired:
         return 0
-    if len(expired) == len(log.segments):
-        log.roll(now_ms)
     log.advance_log_start(log.segments[len(expired)].base_offset)
     log.retire(expired, now_ms)
     return len(expired)

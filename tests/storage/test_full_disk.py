@@ -1,0 +1,170 @@
+"""A disk that is full for a while: what needs room is refused, everything else goes on, and with
+room again nothing is missing.
+"""
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from storage.log_maker import close_after_the_test, open_directory, records_batch, values_of
+
+from moldau.config.log import LogConfig
+from moldau.protocol.error_codes import ErrorCode
+from moldau.storage.checkpoints import RECOVERY_POINT_FILE
+from moldau.storage.failures import DiskFullError
+from moldau.storage.filesystem import DiskFile, DiskFileSystem
+from moldau.storage.log import Log, LogOptions
+from moldau.storage.logs import Logs
+from moldau.storage.retention import delete_old_segments
+from moldau.types import Buffer, TopicPartition, Uuid
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
+CONFIG = LogConfig(internal_segment_bytes=4_096, index_interval_bytes=0, retention_ms=10)
+
+
+class FullDisk(DiskFileSystem):
+    """Has no room for anything new while `is_full`; removing and renaming work."""
+
+    def __init__(self) -> None:
+        self.is_full = False
+
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        if create and not path.exists():
+            self.check_room(path)
+        file = super().open(path, create=create)
+        return _FileOfFullDisk(self, file)
+
+    def make_directory(self, path: Path) -> None:
+        if not path.exists():
+            self.check_room(path)
+        super().make_directory(path)
+
+    def check_room(self, path: Path) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+class _FileOfFullDisk(DiskFile):
+    def __init__(self, disk: FullDisk, file: DiskFile) -> None:
+        super().__init__(file.path, os.dup(file._fd))
+        file.close()
+        self._disk = disk
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        self._disk.check_room(self.path)
+        super().append(buffers)
+
+
+def start(path: Path, disk: FullDisk) -> Logs:
+    logs = Logs(open_directory(path, disk), lambda _: LogOptions(config=CONFIG))
+    logs.load(now_ms=0)
+
+    def let_go() -> None:
+        for log in logs.by_partition.values():
+            log.abandon()
+        logs.directory.close()
+
+    close_after_the_test(let_go)
+    return logs
+
+
+def append(log: Log, epoch: int = 0) -> None:
+    log.append_as_leader(records_batch([b"v" * 100]), epoch, 5_000)
+
+
+@pytest.fixture
+def disk() -> FullDisk:
+    return FullDisk()
+
+
+@pytest.fixture
+def logs(tmp_path: Path, disk: FullDisk) -> Logs:
+    logs = start(tmp_path, disk)
+    for partition in (A, B):
+        log = logs.create(partition, Uuid(b"topic-id-16bytes"), now_ms=0)
+        for _ in range(60):
+            append(log)
+        log.raise_high_watermark(log.log_end_offset)
+    return logs
+
+
+def test_what_needs_room_is_refused_and_the_directory_stays_online(
+    logs: Logs, disk: FullDisk
+) -> None:
+    log = logs.by_partition[A]
+    before = len(log.segments)
+    disk.is_full = True
+    for use in (
+        lambda: append(log),
+        lambda: append(log, epoch=3),
+        lambda: log.roll(0),
+        logs.checkpoint,
+        lambda: logs.create(TopicPartition("c", 0), None, now_ms=0),
+        lambda: logs.truncate_to(A, 10, 0),
+    ):
+        with pytest.raises(DiskFullError) as raised:
+            use()
+        assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert logs.directory.is_online
+    assert (log.log_end_offset, log.epochs.latest_epoch, len(log.segments)) == (60, 0, before)
+    assert len(values_of(log)) == 60
+
+
+def test_records_and_topics_can_be_deleted_to_make_room(
+    tmp_path: Path, logs: Logs, disk: FullDisk
+) -> None:
+    disk.is_full = True
+    log = logs.by_partition[A]
+    # All are too old, and there is no room for a new one.
+    before = len(log.segments)
+    assert delete_old_segments(log, now_ms=10**6) == before - 1
+    logs.delete(B, Uuid(b"u" * 16), now_ms=0)
+    assert logs.remove_deleted(10**9) == before
+    assert not list(tmp_path.glob("b-0*"))
+    assert logs.directory.is_online
+    disk.is_full = False
+    append(log, epoch=1)
+    logs.checkpoint()
+    assert B not in logs.directory.read_checkpoint(RECOVERY_POINT_FILE)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_with_room_again_nothing_is_missing(
+    tmp_path: Path, logs: Logs, disk: FullDisk, *, is_clean: bool
+) -> None:
+    log = logs.by_partition[A]
+    for number in range(40):
+        disk.is_full = number % 2 == 0
+        if disk.is_full:
+            for use in (lambda: append(log), lambda: log.roll(0), logs.checkpoint):
+                with pytest.raises(DiskFullError):
+                    use()
+        else:
+            append(log, epoch=number // 10)
+    wanted = values_of(log)
+    assert len(wanted) == 80
+    if is_clean:
+        logs.stop()
+    else:
+        log.abandon()
+        logs.by_partition[B].abandon()
+        logs.directory.close()
+    again = start(tmp_path, disk).by_partition[A]
+    assert again.damage is None
+    assert values_of(again) == wanted
+    assert again.epochs.entries == log.epochs.entries
+
+
+def test_a_stop_on_a_full_disk_is_no_clean_one_and_the_next_start_works(
+    tmp_path: Path, logs: Logs, disk: FullDisk
+) -> None:
+    disk.is_full = True
+    with pytest.raises(DiskFullError):
+        logs.stop()
+    assert {log.flushed_offset for log in logs.by_partition.values()} == {60}
+    disk.is_full = False
+    again = start(tmp_path, disk)
+    assert again.directory.clean_stop_epoch is None
+    assert len(values_of(again.by_partition[A])) == 60
