@@ -184,12 +184,16 @@ class SegmentFiles:
         return paths
 
     def change_life(self, life: str) -> None:
-        """Rename all files to the same name with another suffix. Handles stay usable."""
-        for index, kind in self._indexes():
-            index.rename(segment_path(self.directory, self.base_offset, kind, life))
+        """Rename all files to the same name with another suffix. Handles stay usable.
+
+        The log first: a crash in between must not leave a log whose list of aborted transactions
+        went ahead of it and is taken for another segment's, or for deleted.
+        """
         self._filesystem.rename(
             self.path(), segment_path(self.directory, self.base_offset, LOG_SUFFIX, life)
         )
+        for index, kind in self._indexes():
+            index.rename(segment_path(self.directory, self.base_offset, kind, life))
         self._life = life
 
     def moved_to(self, directory: Path) -> None:

@@ -226,10 +226,12 @@ class Workload:
     def _truncate(self, step: Step, offset: int) -> None:
         kept = tuple(b for b in self.state.batches if b.last_offset < offset)
         # What the step may leave is known before it starts: see `Step.candidates`.
-        step.after = replace(self.state, batches=kept)
+        end = kept[-1].last_offset + 1 if kept else 0
+        step.after = replace(
+            self.state, batches=kept, durable_start=min(self.state.durable_start, end)
+        )
         self.node.logs.truncate_to(NAME, offset, self.now_ms)
         log = self.node.log
-        self.node.cleaner.truncated(NAME, log.log_end_offset)
         assert log.log_end_offset <= max(offset, self.state.log_start)
         self.state = replace(
             self.state,
@@ -238,13 +240,14 @@ class Workload:
             log_start=log.log_start_offset,
             durable_start=min(self.state.durable_start, log.log_start_offset),
         )
+        self.node.cleaner.truncated(NAME, log.log_end_offset)
 
-    def start_over(self, _step: Step) -> None:
+    def start_over(self, step: Step) -> None:
         offset = self.state.log_end + self.rng.randrange(5)
+        step.after = State((), offset, offset, 0, self.state.leader_epoch)
         self.node.logs.truncate_fully_and_start_at(NAME, offset, self.now_ms)
+        self.state = step.after
         self.node.cleaner.truncated(NAME, 0)
-        epoch = self.state.leader_epoch
-        self.state = State((), offset, offset, 0, epoch)
 
     def delete_records(self, step: Step) -> None:
         log = self.node.log

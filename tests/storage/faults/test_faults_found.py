@@ -1,0 +1,172 @@
+"""Scenarios that the fault suites found, each as small as it gets."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from storage.faults import checks
+from storage.faults.node import NAME, ROOT, START_MS, Node, Setup, small_log
+from storage.faults.workload import TRANSACTIONAL, Step, Workload
+
+from moldau.protocol.batches import RecordBatch
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.storage.checkpoints import LOG_START_FILE
+from moldau.storage.log_read import Isolation
+from moldau.testing.simulated_disk import SimulatedCrash, SimulatedDisk
+from moldau.types import Offset
+
+SETUP = Setup("group", small_log())
+LATER_MS = START_MS + 1_000_000
+
+
+def worked(*operations: str, setup: Setup = SETUP, seed: int = 1) -> tuple[SimulatedDisk, Workload]:
+    disk = SimulatedDisk()
+    work = Workload(disk, setup, seed)
+    work.run(operations)
+    return disk, work
+
+
+def file_of(disk: SimulatedDisk, ending: str) -> Path:
+    return Path(next(path for path in sorted(disk.files()) if path.endswith(ending)))
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+def test_a_flipped_bit_after_a_clean_stop_is_never_served() -> None:
+    disk, work = worked("append", "append", "roll", "append", "flush")
+    work.node.stop()
+    path = file_of(disk, ".log")
+    disk.plant(path, flipped(disk.files()[str(path)], 70))
+    node = Node(disk, SETUP, LATER_MS)
+    with pytest.raises(KafkaError) as raised:
+        node.log.read(0, 1_000)
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert node.log.damage is not None
+
+
+def test_an_index_that_points_behind_the_file_hides_no_record() -> None:
+    disk, work = worked(*["append"] * 8, "roll", "append", "flush")
+    work.node.stop()
+    path = file_of(disk, ".index")
+    content = disk.files()[str(path)]
+    disk.plant(path, content[:-4] + b"\x7f" + content[-3:])
+    node = Node(disk, SETUP, LATER_MS)
+    checks.check_reads(node.log, list(work.state.batches))
+
+
+def test_a_time_index_that_lost_its_end_hides_no_record() -> None:
+    disk, work = worked(*["append"] * 8, "roll", "append", "flush")
+    work.node.stop()
+    disk.plant(file_of(disk, ".timeindex"), b"")
+    node = Node(disk, SETUP, LATER_MS)
+    checks.check_reads(node.log, list(work.state.batches))
+
+
+def test_a_start_behind_the_end_removes_nothing() -> None:
+    disk, work = worked("append", "append", "flush")
+    work.node.directory.write_checkpoint(LOG_START_FILE, {NAME: Offset(1_000)})
+    work.node.let_go()
+    held = disk.files()[str(file_of(disk, ".log"))]
+    node = Node(disk, SETUP, LATER_MS)
+    assert node.log.damage is not None
+    log = node.logs.accept_damage(NAME, LATER_MS)
+    assert (log.log_start_offset, log.log_end_offset, log.damage) == (1_000, 1_000, None)
+    assert held in disk.files().values(), "kept aside"
+
+
+def test_a_crash_after_a_truncation_into_a_batch_is_no_damage() -> None:
+    disk, work = worked("append", *["append idempotent"] * 3, "flush", "checkpoint")
+    batch = next(b for b in work.state.batches if b.last_offset > b.base_offset)
+    work.node.logs.truncate({NAME: batch.last_offset}, LATER_MS)
+    node = Node(disk.after_crash(lambda _: True), SETUP, LATER_MS)
+    assert node.log.damage is None
+    assert node.log.log_end_offset == batch.base_offset
+
+
+def test_recovering_twice_from_an_interrupted_full_truncation_changes_nothing() -> None:
+    disk, work = worked("append", "append", "flush")
+    made = disk.effects
+    boundaries: list[SimulatedDisk] = []
+    disk.on_effect(lambda _: boundaries.append(disk.fork()))
+    work.do("start over")
+    assert disk.effects > made
+    for boundary in boundaries:
+        left = boundary.after_crash(lambda _: True)
+        Node(left, SETUP, LATER_MS).let_go()
+        first = left.files()
+        Node(left, SETUP, LATER_MS).let_go()
+        assert left.files() == first
+
+
+def test_a_sealed_segment_keeps_its_time_index_through_a_power_cut() -> None:
+    setup = Setup("strict", SETUP.config)
+    disk, work = worked(*["append"] * 3, "roll", *["append"] * 3, "checkpoint", setup=setup)
+    for _, left in disk.variants_after_crash():
+        node = Node(left, setup, LATER_MS)
+        checks.check_reads(node.log, checks.held_batches(node.log))
+    assert len(work.node.log.segments) >= 2
+
+
+def test_a_producer_whose_batch_contains_the_start_is_remembered() -> None:
+    _, work = worked("append", *["append idempotent"] * 4, "flush")
+    batch = next(
+        b for b in work.state.batches
+        if b.last_offset > b.base_offset and RecordBatch(b.content).producer_id >= 0
+    )  # fmt: skip
+    work.node.commit()
+    work.node.logs.delete_records(NAME, batch.last_offset)
+    later = batch.last_offset + 1
+    work.node.logs.truncate({NAME: later}, LATER_MS)
+    entry = work.node.log.producers.entry(RecordBatch(batch.content).producer_id)
+    assert entry is not None
+    assert entry.last_data_offset == batch.last_offset
+
+
+def test_a_full_disk_right_after_a_roll_leaves_no_segment_ahead_of_the_end() -> None:
+    """A follower of a compacted log: the batch that needs a new segment does not follow the end."""
+    setup = Setup("os", small_log(cleanup_policy=("compact",)))
+    refused = 0
+    for place in range(1, 30):
+        disk, work = worked("append", "append", setup=setup)
+        log, end = work.node.log, work.state.log_end
+        batch = bytearray(work.state.batches[0].content)
+        batch[:8] = (end + 5).to_bytes(8, "big")
+        disk.fail_at(disk.effects + place, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        try:
+            # Too small for anything: this takes a new segment.
+            log.config = small_log(cleanup_policy=("compact",), internal_segment_bytes=1)
+            log.append_as_follower(bytes(batch), 0, LATER_MS)
+        except KafkaError:
+            refused += 1
+            assert log.log_end_offset == end
+            assert log.segments.active.base_offset <= end
+    assert refused > 3
+
+
+def test_a_crash_while_a_segment_is_deleted_shows_no_aborted_record() -> None:
+    """Its list of aborted transactions must not go before the log itself."""
+    setup = Setup("group", small_log(retention_bytes=0))
+    names = ("append in transaction", "abort", "append", "roll", "append", "flush", "checkpoint")
+    _, plain = worked(*names, setup=setup)
+    aborted = plain.state.batches[0].base_offset
+    crashes = 0
+    for place in range(1, 40):
+        disk, work = worked(*names, setup=setup)
+        disk.crash_at(disk.effects + place)
+        try:
+            work.retain(Step("retention", work.state, work.state))
+        except SimulatedCrash:
+            crashes += 1
+        node = Node(disk.after_crash(lambda _: True), setup, LATER_MS)
+        log = node.log
+        log.raise_high_watermark(log.log_end_offset)
+        result = log.read(log.log_start_offset, 10_000, isolation=Isolation.COMMITTED)
+        shown = [a.first_offset for a in result.aborted or ()]
+        assert log.log_start_offset > aborted or aborted in shown
+    assert crashes > 3
+    assert RecordBatch(plain.state.batches[0].content).producer_id >= TRANSACTIONAL
+    assert str(ROOT) in str(plain.node.log.path)
