@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.storage.failures import DamagedFileError
-from moldau.storage.filesystem import FileSystem, write_atomically
+from moldau.storage.filesystem import FileSystem, read_whole, write_atomically
+from moldau.storage.inventory import LogInventory, inventory_text, parse_inventory
 from moldau.storage.log_names import (
     DAMAGE_FILE_NAME,
     LOG_SUFFIX,
@@ -33,9 +34,19 @@ class Damage(NamedTuple):
     reason: str
 
 
-def note_damage(filesystem: FileSystem, path: Path, reason: str) -> None:
-    """From now on every start scans the whole log, clean stop or not."""
-    write_atomically(filesystem, path / DAMAGE_FILE_NAME, (reason + "\n").encode())
+def note_damage(
+    filesystem: FileSystem, path: Path, reason: str, left: LogInventory | None = None
+) -> None:
+    """From now on every start scans the whole log, clean stop or not, and compares it with what was
+    left by the stop before, if that is how the damage was found.
+    """
+    note = reason + "\n" + (inventory_text(left) + "\n" if left else "")
+    write_atomically(filesystem, path / DAMAGE_FILE_NAME, note.encode())
+
+
+def noted_inventory(filesystem: FileSystem, path: Path) -> LogInventory | None:
+    _, _, text = read_whole(filesystem, path / DAMAGE_FILE_NAME).partition(b"\n")
+    return parse_inventory(text) if text else None
 
 
 def forget_damage(filesystem: FileSystem, path: Path) -> None:

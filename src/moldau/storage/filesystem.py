@@ -79,6 +79,7 @@ class FileSystem(Protocol):
         this process or another."""
 
     def modified_ms(self, path: Path) -> int: ...
+    def file_size(self, path: Path) -> int: ...
     def free_bytes(self, path: Path) -> int: ...
 
 
@@ -279,6 +280,9 @@ class DiskFileSystem:
             with _locks_guard:
                 _locked_here.discard(identity)
                 os.close(fd)
+
+    def file_size(self, path: Path) -> int:
+        return path.stat().st_size
 
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000

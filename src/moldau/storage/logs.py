@@ -26,6 +26,12 @@ from moldau.storage.failures import (
     DiskFullError,
     refused_if_full,
 )
+from moldau.storage.inventory import (
+    LogInventory,
+    drop_inventory,
+    read_inventory,
+    write_inventory,
+)
 from moldau.storage.log import Log, LogOptions
 from moldau.storage.partition_metadata import (
     PARTITION_METADATA_FILE,
@@ -71,6 +77,7 @@ class Logs:
         recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
         log_starts = self._read_checkpoint(LOG_START_FILE)
         high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
+        inventory = self._take_out_inventory() if is_clean else {}
         found, self.unknown_names = self.directory.list_partitions()
         for entry in found:
             partition = entry.topic_partition
@@ -85,6 +92,7 @@ class Logs:
                         recovery_point=recovery_points.get(partition, 0),
                         log_start_offset=log_starts.get(partition, 0),
                         high_watermark=high_watermarks.get(partition, 0),
+                        left=inventory.get(entry.name),
                     )
                 self._load_one(entry, checkpointed, is_clean=is_clean, now_ms=now_ms)
 
@@ -94,6 +102,13 @@ class Logs:
         except CorruptCheckpointError:
             # Without it more is scanned, and nothing is taken for granted.
             return {}
+
+    def _take_out_inventory(self) -> dict[str, LogInventory]:
+        """It describes a stop, and is of no use to the next start if this node crashes."""
+        with self.directory.guard:
+            inventory = read_inventory(self.directory.filesystem, self.directory.path)
+            drop_inventory(self.directory.filesystem, self.directory.path)
+            return inventory
 
     def _load_one(
         self, entry: PartitionDirectory, checkpointed: Checkpointed, *, is_clean: bool, now_ms: int
@@ -346,9 +361,16 @@ class Logs:
         try:
             self._close_all()
             self.checkpoint()
+            self._write_inventory()
             self.directory.mark_clean_stop(broker_epoch)
         finally:
             self.directory.close()
+
+    def _write_inventory(self) -> None:
+        names = [log.path.name for log in self._all() if log.damage is None]
+        # It is only a help: a disk that has no room for it may still be stopped cleanly.
+        with contextlib.suppress(DiskFullError), self.directory.guard:
+            write_inventory(self.directory.filesystem, self.directory.path, names)
 
     def _close_all(self) -> None:
         """All of them, whatever becomes of the first."""

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moldau.protocol.record_loops import ScannedBatch
-from moldau.storage.damage import Damage, forget_damage, note_damage
+from moldau.storage.damage import Damage, forget_damage, note_damage, noted_inventory
 from moldau.storage.directory import LogDirectory
 from moldau.storage.epochs import EPOCH_FILE, LeaderEpochCache
 from moldau.storage.failures import CorruptCheckpointError, CorruptIndexError, refused_if_full
 from moldau.storage.interrupted_changes import settle
+from moldau.storage.inventory import LogInventory, checksum_of
 from moldau.storage.log import LoadedLog, Log, LogOptions
 from moldau.storage.log_names import (
     DAMAGE_FILE_NAME,
@@ -48,6 +49,8 @@ class Checkpointed:
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
+    left: LogInventory | None = None
+    """What the clean stop before left, if that is known."""
 
     @property
     def promised_end(self) -> int:
@@ -58,6 +61,7 @@ class Checkpointed:
             self,
             recovery_point=min(self.recovery_point, end_offset),
             high_watermark=min(self.high_watermark, end_offset),
+            left=None,
         )
 
 
@@ -122,14 +126,18 @@ class _Loader:
         segments = self._segments(files)
         self._snapshots = ProducerSnapshots(self._filesystem, self._path)
         self._epochs = self._read_epochs()
+        self._left = self._checkpointed.left or {}
         suspect = DAMAGE_FILE_NAME in listed
         if suspect:
             self._scan_from = 0
+            self._left = noted_inventory(self._filesystem, self._path) or self._left
         is_clean = is_clean and not suspect
         is_clean = self._checks_out(files, segments, is_clean=is_clean) and is_clean
+        damage = self._lost_since_the_stop(segments)
         end_offset = self._clean_end(segments) if is_clean else None
-        damage: Damage | None = None
-        if end_offset is None:
+        if damage is not None:
+            end_offset = damage.first_offset
+        elif end_offset is None:
             is_clean = False
             end_offset, damage = self._recover(segments)
         elif end_offset < self._checkpointed.promised_end:
@@ -140,7 +148,7 @@ class _Loader:
             damage = Damage(end_offset, start, -1, f"it ends before its start offset {start}")
         loaded = self._result(segments, end_offset, damage, is_clean=is_clean)
         if damage is not None:
-            note_damage(self._filesystem, self._path, damage.reason)
+            note_damage(self._filesystem, self._path, damage.reason, self._left)
         elif suspect:
             forget_damage(self._filesystem, self._path)
         return loaded
@@ -218,6 +226,9 @@ class _Loader:
             first_scanned = max(Segments(segments).floor_place(self._scan_from), 0)
         for segment in segments[:first_scanned]:
             base_offset = segment.base_offset
+            if not self._has_its_aborts(segment):
+                self._scan_from = min(self._scan_from, base_offset)
+                return False
             if (base_offset, TRANSACTION_INDEX_SUFFIX) in there:
                 try:
                     segment.transaction_index.sanity_check()
@@ -227,6 +238,33 @@ class _Loader:
             if not {(base_offset, OFFSET_INDEX_SUFFIX), (base_offset, TIME_INDEX_SUFFIX)} <= there:
                 segment.rebuild_indexes()
         return True
+
+    def _has_its_aborts(self, segment: Segment) -> bool:
+        entry = self._left.get(segment.base_offset)
+        return entry is None or entry.aborted_checksum == checksum_of(
+            self._filesystem, segment.path(TRANSACTION_INDEX_SUFFIX)
+        )
+
+    def _lost_since_the_stop(self, segments: list[Segment]) -> Damage | None:
+        """Files that are missing or shorter, also where what is left looks sound."""
+        there = {segment.base_offset: segment for segment in segments}
+        sound: Segment | None = None
+        for base_offset, entry in sorted(self._left.items()):
+            segment = there.get(base_offset)
+            if segment is not None and segment.size >= entry.log_bytes:
+                sound = segment
+                continue
+            last = sound if segment is None else segment
+            name = f"{base_offset:020d}{LOG_SUFFIX}"
+            reason = f"{name} is missing"
+            if segment is not None:
+                reason = f"{name} had {entry.log_bytes} bytes and has {segment.size}"
+            if last is None:
+                return Damage(base_offset, self._checkpointed.promised_end, -1, reason)
+            end_offset = _contiguous_end(last)
+            promised = self._checkpointed.promised_end
+            return Damage(end_offset, promised, last.base_offset, reason)
+        return None
 
     def _clean_end(self, segments: list[Segment]) -> int | None:
         """The log's end, or None if the last segment does not end with a whole batch."""
@@ -332,3 +370,14 @@ class _Loader:
     def _shorter(self, segments: list[Segment], end_offset: int, reason: str) -> Damage:
         base_offset = segments[-1].base_offset if segments else end_offset
         return Damage(end_offset, self._checkpointed.promised_end, base_offset, reason)
+
+
+def _contiguous_end(segment: Segment) -> int:
+    """The offset after the batches that follow each other without a gap from the base offset on."""
+    end_offset = segment.base_offset
+    for headers in SegmentScan(segment.file, 0, segment.size, verify_crc=True):
+        for header in headers:
+            if header[2] > end_offset:
+                return end_offset
+            end_offset = header[3] + 1
+    return end_offset

@@ -217,6 +217,9 @@ class _SimulatedFileSystem(FaultPlan):
         finally:
             self._locked.discard(key)
 
+    def file_size(self, path: Path) -> int:
+        return self.open(path).size()
+
     def modified_ms(self, path: Path) -> int:
         node = self._find(path)
         if node is None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 from storage.faults import checks
-from storage.faults.damages import Damage, damages
+from storage.faults.damages import OUTSIDE_THE_CHECKSUM, Damage, damages
 from storage.faults.node import NAME, ROOT, Node, Setup, small_log
 from storage.faults.workload import State, Stored, Workload
 
@@ -186,6 +186,8 @@ def sweep(stop: str, kind: str, every: int) -> Counter[str]:
         found = list(damages(path, content))
         if start.older.get(path, content) != content:
             found.append(Damage(path, "older version", start.older[path]))
+        if stop == "clean":
+            found = [seen_by_the_inventory(damage) for damage in found]
         for damage in found[::every]:
             try:
                 outcomes[outcome(start, damage)] += 1
@@ -197,6 +199,16 @@ def sweep(stop: str, kind: str, every: int) -> Counter[str]:
     return outcomes
 
 
+def seen_by_the_inventory(damage: Damage) -> Damage:
+    """After a clean stop there is a second opinion on segments, beyond Kafka's formats. Offsets and
+    epochs in batch headers stay outside of every checksum.
+    """
+    outside = any(field in damage.name for field in OUTSIDE_THE_CHECKSUM)
+    if damage.path.endswith((".log", ".txnindex")) and not outside:
+        return damage._replace(is_hidden=False)
+    return damage
+
+
 def kind_of(path: str) -> str:
     name = Path(path).name
     return name[20:] if name[:20].isdecimal() else name
@@ -206,8 +218,11 @@ SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 SMALL_FILES = (
     "leader-epoch-checkpoint", "partition.metadata", "meta.properties",
     "recovery-point-offset-checkpoint", "log-start-offset-checkpoint",
-    "replication-offset-checkpoint", ".kafka_cleanshutdown", ".lock",
+    "replication-offset-checkpoint", ".kafka_cleanshutdown", ".lock", "moldau-inventory",
 )  # fmt: skip
+
+
+LEFT_BY_A_CLEAN_STOP = frozenset({".kafka_cleanshutdown", "moldau-inventory"})
 
 
 @pytest.mark.parametrize("stop", ["clean", "crash"])
@@ -215,7 +230,7 @@ SMALL_FILES = (
 def test_a_single_damage_makes_no_log_serve_something_else(kind: str, stop: str) -> None:
     """Every seventh of them; all in the slow suite."""
     outcomes = sweep(stop, kind, every=7)
-    assert outcomes or (kind, stop) == (".kafka_cleanshutdown", "crash")
+    assert outcomes or (kind in LEFT_BY_A_CLEAN_STOP and stop == "crash")
 
 
 @pytest.mark.slow
@@ -223,7 +238,7 @@ def test_a_single_damage_makes_no_log_serve_something_else(kind: str, stop: str)
 @pytest.mark.parametrize("kind", [*SEGMENT_FILES, *SMALL_FILES])
 def test_no_single_damage_makes_a_log_serve_something_else(kind: str, stop: str) -> None:
     outcomes = sweep(stop, kind, every=1)
-    assert outcomes or (kind, stop) == (".kafka_cleanshutdown", "crash")
+    assert outcomes or (kind in LEFT_BY_A_CLEAN_STOP and stop == "crash")
 
 
 @pytest.mark.parametrize("stop", ["clean", "crash"])

@@ -31,6 +31,7 @@ class FileKind(enum.Enum):
     CLEAN_SHUTDOWN = "clean shutdown marker"
     QUORUM_STATE = "quorum state"
     DAMAGE_NOTE = "note of damage"
+    INVENTORY = "inventory of a clean stop"
     LOCK = "directory lock"
     UNKNOWN = "unknown file"
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.inspection.items import FileKind
+from moldau.storage.inventory import INVENTORY_FILE
 from moldau.storage.log_names import DAMAGE_FILE_NAME
 
 # Kafka renames rather than removes: these endings follow the real one.
@@ -30,6 +31,7 @@ _BY_NAME = {
     ".kafka_cleanshutdown": FileKind.CLEAN_SHUTDOWN,
     "quorum-state": FileKind.QUORUM_STATE,
     DAMAGE_FILE_NAME: FileKind.DAMAGE_NOTE,
+    INVENTORY_FILE: FileKind.INVENTORY,
     ".lock": FileKind.LOCK,
 }
 # The order in which a partition's files are shown, within one base offset.

@@ -24,6 +24,7 @@ from moldau.storage.inspection.items import (
 )
 from moldau.storage.inspection.names import FileName, parse_file_name
 from moldau.storage.inspection.options import InspectionOptions
+from moldau.storage.inventory import inventory_body
 from moldau.storage.meta_properties import read_meta_properties
 from moldau.storage.partition_metadata import read_topic_id
 from moldau.storage.producer_snapshots import CorruptSnapshotError, decode_snapshot
@@ -122,9 +123,17 @@ def _quorum_state(path: Path, options: InspectionOptions) -> Iterator[Item]:
 
 
 def _damage_note(path: Path, options: InspectionOptions) -> Iterator[Item]:
-    told = excerpt(read_whole(options.filesystem, path).decode("utf-8", "replace"))
+    reason, _, _ = read_whole(options.filesystem, path).partition(b"\n")
+    told = excerpt(reason.decode("utf-8", "replace"))
     raise DamagedFileError(path, f"a broker found damage in this log: {told}")
     yield
+
+
+def _inventory(path: Path, options: InspectionOptions) -> Iterator[Item]:
+    body = inventory_body(read_whole(options.filesystem, path))
+    if body is None:
+        raise ValueError("the checksum does not match")
+    yield from _json_object(body, required=("version",))
 
 
 def _json_object(content: bytes, *, required: tuple[str, ...]) -> Iterator[Item]:
@@ -165,6 +174,7 @@ _READERS: dict[FileKind, tuple[Reader, str]] = {
         _damage_note,
         "the next start looks at every batch; copy the partition again from a replica",
     ),
+    FileKind.INVENTORY: (_inventory, "delete it; the next start does without it"),
     FileKind.QUORUM_STATE: (
         _quorum_state,
         "remove this voter and add it again: without its last vote it could vote twice",

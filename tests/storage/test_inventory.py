@@ -1,0 +1,148 @@
+"""What a clean stop left is compared with what the next start finds: a segment that went missing or
+was cut between two batches is noticed, although Kafka's formats cannot show it.
+"""
+
+from pathlib import Path
+
+import pytest
+from storage.log_maker import close_after_the_test, open_directory, records_batch, values_of
+
+from moldau.config.log import LogConfig
+from moldau.protocol.batches import iterate_batches
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.storage.checkpoints import HIGH_WATERMARK_FILE
+from moldau.storage.inspection import InspectionOptions, inspect_path
+from moldau.storage.inspection.items import Problem, PropertyFound
+from moldau.storage.inventory import INVENTORY_FILE
+from moldau.storage.log import LogOptions
+from moldau.storage.logs import Logs
+from moldau.types import Offset, TopicPartition
+
+NAME = TopicPartition("t", 0)
+# Compacted: gaps are legal there, so nothing else could tell.
+CONFIG = LogConfig(internal_segment_bytes=2_000, cleanup_policy=("compact",))
+
+
+def start(path: Path) -> Logs:
+    logs = Logs(open_directory(path), lambda _: LogOptions(config=CONFIG))
+    logs.load(now_ms=0)
+    close_after_the_test(lambda: kill(logs))
+    return logs
+
+
+def kill(logs: Logs) -> None:
+    for log in logs.by_partition.values():
+        log.abandon()
+    logs.directory.close()
+
+
+def read_all(logs: Logs) -> list[bytes | None]:
+    return values_of(logs.by_partition[NAME])
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """Stopped cleanly, with several segments."""
+    logs = start(tmp_path)
+    log = logs.create(NAME, None, now_ms=0)
+    for number in range(60):
+        log.append_as_leader(records_batch([b"%03d" % number * 30]), 0, 5)
+    log.raise_high_watermark(log.log_end_offset)
+    assert len(log.segments) > 3
+    logs.stop()
+    return tmp_path
+
+
+def segment_files(path: Path) -> list[Path]:
+    return sorted((path / "t-0").glob("*.log"))
+
+
+def cut_between_batches(path: Path) -> None:
+    content = path.read_bytes()
+    last = list(iterate_batches(content))[-1]
+    path.write_bytes(content[: last.position])
+
+
+def check_refused(logs: Logs, says: str) -> None:
+    assert logs.by_partition[NAME].damage is not None
+    with pytest.raises(KafkaError, match=says) as refused:
+        read_all(logs)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_a_missing_segment_is_noticed(stopped: Path, place: int) -> None:
+    path = segment_files(stopped)[place]
+    path.unlink()
+    check_refused(start(stopped), f"{path.name} is missing")
+
+
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_a_segment_cut_between_two_batches_is_noticed(stopped: Path, place: int) -> None:
+    path = segment_files(stopped)[place]
+    cut_between_batches(path)
+    check_refused(start(stopped), f"{path.name} had .* bytes and has")
+
+
+def test_the_damage_outlives_stops_and_crashes(stopped: Path) -> None:
+    cut_between_batches(segment_files(stopped)[1])
+    for end in ("stop", "crash", "stop", "stop"):
+        logs = start(stopped)
+        check_refused(logs, "bytes and has")
+        logs.stop() if end == "stop" else kill(logs)
+
+
+def test_a_segment_that_is_brought_back_heals_the_log(stopped: Path) -> None:
+    path = segment_files(stopped)[1]
+    aside = path.rename(path.with_suffix(".aside"))
+    kill(start(stopped))
+    aside.rename(path)
+    logs = start(stopped)
+    assert logs.by_partition[NAME].damage is None
+    assert len(read_all(logs)) == 60
+
+
+def test_accepting_the_damage_keeps_the_sound_part_and_every_file(stopped: Path) -> None:
+    files = segment_files(stopped)
+    before = {path.name: path.read_bytes() for path in files}
+    files[1].unlink()
+    logs = start(stopped)
+    log = logs.accept_damage(NAME, now_ms=0)
+    assert log.damage is None
+    sound = len(list(iterate_batches(before[files[0].name])))
+    assert len(read_all(logs)) == sound == log.log_end_offset
+    aside = {p.name: p.read_bytes() for p in (stopped / "t-0" / "quarantine").iterdir()}
+    assert all(aside[path.name] == before[path.name] for path in files[2:])
+    logs.stop()
+    assert len(read_all(start(stopped))) == sound
+
+
+def test_a_dump_shows_it_and_says_if_it_is_broken(stopped: Path) -> None:
+    path = stopped / INVENTORY_FILE
+    options = InspectionOptions()
+    shown = [item for item in inspect_path(path, options) if isinstance(item, PropertyFound)]
+    assert [item.name for item in shown] == ["version", "witnesses", "logs"]
+    path.write_bytes(path.read_bytes().replace(b"t-0", b"u-0"))
+    (problem,) = [item for item in inspect_path(path, options) if isinstance(item, Problem)]
+    assert "checksum" in problem.what
+
+
+def test_it_is_not_believed_once_somebody_else_has_used_the_directory(stopped: Path) -> None:
+    """Apache Kafka would leave the file alone, drop old segments and write its own checkpoints."""
+    inventory = (stopped / INVENTORY_FILE).read_bytes()
+    logs = start(stopped)
+    logs.directory.write_checkpoint(HIGH_WATERMARK_FILE, {NAME: Offset(59)})
+    logs.directory.mark_clean_stop()
+    kill(logs)
+    (stopped / INVENTORY_FILE).write_bytes(inventory)
+    segment_files(stopped)[0].unlink()
+    again = start(stopped)
+    assert again.by_partition[NAME].damage is None
+
+
+@pytest.mark.parametrize("content", [None, b"", b"garbage", b"00000000\n{}"])
+def test_everything_works_without_it(stopped: Path, content: bytes | None) -> None:
+    path = stopped / INVENTORY_FILE
+    path.unlink() if content is None else path.write_bytes(content)
+    assert len(read_all(start(stopped))) == 60
