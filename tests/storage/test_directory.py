@@ -75,6 +75,14 @@ def test_formatting_survives_a_power_cut_or_never_happened() -> None:
             assert opened(left).meta == META
 
 
+def test_parents_that_formatting_made_survive_a_power_cut_too() -> None:
+    deep = Path("/new/and/deeper/data")
+    disk = SimulatedDisk()
+    format_directory(disk, deep, META)
+    for _, after in disk.variants_after_crash():
+        assert opened(after, deep).meta == META
+
+
 def test_formatting_again_is_fine_and_otherwise_is_refused() -> None:
     disk = formatted()
     format_directory(disk, ROOT, META)

@@ -100,8 +100,10 @@ def directory_name(
 
 def format_directory(filesystem: FileSystem, path: Path, meta: MetaProperties) -> None:
     """Make the directory and say whose it is. Refuses one that already says something else."""
+    made = [each for each in (path, *path.parents) if not filesystem.exists(each)]
     filesystem.make_directory(path)
-    filesystem.sync_directory(path.parent)
+    for each in made or [path]:
+        filesystem.sync_directory(each.parent)
     with _locked(filesystem, path):
         meta_path = path / META_PROPERTIES_FILE
         if filesystem.exists(meta_path):
