@@ -2,6 +2,7 @@
 was cut between two batches is noticed, although Kafka's formats cannot show it.
 """
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from moldau.config.log import LogConfig
 from moldau.protocol.batches import iterate_batches
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.checkpoints import HIGH_WATERMARK_FILE
+from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE
 from moldau.storage.inspection import InspectionOptions, inspect_path
 from moldau.storage.inspection.items import Problem, PropertyFound
 from moldau.storage.inventory import INVENTORY_FILE
@@ -128,13 +129,22 @@ def test_a_dump_shows_it_and_says_if_it_is_broken(stopped: Path) -> None:
     assert "checksum" in problem.what
 
 
-def test_it_is_not_believed_once_somebody_else_has_used_the_directory(stopped: Path) -> None:
-    """Apache Kafka would leave the file alone, drop old segments and write its own checkpoints."""
+@pytest.mark.parametrize("high_watermark", [59, 60])
+def test_it_is_not_believed_once_somebody_else_has_used_the_directory(
+    stopped: Path, high_watermark: int
+) -> None:
+    """Apache Kafka would leave the file alone, drop old segments and write its own checkpoints,
+    which may even say the same.
+    """
+    recovery_points = stopped / RECOVERY_POINT_FILE
     inventory = (stopped / INVENTORY_FILE).read_bytes()
+    written_ns = recovery_points.stat().st_mtime_ns
     logs = start(stopped)
-    logs.directory.write_checkpoint(HIGH_WATERMARK_FILE, {NAME: Offset(59)})
+    logs.directory.write_checkpoint(HIGH_WATERMARK_FILE, {NAME: Offset(high_watermark)})
     logs.directory.mark_clean_stop()
     kill(logs)
+    later_ns = written_ns + 1_000_000_000
+    os.utime(recovery_points, ns=(later_ns, later_ns))
     (stopped / INVENTORY_FILE).write_bytes(inventory)
     segment_files(stopped)[0].unlink()
     again = start(stopped)

@@ -75,7 +75,8 @@ def read_inventory(filesystem: FileSystem, path: Path) -> dict[str, LogInventory
     """By the name of the partition directory. Empty if there is none, it is broken, or somebody
     else has used the directory since it was written.
     """
-    if not filesystem.exists(path / INVENTORY_FILE):
+    needed = (INVENTORY_FILE, RECOVERY_POINT_FILE)
+    if not all(filesystem.exists(path / name) for name in needed):
         return {}
     body = inventory_body(read_whole(filesystem, path / INVENTORY_FILE))
     if body is None:
@@ -117,4 +118,6 @@ def _from_rows(rows: Iterable[Iterable[int]]) -> LogInventory:
 
 
 def _witnesses(filesystem: FileSystem, path: Path) -> list[int]:
-    return [checksum_of(filesystem, path / name) for name in _WITNESSES]
+    checksums = [checksum_of(filesystem, path / name) for name in _WITNESSES]
+    # Apache Kafka may have removed old segments and written the same checkpoints again.
+    return [*checksums, filesystem.modified_ms(path / RECOVERY_POINT_FILE)]
