@@ -334,6 +334,21 @@ def test_a_complete_swap_is_finished(one: OneLog) -> None:
     assert not any(name.endswith(".swap") for name in one.names())
 
 
+def test_a_damaged_swap_does_not_cost_what_it_replaces(one: OneLog) -> None:
+    """A complete swap must go on, but the segments that it was made from are kept aside."""
+    originals = [segment.path() for segment in list(one.log.segments)[:2]]
+    contents = {path.name: path.read_bytes() for path in originals}
+    swap_files(one, ".swap")
+    flip(one.log.path / f"{0:020d}.log.swap", 70)
+    one.log.abandon()
+    log = one.reopen(is_clean=False, recovery_point=121)
+    with pytest.raises(KafkaError) as refused:
+        values_of(log)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    aside = {path.name: path.read_bytes() for path in (log.path / "quarantine").iterdir()}
+    assert aside == contents
+
+
 def test_an_incomplete_swap_is_dropped(one: OneLog) -> None:
     before = state_of(one.log)
     swap_files(one, ".cleaned")

@@ -110,6 +110,14 @@ def quarantine(filesystem: FileSystem, path: Path, damage: Damage) -> list[Path]
     return kept
 
 
+def keep_aside(filesystem: FileSystem, source: Path) -> None:
+    """Out of the log, but not out of reach."""
+    aside = source.parent / QUARANTINE_DIRECTORY_NAME
+    filesystem.make_directory(aside)
+    filesystem.rename(source, _free_name(filesystem, aside, source.name))
+    filesystem.sync_directory(aside)
+
+
 def _cut_damaged(filesystem: FileSystem, source: Path, aside: Path, end_offset: int) -> list[Path]:
     file = filesystem.open(source)
     try:

@@ -5,6 +5,7 @@ to the first, removes what they replace and renames them to their place.
 
 from pathlib import Path
 
+from moldau.storage.damage import keep_aside
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.log_names import (
     CLEANED_SUFFIX,
@@ -17,6 +18,7 @@ from moldau.storage.log_names import (
     parse_segment_file_name,
 )
 from moldau.storage.segment import Segment, SegmentSettings
+from moldau.storage.segment_scan import SegmentScan
 
 
 def settle(
@@ -57,9 +59,14 @@ def _finish_swaps(
     if logs:
         start = min(name.base_offset for name in logs)
         end = max(_swapped_end(filesystem, path, name, settings) for name in logs)
+        # A damaged one will be refused when it is read: what it replaces may be all that is left.
+        is_sound = all(_is_sound(filesystem, path / str(name)) for name in logs)
         for name in files:
             if name.life == "" and start <= name.base_offset < end:
-                filesystem.remove(path / str(name))
+                if is_sound or name.kind != LOG_SUFFIX:
+                    filesystem.remove(path / str(name))
+                else:
+                    keep_aside(filesystem, path / str(name))
     if swaps:
         # A power cut that kept the renames and lost the removals would leave old segments that
         # overlap the new one, and no swap file to tell.
@@ -76,6 +83,17 @@ def _swapped_end(
         return segment.next_offset()
     finally:
         segment.abandon()
+
+
+def _is_sound(filesystem: FileSystem, path: Path) -> bool:
+    file = filesystem.open(path)
+    try:
+        scan = SegmentScan(file, 0, file.size(), verify_crc=True)
+        for _ in scan:
+            pass
+        return scan.problem is None
+    finally:
+        file.close()
 
 
 def _drop_orphans(
