@@ -1,0 +1,1 @@
+"""The asyncio shell around the state machines: one node."""

@@ -1,0 +1,100 @@
+"""What a handler is given: who asks, over what, and the node's services."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.schema import Message
+
+if TYPE_CHECKING:
+    from moldau.broker.coordinators import GroupCoordinator
+    from moldau.broker.fetch_sessions import FetchSessions
+    from moldau.broker.metadata_feed import MetadataFeed
+    from moldau.broker.metrics import Metrics
+    from moldau.broker.producer_ids import ProducerIds
+    from moldau.broker.replicas import Replicas
+    from moldau.broker.topic_creation import TopicCreation
+    from moldau.config.broker import BrokerConfig
+    from moldau.core.metadata.image import MetadataImage
+    from moldau.net.clock import Clock
+
+
+@dataclass(slots=True)
+class Peer:
+    """The other end of a connection."""
+
+    connection_id: int
+    listener_name: str
+    host: str
+    port: int
+    is_privileged_listener: bool = False
+    """The controller's listener, or the one between brokers."""
+    principal: str = "User:ANONYMOUS"
+    client_software_name: str = ""
+    client_software_version: str = ""
+
+
+class ControllerChannel(Protocol):
+    """The way to the active controller: inside the process, or one day over the network."""
+
+    async def send(self, request: Message, version: int | None = None) -> Message:
+        """The newest version if none is given. Raises KafkaError if there is no controller."""
+
+
+class ConfigHolder(Protocol):
+    """What holds the settings that are in force now, dynamic ones included."""
+
+    @property
+    def current(self) -> "BrokerConfig": ...
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerServices:
+    """One node's parts, as handlers see them. Made by node.py; nothing is global."""
+
+    node_id: int
+    cluster_id: str
+    clock: "Clock"
+    settings: ConfigHolder
+    metadata: "MetadataFeed"
+    controller: ControllerChannel
+    replicas: "Replicas"
+    groups: "GroupCoordinator"
+    producer_ids: "ProducerIds"
+    fetch_sessions: "FetchSessions"
+    topic_creation: "TopicCreation"
+    metrics: "Metrics"
+
+    @property
+    def config(self) -> "BrokerConfig":
+        return self.settings.current
+
+    @property
+    def image(self) -> "MetadataImage":
+        return self.metadata.image
+
+
+@dataclass(slots=True)
+class RequestContext:
+    broker: BrokerServices
+    peer: Peer
+    api_key: ApiKey
+    version: int
+    client_id: str
+
+
+class Staged:
+    """A request that has taken its place (stage one) and waits for the rest of its answer. The next
+    request of the connection starts meanwhile; answers still leave in order.
+    """
+
+    __slots__ = ("answer",)
+
+    def __init__(self, answer: Awaitable[Message]) -> None:
+        self.answer = answer
+
+
+# A plain function answers at once; a coroutine keeps the connection's next request waiting, as
+# Kafka does; None means that no answer is sent (Produce with acks=0).
+Handler = Callable[[RequestContext, Any], Message | Awaitable[Message | None] | Staged | None]

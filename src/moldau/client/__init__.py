@@ -1,0 +1,1 @@
+"""The Kafka client. It knows no broker's insides."""

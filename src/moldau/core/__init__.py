@@ -1,0 +1,1 @@
+"""Everything that decides: synchronous state machines without clock, chance, files or sockets."""

@@ -1,0 +1,1 @@
+"""The cluster's decisions: brokers, topics, placement, leadership, settings, features."""

@@ -1,0 +1,1 @@
+"""What every coordinator shard has in common."""

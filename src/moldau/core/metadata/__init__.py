@@ -1,0 +1,1 @@
+"""What the cluster is: an immutable image, and deltas that records make."""

@@ -1,0 +1,1 @@
+"""One partition's leader: what may be appended, what is committed, who waits."""

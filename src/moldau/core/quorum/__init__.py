@@ -1,0 +1,1 @@
+"""KRaft consensus over the metadata log."""

@@ -1,0 +1,1 @@
+"""The asyncio transport that broker and client share."""

@@ -1,0 +1,100 @@
+"""The one clock of a node. Nothing else asks what time it is or sets a timer, so that a test can
+move a node's time: `ShiftedClock.advance` fires what falls due.
+"""
+
+import asyncio
+import heapq
+import time
+from collections.abc import Callable
+from itertools import count
+
+
+class Timer:
+    """A callback that is due at a time of the monotonic clock. Cancelling twice is fine."""
+
+    __slots__ = ("callback", "due_ms")
+
+    def __init__(self, due_ms: float, callback: Callable[[], None]) -> None:
+        self.due_ms = due_ms
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class Clock:
+    """`mono_ms` is for waiting and never jumps; `wall_ms` is what records are stamped with."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._tie_breaker = count()
+        self._wake_up: asyncio.TimerHandle | None = None
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def mono_ms(self) -> float:
+        return time.monotonic_ns() / 1_000_000
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        """Runs `callback` in the event loop of the caller, not before `delay_ms` are over."""
+        timer = Timer(self.mono_ms() + max(delay_ms, 0), callback)
+        heapq.heappush(self._heap, (timer.due_ms, next(self._tie_breaker), timer))
+        if self._heap[0][2] is timer:
+            self._schedule()
+        return timer
+
+    async def sleep(self, delay_ms: float) -> None:
+        done = asyncio.get_running_loop().create_future()
+        timer = self.call_later(delay_ms, lambda: done.done() or done.set_result(None))
+        try:
+            await done
+        finally:
+            timer.cancel()
+
+    def close(self) -> None:
+        """No timer fires any more."""
+        self._heap.clear()
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+            self._wake_up = None
+
+    def _schedule(self) -> None:
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+            self._wake_up = None
+        while self._heap and self._heap[0][2].callback is None:
+            heapq.heappop(self._heap)
+        if self._heap:
+            delay_s = max(self._heap[0][0] - self.mono_ms(), 0) / 1000
+            self._wake_up = asyncio.get_running_loop().call_later(delay_s, self._fire)
+
+    def _fire(self) -> None:
+        now_ms = self.mono_ms()
+        try:
+            while self._heap and (self._heap[0][0] <= now_ms or self._heap[0][2].callback is None):
+                timer = heapq.heappop(self._heap)[2]
+                callback, timer.callback = timer.callback, None
+                if callback is not None:
+                    callback()
+        finally:
+            self._schedule()
+
+
+class ShiftedClock(Clock):
+    """A clock that tests can move ahead of the real one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self._ahead_ms
+
+    def mono_ms(self) -> float:
+        return super().mono_ms() + self._ahead_ms
+
+    def advance(self, ms: int) -> None:
+        """Call it in the event loop of the node. Timers that fall due fire at the next turn."""
+        self._ahead_ms += ms
+        self._schedule()
