@@ -1,23 +1,32 @@
-"""The commands of `moldau`, one module each."""
+"""The commands of `moldau`, one module each; a module is imported when its command is run."""
 
 from typing import Annotated
 
 import typer
 
-from moldau.cli.demo import demo
-from moldau.cli.dump import dump
+from moldau.cli.lazy_commands import LazyCommand, lazy_group
 from moldau.cli.version import version_text
+
+_FILES = "Files"
+
+COMMANDS = {
+    "dump": LazyCommand(
+        "moldau.cli.dump:dump", "Show files of a log directory and what is wrong.", _FILES, True
+    ),
+    "demo": LazyCommand(
+        "moldau.cli.demo:demo", "Write, break and recover a small log before your eyes.", _FILES
+    ),
+}
 
 app = typer.Typer(
     name="moldau",
+    cls=lazy_group(COMMANDS),
     help="Apache Kafka's system in Python.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(no_args_is_help=True)(dump)
-app.command()(demo)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,63 @@
+"""Commands that are imported when they are run: help and completion of the others stay quick."""
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+
+class LazyCommand(NamedTuple):
+    target: str
+    """`module:attribute`: a function, or a Typer with commands of its own."""
+    summary: str
+    """What the list of commands says; the command's own help has the details."""
+    panel: str
+    needs_arguments: bool = False
+    """Without any it shows its help."""
+
+
+def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
+    """A group class, for `typer.Typer(cls=…)`, that has these commands."""
+
+    class LazyGroup(TyperGroup):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            for name, command in commands.items():
+                self.commands[name] = TyperCommand(
+                    name,
+                    short_help=command.summary,
+                    rich_help_panel=command.panel,
+                    rich_markup_mode="rich",
+                )
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+            name, command, rest = super().resolve_command(ctx, args)
+            if name in commands and command is not None:
+                command = _load(name, commands[name])
+            return name, command, rest
+
+    return LazyGroup
+
+
+def _load(name: str, lazy: LazyCommand) -> Any:
+    module, _, attribute = lazy.target.partition(":")
+    found = getattr(import_module(module), attribute)
+    if not isinstance(found, typer.Typer):
+        holder = new_app()
+        holder.command(name, no_args_is_help=lazy.needs_arguments)(found)
+        found = holder
+    command = typer.main.get_command(found)
+    command.name = name
+    return command
+
+
+def new_app(**settings: Any) -> typer.Typer:
+    """A Typer with the house's settings; for a noun with several commands."""
+    return typer.Typer(
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        **settings,
+    )
