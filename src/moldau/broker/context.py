@@ -1,6 +1,6 @@
 """What a handler is given: who asks, over what, and the node's services."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -82,6 +82,8 @@ class RequestContext:
     api_key: ApiKey
     version: int
     client_id: str
+    served_versions: Mapping[ApiKey, tuple[int, int]]
+    """What the listener that the request came by serves."""
 
 
 class Staged:
@@ -95,6 +97,7 @@ class Staged:
         self.answer = answer
 
 
+# Views of the request (`records`) are good until the handler returns or first awaits, no longer.
 # A plain function answers at once; a coroutine keeps the connection's next request waiting, as
 # Kafka does; None means that no answer is sent (Produce with acks=0).
 Handler = Callable[[RequestContext, Any], Message | Awaitable[Message | None] | Staged | None]

@@ -45,8 +45,13 @@ class Clock:
         return timer
 
     async def sleep(self, delay_ms: float) -> None:
-        done = asyncio.get_running_loop().create_future()
-        timer = self.call_later(delay_ms, lambda: done.done() or done.set_result(None))
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def wake() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        timer = self.call_later(delay_ms, wake)
         try:
             await done
         finally:

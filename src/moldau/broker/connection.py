@@ -1,0 +1,301 @@
+"""One connection: frames in, answers out in the order of their requests.
+
+Requests are begun one after the other, as Kafka does; only a staged one (Produce) lets the next
+begin before it is answered. A client that sends faster than it is answered, or does not read its
+answers, is slowed down by TCP: reading pauses, memory stays bounded.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from moldau.broker.context import Peer, Staged
+from moldau.broker.dispatch import Begun, Dispatcher, failed
+from moldau.broker.frames_in import FramesIn
+from moldau.protocol.errors import KafkaError, MalformedRequestError
+from moldau.protocol.frame import build_response
+from moldau.protocol.schema import Message
+
+if TYPE_CHECKING:
+    from moldau.broker.listener import Listener
+    from moldau.types import Buffer
+
+_log = logging.getLogger(__name__)
+
+STAGED_MAX = 100
+"""Requests of one connection that may wait for their second stage together."""
+_LOG_CHARS_MAX = 255
+
+
+class _Exchange:
+    """A request on its way to its answer."""
+
+    __slots__ = ("answer", "begun", "bytes", "is_done", "started_ms", "task")
+
+    def __init__(self, begun: Begun, size: int, started_ms: float) -> None:
+        self.begun = begun
+        self.bytes = size
+        self.started_ms = started_ms
+        self.answer: Message | None = None
+        self.is_done = False
+        self.task: asyncio.Future[Message | None] | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, listener: "Listener", dispatcher: Dispatcher) -> None:
+        self._listener = listener
+        self._dispatcher = dispatcher
+        self._clock = listener.clock
+        self._frames = FramesIn(listener.scratch, listener.frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._exchanges: deque[_Exchange] = deque()
+        # Frames that arrived while a request was being served; reading is paused meanwhile.
+        self._backlog: deque[memoryview] = deque()
+        self._is_busy = False
+        self._is_closing = False
+        self._is_reading = True
+        self._held_bytes = 0
+        self._out: list[Buffer] = []
+        self._writing_paused_since_ms: float | None = None
+        self._frame_started_ms: float | None = None
+        self.last_active_ms = self._clock.mono_ms()
+        self.throttled_until_ms = 0.0
+        self.peer: Peer | None = None
+
+    # What the transport tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.peer = self._listener.admit(self, transport)
+        if self.peer is None:
+            transport.abort()
+        elif self.throttled_until_ms:
+            self._adjust_reading()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._is_closing = True
+        self._listener.left(self)
+        self._hold(-self._held_bytes)
+        self._backlog.clear()
+        for exchange in self._exchanges:
+            if exchange.task is not None:
+                exchange.task.cancel()
+        self._exchanges.clear()
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._frames.buffer()
+
+    def buffer_updated(self, count: int) -> None:
+        if self._is_closing:
+            return
+        self.last_active_ms = self._clock.mono_ms()
+        self._listener.metrics.bytes_in += count
+        try:
+            for frame, is_scratch in self._frames.received(count):
+                if self._is_busy or self._backlog:
+                    kept = memoryview(bytearray(frame)) if is_scratch else frame
+                    self._hold(len(kept))
+                    self._backlog.append(kept)
+                else:
+                    self._serve(frame)
+        except MalformedRequestError as error:
+            self._refuse(error)
+        self._flush()
+        if not self._frames.pending_bytes:
+            self._frame_started_ms = None
+        elif self._frame_started_ms is None:
+            self._frame_started_ms = self.last_active_ms
+        self._adjust_reading()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._writing_paused_since_ms = self._clock.mono_ms()
+        self._adjust_reading()
+
+    def resume_writing(self) -> None:
+        self._writing_paused_since_ms = None
+        self._go_on()
+
+    # Serving
+
+    def _serve(self, frame: memoryview) -> None:
+        assert self.peer is not None
+        started_ms = self._clock.mono_ms()
+        begun = self._dispatcher.begin(self.peer, frame)
+        exchange = _Exchange(begun, len(frame), started_ms)
+        outcome = begun.outcome
+        if isinstance(outcome, Message):
+            exchange.answer = outcome
+        elif isinstance(outcome, Staged):
+            self._wait(exchange, outcome.answer)
+        elif outcome is not None:
+            self._is_busy = True
+            self._wait(exchange, outcome)
+        if exchange.task is None:
+            exchange.is_done = True
+            if not self._exchanges:
+                self._send(exchange)
+                return
+        self._hold(exchange.bytes)
+        self._exchanges.append(exchange)
+
+    def _wait(self, exchange: _Exchange, answer: Awaitable[Message | None]) -> None:
+        if isinstance(answer, asyncio.Future):
+            exchange.task = answer
+        else:
+            name = f"{exchange.begun.frame.api_key.name} of {self._listener.name}"
+            exchange.task = self._listener.tasks.start(_awaited(answer), name)
+        exchange.task.add_done_callback(lambda task: self._answered(exchange, task))
+
+    def _answered(self, exchange: _Exchange, task: "asyncio.Future[Message | None]") -> None:
+        if not isinstance(exchange.begun.outcome, Staged):
+            self._is_busy = False
+        if self._is_closing or task.cancelled():
+            if not task.cancelled():
+                task.exception()
+            self._close()
+            return
+        try:
+            exchange.answer = self._outcome_of(exchange, task)
+        except MalformedRequestError as error:
+            self._refuse(error)
+            return
+        exchange.is_done = True
+        self._go_on()
+
+    def _outcome_of(
+        self, exchange: _Exchange, task: "asyncio.Future[Message | None]"
+    ) -> Message | None:
+        error = task.exception()
+        if error is None:
+            return task.result()
+        if not isinstance(error, Exception):
+            raise error
+        begun = exchange.begun
+        return failed(begun.frame.api_key, begun.request, begun.version, error)
+
+    def _go_on(self) -> None:
+        """Send what is ready, then begin what waits."""
+        while self._exchanges and self._exchanges[0].is_done:
+            exchange = self._exchanges.popleft()
+            self._hold(-exchange.bytes)
+            self._send(exchange)
+        try:
+            while self._backlog and not self._is_stuffed():
+                frame = self._backlog.popleft()
+                self._hold(-len(frame))
+                self._serve(frame)
+        except MalformedRequestError as error:
+            self._refuse(error)
+        self._flush()
+        self._adjust_reading()
+
+    def _send(self, exchange: _Exchange) -> None:
+        begun, answer = exchange.begun, exchange.answer
+        api_key = begun.frame.api_key
+        self._listener.metrics.request_served(
+            api_key, self._clock.mono_ms() - exchange.started_ms, answer is not None
+        )
+        if answer is None:
+            return
+        try:
+            self._out += build_response(
+                answer, begun.version, correlation_id=begun.frame.header.correlation_id
+            )
+        except (KafkaError, ValueError, TypeError, AttributeError, OverflowError) as error:
+            # Our own bug, but this connection alone shall suffer from it.
+            _log.exception("the answer to %s cannot be written", api_key.name)
+            raise MalformedRequestError(f"no answer to {api_key.name}") from error
+
+    def _flush(self) -> None:
+        if self._out and self._transport is not None and not self._is_closing:
+            chunks, self._out = self._out, []
+            self.last_active_ms = self._clock.mono_ms()
+            self._listener.metrics.bytes_out += sum(map(len, chunks))
+            self._transport.writelines(chunks)
+
+    # Back-pressure
+
+    def _is_stuffed(self) -> bool:
+        return (
+            self._is_busy
+            or self._is_closing
+            or self._writing_paused_since_ms is not None
+            or len(self._exchanges) >= STAGED_MAX
+            or self._held_bytes >= self._listener.held_bytes_max
+        )
+
+    def _hold(self, count: int) -> None:
+        self._held_bytes += count
+        self._listener.budget.hold(count)
+
+    def _adjust_reading(self) -> None:
+        if self._is_closing or self._transport is None:
+            return
+        wanted = not (
+            self._backlog
+            or self._is_stuffed()
+            or self._listener.budget.is_spent(self)
+            or self.throttled_until_ms > self.last_active_ms
+        )
+        if wanted != self._is_reading:
+            self._is_reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def budget_is_back(self) -> None:
+        self._go_on()
+
+    def throttle_is_over(self) -> None:
+        self.throttled_until_ms = 0.0
+        self._adjust_reading()
+
+    # The end
+
+    def check_deadlines(self, now_ms: float) -> None:
+        """Called by the listener every now and then."""
+        listener = self._listener
+        paused_ms = self._writing_paused_since_ms
+        if paused_ms is not None and now_ms - paused_ms > listener.unread_deadline_ms:
+            self._refuse(MalformedRequestError("the client does not read its answers"), abort=True)
+        elif (
+            self._frame_started_ms is not None
+            and self._is_reading
+            and now_ms - self._frame_started_ms > listener.frame_deadline_ms
+        ):
+            self._refuse(MalformedRequestError("a frame did not arrive in time"))
+        elif now_ms - self.last_active_ms > listener.idle_ms and not self._exchanges:
+            self._close()
+
+    def abort(self) -> None:
+        """Hang up at once, whatever is under way."""
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _refuse(self, error: MalformedRequestError, *, abort: bool = False) -> None:
+        if not self._is_closing:
+            peer = self.peer
+            where = f"{peer.host}:{peer.port}" if peer is not None else "a client"
+            self._listener.complain(f"{where} is disconnected: {str(error)[:_LOG_CHARS_MAX]!a}")
+        if abort:
+            self.abort()
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        if self._transport is not None and not self._is_closing:
+            self._flush()
+            self._is_closing = True
+            self._transport.close()
+
+
+async def _awaited(answer: Awaitable[Message | None]) -> Message | None:
+    return await answer

@@ -1,0 +1,190 @@
+"""From a frame to its handler. The two tables are what this node serves: ApiVersions advertises
+them and nothing else. This is the only place that catches the unforeseen: it answers
+UNKNOWN_SERVER_ERROR and logs it once.
+"""
+
+import importlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from moldau.broker.context import BrokerServices, Handler, Peer, RequestContext, Staged
+from moldau.broker.error_responses import error_response
+from moldau.protocol.api_keys import API_VERSIONS, ApiKey
+from moldau.protocol.codec import decode
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MalformedRequestError
+from moldau.protocol.frame import RequestFrame, read_request
+from moldau.protocol.messages import request_class
+from moldau.protocol.schema import Message
+
+_log = logging.getLogger(__name__)
+
+_HANDLERS = "moldau.broker.handlers"
+_CONTROLLER_HANDLERS = "moldau.broker.controller_handlers"
+
+# What a broker's listener serves: the module of each handler.
+HANDLERS: dict[ApiKey, str] = {
+    ApiKey.PRODUCE: "produce",
+    ApiKey.FETCH: "fetch",
+    ApiKey.LIST_OFFSETS: "list_offsets",
+    ApiKey.METADATA: "metadata",
+    ApiKey.OFFSET_COMMIT: "offset_commit",
+    ApiKey.OFFSET_FETCH: "offset_fetch",
+    ApiKey.FIND_COORDINATOR: "find_coordinator",
+    ApiKey.JOIN_GROUP: "join_group",
+    ApiKey.HEARTBEAT: "heartbeat",
+    ApiKey.LEAVE_GROUP: "leave_group",
+    ApiKey.SYNC_GROUP: "sync_group",
+    ApiKey.DESCRIBE_GROUPS: "describe_groups",
+    ApiKey.LIST_GROUPS: "list_groups",
+    ApiKey.SASL_HANDSHAKE: "sasl_handshake",
+    ApiKey.API_VERSIONS: "api_versions",
+    ApiKey.CREATE_TOPICS: "create_topics",
+    ApiKey.DELETE_TOPICS: "delete_topics",
+    ApiKey.DELETE_RECORDS: "delete_records",
+    ApiKey.INIT_PRODUCER_ID: "init_producer_id",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch",
+    ApiKey.DESCRIBE_CONFIGS: "describe_configs",
+    ApiKey.ALTER_CONFIGS: "alter_configs",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "alter_replica_log_dirs",
+    ApiKey.DESCRIBE_LOG_DIRS: "describe_log_dirs",
+    ApiKey.SASL_AUTHENTICATE: "sasl_authenticate",
+    ApiKey.CREATE_PARTITIONS: "create_partitions",
+    ApiKey.DELETE_GROUPS: "delete_groups",
+    ApiKey.ELECT_LEADERS: "elect_leaders",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
+    ApiKey.OFFSET_DELETE: "offset_delete",
+    ApiKey.DESCRIBE_QUORUM: "describe_quorum",
+    ApiKey.UPDATE_FEATURES: "update_features",
+    ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
+    ApiKey.DESCRIBE_PRODUCERS: "describe_producers",
+    ApiKey.UNREGISTER_BROKER: "unregister_broker",
+    ApiKey.LIST_CONFIG_RESOURCES: "list_config_resources",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
+}
+
+# What the controller's listener serves.
+CONTROLLER_HANDLERS: dict[ApiKey, str] = {
+    ApiKey.API_VERSIONS: "api_versions",
+}
+
+
+class HandlerTable:
+    """Handlers are imported at their first request: a node starts without most of them."""
+
+    def __init__(self, package: str, modules: Mapping[ApiKey, str], *, controller: bool) -> None:
+        self._package = package
+        self._modules = modules
+        self._handlers: dict[ApiKey, Handler] = {}
+        self.versions: dict[ApiKey, tuple[int, int]] = {}
+        """What is advertised."""
+        for api_key in modules:
+            known = API_VERSIONS[api_key]
+            advertised = known.controller if controller else known.broker
+            assert advertised is not None, api_key
+            self.versions[api_key] = advertised
+
+    def serves(self, api_key: ApiKey, version: int) -> bool:
+        """Older Produce versions are advertised for the sake of old clients and still refused."""
+        advertised = self.versions.get(api_key)
+        if advertised is None or not advertised[0] <= version <= advertised[1]:
+            return False
+        return version >= request_class(api_key).VERSIONS[0]
+
+    def handler(self, api_key: ApiKey) -> Handler:
+        handler = self._handlers.get(api_key)
+        if handler is None:
+            name = self._modules[api_key]
+            module = importlib.import_module(f"{self._package}.{name}")
+            handler = self._handlers[api_key] = getattr(module, f"handle_{name}")
+        return handler
+
+
+def broker_table() -> HandlerTable:
+    return HandlerTable(_HANDLERS, HANDLERS, controller=False)
+
+
+def controller_table() -> HandlerTable:
+    return HandlerTable(_CONTROLLER_HANDLERS, CONTROLLER_HANDLERS, controller=True)
+
+
+class Begun(NamedTuple):
+    """A request that was begun, and what its handler gave back."""
+
+    frame: RequestFrame
+    version: int
+    """Of the answer."""
+    request: Message
+    outcome: Any
+    """Message, Staged, an awaitable, or None: no answer."""
+
+
+Interceptor = Callable[[RequestContext, Message], Any]
+
+
+class Dispatcher:
+    def __init__(self, services: BrokerServices, table: HandlerTable) -> None:
+        self.services = services
+        self.table = table
+        self.interceptor: Interceptor | None = None
+        """For tests: sees each request first and may give its outcome."""
+
+    def begin(self, peer: Peer, frame: memoryview) -> Begun:
+        """Reads the request and starts its handler, which must not keep views of `frame` beyond its
+        synchronous part. Raises MalformedRequestError if the connection is of no use any more.
+        """
+        try:
+            header = read_request(frame)
+        except KafkaError as error:
+            raise MalformedRequestError(error.detail) from None
+        version = answer_version = header.version
+        if not self.table.serves(header.api_key, version):
+            if header.api_key is not ApiKey.API_VERSIONS:
+                raise MalformedRequestError(
+                    f"{header.api_key.name} version {version} is not served here"
+                )
+            # A client that is newer than we are finds out from an answer that all clients know.
+            answer_version = 0
+            request: Message = request_class(ApiKey.API_VERSIONS)()
+        else:
+            request = decode(request_class(header.api_key), version, header.body)
+        context = RequestContext(
+            self.services,
+            peer,
+            header.api_key,
+            version,
+            header.header.client_id or "",
+            self.table.versions,
+        )
+        return Begun(header, answer_version, request, self._outcome(context, request))
+
+    def _outcome(self, context: RequestContext, request: Message) -> Any:
+        try:
+            if self.interceptor is not None:
+                outcome = self.interceptor(context, request)
+                if outcome is not None:
+                    return outcome
+            return self.table.handler(context.api_key)(context, request)
+        except Exception as error:  # noqa: BLE001 - see the module's docstring
+            return failed(context.api_key, request, context.version, error)
+
+
+def failed(api_key: ApiKey, request: Message, version: int, error: Exception) -> Message:
+    """The answer to a request whose handler raised. Raises MalformedRequestError if there is no way
+    to say it but hanging up.
+    """
+    if isinstance(error, MalformedRequestError):
+        raise error
+    if isinstance(error, KafkaError):
+        code, detail = error.code, error.detail
+    else:
+        _log.error("%s failed unexpectedly", api_key.name, exc_info=error)
+        code, detail = ErrorCode.UNKNOWN_SERVER_ERROR, ""
+    answer = error_response(request, version, code, detail)
+    if answer is None:
+        raise MalformedRequestError(f"{api_key.name} cannot be answered: {code.name} {detail}")
+    return answer
+
+
+__all__ = ["Begun", "Dispatcher", "HandlerTable", "Staged", "broker_table", "controller_table"]

@@ -1,0 +1,53 @@
+"""ApiVersions: what this listener serves, and the features of the cluster. The first request of
+every client, so it must be answered whatever the client's age.
+"""
+
+import re
+
+from moldau.broker.context import RequestContext
+from moldau.core.features import SUPPORTED_FEATURES
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+_NEWEST = 4
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
+_SOFTWARE_FROM = 3
+_LEVEL_ZERO_FROM = 4
+
+
+def handle_api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    if not 0 <= ctx.version <= _NEWEST:
+        lowest, highest = ctx.served_versions[ApiKey.API_VERSIONS]
+        known = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=lowest, max_version=highest)
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[known])
+    if ctx.version >= _SOFTWARE_FROM:
+        names = (request.client_software_name, request.client_software_version)
+        if not all(_SOFTWARE.fullmatch(name) for name in names):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        ctx.peer.client_software_name, ctx.peer.client_software_version = names
+    image = ctx.broker.image
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=key, min_version=lowest, max_version=highest)
+            for key, (lowest, highest) in ctx.served_versions.items()
+        ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            # Older Java clients fail over a level 0 (KAFKA-17492).
+            if lowest > 0 or ctx.version >= _LEVEL_ZERO_FROM
+        ],
+        finalized_features_epoch=image.offset,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in sorted(image.features.items())
+            if level > 0
+        ],
+    )

@@ -1,0 +1,283 @@
+"""One listener: a bound address, its connections, and the limits that hold for them. Refused
+connections are closed at once; the limits of the whole node are shared through `ConnectionLimits`.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from moldau.broker.connection import Connection
+from moldau.broker.context import Peer
+from moldau.broker.dispatch import Dispatcher
+from moldau.broker.frames_in import SCRATCH_BYTES
+from moldau.protocol.errors import MoldauError
+
+if TYPE_CHECKING:
+    from moldau.broker.metrics import Metrics
+    from moldau.config.broker import BrokerConfig
+    from moldau.net.clock import Clock
+    from moldau.net.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+_SWEEP_MS = 1_000
+_BACKLOG = 1024
+_COMPLAINTS_PER_SWEEP = 5
+_LISTEN_AGAIN_SHARE = 0.8
+_UNLIMITED = 2**31 - 1
+
+
+class ByteBudget:
+    """The bytes of requests and answers that all connections of a node hold together. When they are
+    spent, connections stop reading until there is room again.
+    """
+
+    def __init__(self, limit: Callable[[], int]) -> None:
+        self._limit = limit
+        self.held = 0
+        self._waiting: dict[Connection, None] = {}
+
+    def hold(self, count: int) -> None:
+        self.held += count
+        if count < 0 and self._waiting and self.held < self._limit() * _LISTEN_AGAIN_SHARE:
+            waiting, self._waiting = self._waiting, {}
+            for connection in waiting:
+                asyncio.get_running_loop().call_soon(connection.budget_is_back)
+
+    def is_spent(self, connection: Connection) -> bool:
+        if self.held < self._limit():
+            return False
+        self._waiting[connection] = None
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        self._waiting.pop(connection, None)
+
+
+class ConnectionLimits:
+    """max.connections, max.connections.per.ip, and how fast new ones may come."""
+
+    def __init__(self, config: Callable[[], "BrokerConfig"], clock: "Clock") -> None:
+        self._config = config
+        self._clock = clock
+        self._count = 0
+        self._by_host: Counter[str] = Counter()
+        self._next_free_ms = 0.0
+
+    def refusal(self, host: str) -> str | None:
+        config = self._config()
+        if self._count >= config.max_connections:
+            return f"max.connections is {config.max_connections}"
+        allowed = _overrides(config.max_connections_per_ip_overrides).get(
+            host, config.max_connections_per_ip
+        )
+        if self._by_host[host] >= allowed:
+            return f"max.connections.per.ip is {allowed}"
+        return None
+
+    def delay_ms(self) -> float:
+        """How long a new connection must wait so that max.connection.creation.rate holds."""
+        rate = self._config().max_connection_creation_rate
+        if rate >= _UNLIMITED:
+            return 0.0
+        now_ms = self._clock.mono_ms()
+        # A second's worth may come at once.
+        self._next_free_ms = max(self._next_free_ms, now_ms - 1_000) + 1_000 / rate
+        return max(self._next_free_ms - now_ms, 0.0)
+
+    def joined(self, host: str) -> None:
+        self._count += 1
+        self._by_host[host] += 1
+
+    def left(self, host: str) -> None:
+        self._count -= 1
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+
+
+def _overrides(text: str | None) -> dict[str, int]:
+    pairs = (item.rpartition(":") for item in (text or "").split(",") if item.strip())
+    return {host.strip(): int(count) for host, _, count in pairs}
+
+
+@dataclass(slots=True, kw_only=True)
+class ListenerServices:
+    """What all listeners of a node share."""
+
+    clock: "Clock"
+    tasks: "Tasks"
+    metrics: "Metrics"
+    limits: ConnectionLimits
+    budget: ByteBudget
+    config: Callable[[], "BrokerConfig"]
+
+
+class Listener:
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        services: ListenerServices,
+        *,
+        is_privileged: bool = False,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.clock = services.clock
+        self.tasks = services.tasks
+        self.metrics = services.metrics
+        self.budget = services.budget
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.dispatcher: Dispatcher | None = None
+        self._services = services
+        self._is_privileged = is_privileged
+        self._sockets: list[socket.socket] = []
+        self._servers: list[asyncio.Server] = []
+        self._connections: dict[Connection, None] = {}
+        self._made = 0
+        self._complaints = 0
+        self._read_limits()
+
+    def _read_limits(self) -> None:
+        config = self._services.config()
+        self.frame_bytes_max = config.socket_request_max_bytes
+        self.held_bytes_max = config.moldau_connection_inflight_bytes_max
+        self.frame_deadline_ms = config.moldau_frame_deadline_ms
+        self.unread_deadline_ms = config.moldau_unread_answer_deadline_ms
+        self.idle_ms = config.connections_max_idle_ms
+        self.connections_max = _own_limit(config, self.name)
+
+    def bind(self) -> int:
+        """Take the port, so that it can be advertised; nobody is served yet. Port 0 takes a free
+        one, the same for IPv4 and IPv6.
+        """
+        for family, address in _addresses(self.host):
+            bound = socket.socket(family, socket.SOCK_STREAM)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                bound.bind((address, self.port))
+            except OSError as error:
+                bound.close()
+                self._close_sockets()
+                raise MoldauError(
+                    f"listener {self.name} cannot use {self.host or '*'}:{self.port}: "
+                    f"{error.strerror}; choose another port or stop who has it"
+                ) from error
+            bound.setblocking(False)
+            self.port = bound.getsockname()[1]
+            self._sockets.append(bound)
+        return self.port
+
+    async def serve(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
+        loop = asyncio.get_running_loop()
+        for bound in self._sockets:
+            server = await loop.create_server(
+                lambda: Connection(self, dispatcher), sock=bound, backlog=_BACKLOG
+            )
+            self._servers.append(server)
+        self._sockets.clear()
+        self._sweep_later()
+
+    def admit(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
+        """None refuses it."""
+        peer_name = transport.get_extra_info("peername")
+        if not peer_name:
+            return None
+        host, port = peer_name[0], peer_name[1]
+        refusal = self._services.limits.refusal(host)
+        if refusal is None and len(self._connections) >= self.connections_max:
+            refusal = f"max.connections of {self.name} is {self.connections_max}"
+        if refusal is not None:
+            self.metrics.connections_refused += 1
+            self.complain(f"{host}:{port} is refused: {refusal}")
+            return None
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._services.limits.joined(host)
+        self._connections[connection] = None
+        self._made += 1
+        self.metrics.connections_made += 1
+        delay_ms = self._services.limits.delay_ms()
+        if delay_ms > 0:
+            connection.throttled_until_ms = self.clock.mono_ms() + delay_ms
+            self.clock.call_later(delay_ms, connection.throttle_is_over)
+        return Peer(self._made, self.name, host, port, self._is_privileged)
+
+    def left(self, connection: Connection) -> None:
+        self.budget.forget(connection)
+        if self._connections.pop(connection, self) is None and connection.peer is not None:
+            self._services.limits.left(connection.peer.host)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def complain(self, text: str) -> None:
+        """About a client; a flood of bad ones must not become a flood of lines."""
+        self._complaints += 1
+        if self._complaints <= _COMPLAINTS_PER_SWEEP:
+            _log.warning("%s: %s", self.name, text)
+
+    def drop_connections(self) -> int:
+        connections = list(self._connections)
+        for connection in connections:
+            connection.abort()
+        return len(connections)
+
+    def stop_accepting(self) -> None:
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        for bound in self._sockets:
+            bound.close()
+        self._sockets.clear()
+
+    def _sweep_later(self) -> None:
+        self.clock.call_later(_SWEEP_MS, self._sweep)
+
+    def _sweep(self) -> None:
+        if not self._servers:
+            return
+        if self._complaints > _COMPLAINTS_PER_SWEEP:
+            more = self._complaints - _COMPLAINTS_PER_SWEEP
+            _log.warning("%s: %d more of this kind", self.name, more)
+        self._complaints = 0
+        self._read_limits()
+        now_ms = self.clock.mono_ms()
+        for connection in list(self._connections):
+            connection.check_deadlines(now_ms)
+        self._sweep_later()
+
+
+def _own_limit(config: "BrokerConfig", name: str) -> int:
+    text = config.listener_override(name, "max.connections")
+    return int(text) if text is not None else _UNLIMITED
+
+
+def _addresses(host: str) -> list[tuple[socket.AddressFamily, str]]:
+    """Where to bind: all interfaces of both families for an empty host."""
+    if not host:
+        both = [(socket.AF_INET, "0.0.0.0")]  # noqa: S104
+        if socket.has_dualstack_ipv6():
+            both.append((socket.AF_INET6, "::"))
+        return both
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise MoldauError(f"the listener's host {host!r} is unknown: {error.strerror}") from error
+    unique = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
+    return list(unique)

@@ -1,0 +1,39 @@
+"""The owner of background tasks: it knows them all, says what became of them, and ends them."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+
+class Tasks:
+    """A task that fails is logged once and takes nobody with it. `close` ends them all."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        if self._closed:
+            task.cancel()
+        return task
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    async def close(self) -> None:
+        self._closed = True
+        while self._running:
+            for task in self._running:
+                task.cancel()
+            await asyncio.wait(self._running)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s failed", task.get_name(), exc_info=error)
