@@ -4,12 +4,21 @@ a delta makes the next one. Mappings are plain dicts that nobody may write to.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from moldau.protocol.enums import ConfigResourceType
 from moldau.types import ZERO_UUID, TopicPartition, Uuid
 
 NO_LEADER = -1
+METADATA_VERSION = "metadata.version"
+KRAFT_VERSION = "kraft.version"
+
+# Directory ids that name no directory.
+MIGRATING_DIRECTORY = ZERO_UUID
+"""Assigned before directories had ids."""
+UNASSIGNED_DIRECTORY = Uuid(bytes(15) + b"\x01")
+LOST_DIRECTORY = Uuid(bytes(15) + b"\x02")
+"""On a directory that is offline."""
 
 
 class ConfigResource(NamedTuple):
@@ -22,6 +31,7 @@ class ConfigResource(NamedTuple):
 class PartitionImage:
     replicas: tuple[int, ...]
     directories: tuple[Uuid, ...]
+    """One for each replica."""
     isr: tuple[int, ...]
     removing_replicas: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
@@ -59,7 +69,11 @@ class BrokerImage:
     rack: str | None = None
     is_fenced: bool = True
     in_controlled_shutdown: bool = False
+    is_migrating_zk_broker: bool = False
     log_directories: tuple[Uuid, ...] = ()
+    """Those that are online, in Kafka's order."""
+    cordoned_log_directories: tuple[Uuid, ...] | None = None
+    """None until the broker has said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +85,48 @@ class ControllerImage:
     zk_migration_ready: bool = False
 
 
+class AclImage(NamedTuple):
+    """Numbers are those of the enums ResourceType, PatternType, AclOperation and AclPermissionType;
+    one that a later release added is kept as it is.
+    """
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+class ScramUser(NamedTuple):
+    name: str
+    mechanism: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScramCredential:
+    salt: bytes = field(repr=False)
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+    iterations: int
+
+
+# (type, name) pairs sorted by type; the name None is the default of the type.
+QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegationToken:
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issue_timestamp_ms: int
+    max_timestamp_ms: int
+    expiration_timestamp_ms: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
     offset: int = -1
@@ -78,13 +134,24 @@ class MetadataImage:
     epoch: int = 0
     timestamp_ms: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
-    """Finalized levels: metadata.version and the others."""
+    """Finalized levels: metadata.version and the others, without those at 0. kraft.version is not
+    here: the quorum keeps it."""
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     controllers: Mapping[int, ControllerImage] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topics_by_id: Mapping[Uuid, TopicImage] = field(default_factory=dict)
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
+    """Of every kind: topics, brokers, groups, client metrics."""
+    client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     next_producer_id: int = 0
+    acls: Mapping[Uuid, AclImage] = field(default_factory=dict)
+    scram_credentials: Mapping[ScramUser, ScramCredential] = field(default_factory=dict)
+    delegation_tokens: Mapping[str, DelegationToken] = field(default_factory=dict)
+
+    @property
+    def metadata_version(self) -> int | None:
+        """The level; None before the bootstrap records."""
+        return self.features.get(METADATA_VERSION)
 
     def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)
@@ -99,3 +166,6 @@ class MetadataImage:
 
     def config_of(self, kind: ConfigResourceType, name: str) -> Mapping[str, str]:
         return self.configs.get(ConfigResource(kind, name), {})
+
+
+EMPTY_IMAGE = MetadataImage()

@@ -1,0 +1,293 @@
+"""From one image to the next: records are replayed into a delta, which then makes the new image
+and says what is different. The only writer of metadata.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from moldau.core.metadata.cluster_changes import ClusterChanges
+from moldau.core.metadata.draft import Draft
+from moldau.core.metadata.image import (
+    EMPTY_IMAGE,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    AclImage,
+    ConfigResource,
+    DelegationToken,
+    MetadataImage,
+    QuotaEntity,
+    ScramCredential,
+    ScramUser,
+)
+from moldau.core.metadata.levels import check_level
+from moldau.core.metadata.replay_errors import MetadataReplayError
+from moldau.core.metadata.topic_changes import TopicChanges
+from moldau.protocol import log_records
+from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.log_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    DelegationTokenRecord,
+    FeatureLevelRecord,
+    ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
+from moldau.protocol.schema import Message
+from moldau.types import TopicPartition, Uuid, uuid_text
+
+
+class MetadataDelta:
+    """Replay any number of records, then call `finish` once. Begin and End of a transaction change
+    nothing here: what is half done is held back by the loader.
+    """
+
+    def __init__(self, image: MetadataImage = EMPTY_IMAGE) -> None:
+        self.before = image
+        self._topics = TopicChanges(image)
+        self._cluster = ClusterChanges(image)
+        self._features = Draft(image.features)
+        self._configs = Draft(image.configs)
+        self._quotas = Draft(image.client_quotas)
+        self._acls = Draft(image.acls)
+        self._scram = Draft(image.scram_credentials)
+        self._tokens = Draft(image.delegation_tokens)
+        self._next_producer_id = image.next_producer_id
+
+    def replay(self, record: Message) -> None:
+        """Raises MetadataReplayError if the record cannot follow those before it."""
+        _REPLAY[type(record).API_KEY](self, record)
+
+    def finish(self, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
+        """The image that has everything up to and including `offset`."""
+        return MetadataImage(
+            offset=offset,
+            epoch=epoch,
+            timestamp_ms=timestamp_ms,
+            features=self._features.mapping,
+            brokers=self._cluster.brokers.mapping,
+            controllers=self._cluster.controllers.mapping,
+            topics=self._topics.topics,
+            topics_by_id=self._topics.topics_by_id,
+            configs=self._configs.mapping,
+            client_quotas=self._quotas.mapping,
+            next_producer_id=self._next_producer_id,
+            acls=self._acls.mapping,
+            scram_credentials=self._scram.mapping,
+            delegation_tokens=self._tokens.mapping,
+        )
+
+    @classmethod
+    def between(cls, before: MetadataImage, after: MetadataImage) -> "MetadataDelta":
+        """What is different, however it came about: after a snapshot was loaded."""
+        delta = cls(before)
+        delta._topics.become(after)
+        delta._cluster.brokers.become(after.brokers)
+        delta._cluster.controllers.become(after.controllers)
+        delta._features.become(after.features)
+        delta._configs.become(after.configs)
+        delta._quotas.become(after.client_quotas)
+        delta._acls.become(after.acls)
+        delta._scram.become(after.scram_credentials)
+        delta._tokens.become(after.delegation_tokens)
+        delta._next_producer_id = after.next_producer_id
+        return delta
+
+    # What is different. Things that came and went within the delta are in none of these.
+
+    @property
+    def changed_topics(self) -> set[str]:
+        """New ones and those with another partition; not the deleted ones."""
+        return self._topics.changed
+
+    @property
+    def deleted_topics(self) -> Mapping[str, Uuid]:
+        """A name that was used again is also in `changed_topics`, with another id in the image."""
+        return self._topics.deleted
+
+    @property
+    def changed_partitions(self) -> set[TopicPartition]:
+        return self._topics.changed_partitions
+
+    @property
+    def changed_configs(self) -> set[ConfigResource]:
+        return self._configs.changed
+
+    @property
+    def changed_brokers(self) -> set[int]:
+        """Unregistered ones too."""
+        return self._cluster.brokers.changed
+
+    @property
+    def changed_controllers(self) -> set[int]:
+        return self._cluster.controllers.changed
+
+    @property
+    def features_changed(self) -> bool:
+        return bool(self._features.changed)
+
+    @property
+    def changed_quotas(self) -> set[QuotaEntity]:
+        return self._quotas.changed
+
+    @property
+    def changed_acls(self) -> set[Uuid]:
+        return self._acls.changed
+
+    @property
+    def changed_scram_users(self) -> set[ScramUser]:
+        return self._scram.changed
+
+    @property
+    def changed_tokens(self) -> set[str]:
+        return self._tokens.changed
+
+    # One method for each kind of record that is not about topics or nodes.
+
+    def _remove_topic(self, record: RemoveTopicRecord) -> None:
+        name = self._topics.replay_remove(record)
+        resource = ConfigResource(ConfigResourceType.TOPIC, name)
+        if self._configs.get(resource) is not None:
+            self._configs.drop(resource)
+
+    def _feature(self, record: FeatureLevelRecord) -> None:
+        if record.name == METADATA_VERSION:
+            check_level(record.feature_level)
+        if record.name == KRAFT_VERSION:
+            # Control records say it; Kafka once wrote it here by mistake (KAFKA-18979).
+            return
+        if record.feature_level == 0:
+            self._features.drop(record.name)
+        else:
+            self._features.put(record.name, record.feature_level)
+
+    def _config(self, record: ConfigRecord) -> None:
+        resource = ConfigResource(_config_kind(record.resource_type), record.resource_name)
+        values = dict(self._configs.get(resource) or {})
+        if record.value is None:
+            values.pop(record.name, None)
+        else:
+            values[record.name] = record.value
+        _put_or_drop(self._configs, resource, values)
+
+    def _quota(self, record: ClientQuotaRecord) -> None:
+        entity = tuple(
+            sorted({each.entity_type: each.entity_name for each in record.entity}.items())
+        )
+        values = dict(self._quotas.get(entity) or {})
+        if record.remove:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        _put_or_drop(self._quotas, entity, values)
+
+    def _producer_ids(self, record: ProducerIdsRecord) -> None:
+        self._next_producer_id = record.next_producer_id
+
+    def _acl(self, record: AccessControlEntryRecord) -> None:
+        acl = AclImage(
+            resource_type=record.resource_type,
+            resource_name=record.resource_name,
+            pattern_type=record.pattern_type,
+            principal=record.principal,
+            host=record.host,
+            operation=record.operation,
+            permission_type=record.permission_type,
+        )
+        self._acls.put(record.id, acl)
+
+    def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
+        if self._acls.drop(record.id) is None:
+            raise MetadataReplayError(f"ACL {uuid_text(record.id)} was removed and is not there")
+
+    def _scram_credential(self, record: UserScramCredentialRecord) -> None:
+        credential = ScramCredential(
+            salt=bytes(record.salt),
+            stored_key=bytes(record.stored_key),
+            server_key=bytes(record.server_key),
+            iterations=record.iterations,
+        )
+        self._scram.put(ScramUser(record.name, record.mechanism), credential)
+
+    def _remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+        self._scram.drop(ScramUser(record.name, record.mechanism))
+
+    def _token(self, record: DelegationTokenRecord) -> None:
+        token = DelegationToken(
+            token_id=record.token_id,
+            owner=record.owner,
+            requester=record.requester,
+            renewers=tuple(record.renewers),
+            issue_timestamp_ms=record.issue_timestamp,
+            max_timestamp_ms=record.max_timestamp,
+            expiration_timestamp_ms=record.expiration_timestamp,
+        )
+        self._tokens.put(record.token_id, token)
+
+    def _remove_token(self, record: RemoveDelegationTokenRecord) -> None:
+        self._tokens.drop(record.token_id)
+
+
+def _config_kind(number: int) -> ConfigResourceType:
+    return ConfigResourceType(number) if number in _CONFIG_KINDS else ConfigResourceType.UNKNOWN
+
+
+_CONFIG_KINDS = frozenset(ConfigResourceType)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _put_or_drop(draft: Draft[K, Mapping[str, V]], key: K, values: Mapping[str, V]) -> None:
+    """Nobody is remembered for having no values."""
+    if values:
+        draft.put(key, values)
+    else:
+        draft.drop(key)
+
+
+def _nothing(_delta: MetadataDelta, _record: Any) -> None:
+    pass
+
+
+def _refuse_abort(_delta: MetadataDelta, _record: Any) -> None:
+    raise MetadataReplayError("a transaction is aborted whose records are already in the delta")
+
+
+_REPLAY: dict[int, Callable[[MetadataDelta, Any], None]] = {
+    log_records.RegisterBrokerRecord.API_KEY: lambda d, r: d._cluster.replay_register_broker(r),
+    log_records.UnregisterBrokerRecord.API_KEY: lambda d, r: d._cluster.replay_unregister_broker(r),
+    log_records.FenceBrokerRecord.API_KEY: lambda d, r: d._cluster.replay_fence(r),
+    log_records.UnfenceBrokerRecord.API_KEY: lambda d, r: d._cluster.replay_unfence(r),
+    log_records.BrokerRegistrationChangeRecord.API_KEY: (
+        lambda d, r: d._cluster.replay_registration_change(r)
+    ),
+    log_records.RegisterControllerRecord.API_KEY: (
+        lambda d, r: d._cluster.replay_register_controller(r)
+    ),
+    log_records.TopicRecord.API_KEY: lambda d, r: d._topics.replay_topic(r),
+    log_records.PartitionRecord.API_KEY: lambda d, r: d._topics.replay_partition(r),
+    log_records.PartitionChangeRecord.API_KEY: lambda d, r: d._topics.replay_partition_change(r),
+    log_records.ClearElrRecord.API_KEY: lambda d, r: d._topics.replay_clear_elr(r),
+    RemoveTopicRecord.API_KEY: MetadataDelta._remove_topic,
+    FeatureLevelRecord.API_KEY: MetadataDelta._feature,
+    ConfigRecord.API_KEY: MetadataDelta._config,
+    ClientQuotaRecord.API_KEY: MetadataDelta._quota,
+    ProducerIdsRecord.API_KEY: MetadataDelta._producer_ids,
+    AccessControlEntryRecord.API_KEY: MetadataDelta._acl,
+    RemoveAccessControlEntryRecord.API_KEY: MetadataDelta._remove_acl,
+    UserScramCredentialRecord.API_KEY: MetadataDelta._scram_credential,
+    RemoveUserScramCredentialRecord.API_KEY: MetadataDelta._remove_scram_credential,
+    DelegationTokenRecord.API_KEY: MetadataDelta._token,
+    RemoveDelegationTokenRecord.API_KEY: MetadataDelta._remove_token,
+    log_records.BeginTransactionRecord.API_KEY: _nothing,
+    log_records.EndTransactionRecord.API_KEY: _nothing,
+    log_records.AbortTransactionRecord.API_KEY: _refuse_abort,
+    log_records.NoOpRecord.API_KEY: _nothing,
+    # ZooKeeper is gone; clusters that came from it still have the record.
+    log_records.ZkMigrationStateRecord.API_KEY: _nothing,
+}

@@ -1,0 +1,57 @@
+"""A mapping of the next image while it is being made: the old one until the first change, then a
+copy. Remembers which keys differ.
+"""
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Draft(Generic[K, V]):
+    __slots__ = ("_base", "_copy", "changed")
+
+    def __init__(self, base: Mapping[K, V]) -> None:
+        self._base = base
+        self._copy: dict[K, V] | None = None
+        self.changed: set[K] = set()
+        """Added, replaced or dropped; not what came and went."""
+
+    def get(self, key: K) -> V | None:
+        return self.mapping.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        self._writable()[key] = value
+        self.changed.add(key)
+
+    def drop(self, key: K) -> V | None:
+        """What was there."""
+        dropped = self._writable().pop(key, None)
+        if key in self._base:
+            self.changed.add(key)
+        else:
+            self.changed.discard(key)
+        return dropped
+
+    def become(self, target: Mapping[K, V]) -> None:
+        """As if records had made it from what it was."""
+        self._copy = dict(target)
+        self.changed = differing_keys(self._base, target)
+
+    @property
+    def mapping(self) -> Mapping[K, V]:
+        """The image's once the draft is no longer changed."""
+        return self._base if self._copy is None else self._copy
+
+    def _writable(self) -> dict[K, V]:
+        if self._copy is None:
+            self._copy = dict(self._base)
+        return self._copy
+
+
+def differing_keys(before: Mapping[K, V], after: Mapping[K, V]) -> set[K]:
+    """Keys that only one has, or with another value."""
+    if before is after:
+        return set()
+    return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}

@@ -1,0 +1,219 @@
+"""Topics and partitions on the way to the next image."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from moldau.core.metadata.draft import Draft, differing_keys
+from moldau.core.metadata.image import (
+    MIGRATING_DIRECTORY,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from moldau.core.metadata.replay_errors import MetadataReplayError
+from moldau.protocol.enums import LeaderRecoveryState
+from moldau.protocol.log_records import (
+    ClearElrRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from moldau.types import TopicPartition, Uuid, uuid_text
+
+# Values of PartitionChangeRecord that leave things as they are.
+NO_LEADER_CHANGE = -2
+NO_RECOVERY_STATE_CHANGE = -1
+
+_RECOVERY_STATES = frozenset(LeaderRecoveryState)
+
+
+class TopicChanges:
+    """`deleted` has topics of the old image only; one that is made again is in both."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.changed: set[str] = set()
+        self.deleted: dict[str, Uuid] = {}
+        self.changed_partitions: set[TopicPartition] = set()
+        self._before = image
+        self._by_name = Draft(image.topics)
+        self._by_id = Draft(image.topics_by_id)
+        # Of topics that this delta has touched: still ours to write to.
+        self._partitions: dict[Uuid, dict[int, PartitionImage]] = {}
+
+    @property
+    def topics(self) -> Mapping[str, TopicImage]:
+        return self._by_name.mapping
+
+    @property
+    def topics_by_id(self) -> Mapping[Uuid, TopicImage]:
+        return self._by_id.mapping
+
+    def become(self, image: MetadataImage) -> None:
+        """As if records had made its topics from what they were."""
+        before = self._before.topics_by_id
+        self._by_name.become(image.topics)
+        self._by_id.become(image.topics_by_id)
+        self.deleted = {
+            topic.name: topic.topic_id
+            for topic in before.values()
+            if topic.topic_id not in image.topics_by_id
+        }
+        for topic_id in differing_keys(before, image.topics_by_id) & image.topics_by_id.keys():
+            topic = image.topics_by_id[topic_id]
+            known = before[topic_id].partitions if topic_id in before else {}
+            self.changed.add(topic.name)
+            for index in differing_keys(known, topic.partitions):
+                self.changed_partitions.add(TopicPartition(topic.name, index))
+
+    def replay_topic(self, record: TopicRecord) -> None:
+        self._start(record.name, record.topic_id, {})
+
+    def replay_partition(self, record: PartitionRecord) -> None:
+        self._put(record.topic_id, record.partition_id, partition_of(record))
+
+    def replay_partition_change(self, record: PartitionChangeRecord) -> None:
+        topic = self._by_id.get(record.topic_id)
+        before = topic.partitions.get(record.partition_id) if topic is not None else None
+        if before is None:
+            raise MetadataReplayError(
+                f"partition {uuid_text(record.topic_id)}:{record.partition_id} was changed and "
+                "does not exist"
+            )
+        self._put(record.topic_id, record.partition_id, changed_partition(before, record))
+
+    def replay_remove(self, record: RemoveTopicRecord) -> str:
+        """The name of the topic that is gone."""
+        topic = self._by_id.drop(record.topic_id)
+        if topic is None:
+            _unknown_topic(record.topic_id)
+        name = topic.name
+        self._by_name.drop(name)
+        self._partitions.pop(record.topic_id, None)
+        self.changed.discard(name)
+        self.changed_partitions -= {TopicPartition(name, index) for index in topic.partitions}
+        if record.topic_id in self._before.topics_by_id:
+            self.deleted[name] = record.topic_id
+        return name
+
+    def replay_clear_elr(self, record: ClearElrRecord) -> None:
+        if record.topic_name:
+            topic = self._by_name.get(record.topic_name)
+            if topic is None:
+                raise MetadataReplayError(
+                    f"the eligible leaders of topic {record.topic_name!r} were cleared and it does "
+                    "not exist"
+                )
+            self._clear_elr(topic)
+        else:
+            for topic in list(self.topics.values()):
+                self._clear_elr(topic)
+
+    def _clear_elr(self, topic: TopicImage) -> None:
+        for index, partition in list(topic.partitions.items()):
+            if partition.eligible_leader_replicas or partition.last_known_elr:
+                cleared = PartitionChangeRecord(
+                    partition_id=index,
+                    topic_id=topic.topic_id,
+                    eligible_leader_replicas=[],
+                    last_known_elr=[],
+                )
+                self._put(topic.topic_id, index, changed_partition(partition, cleared))
+
+    def _put(self, topic_id: Uuid, index: int, partition: PartitionImage) -> None:
+        partitions = self._partitions.get(topic_id)
+        if partitions is None:
+            topic = self._by_id.get(topic_id)
+            if topic is None:
+                _unknown_topic(topic_id)
+            partitions = self._start(topic.name, topic_id, topic.partitions)
+        partitions[index] = partition
+        self.changed_partitions.add(TopicPartition(self.topics_by_id[topic_id].name, index))
+
+    def _start(
+        self, name: str, topic_id: Uuid, known: Mapping[int, PartitionImage]
+    ) -> dict[int, PartitionImage]:
+        partitions = self._partitions[topic_id] = dict(known)
+        topic = TopicImage(name, topic_id, partitions)
+        self._by_name.put(name, topic)
+        self._by_id.put(topic_id, topic)
+        self.changed.add(name)
+        return partitions
+
+
+def partition_of(record: PartitionRecord) -> PartitionImage:
+    replicas = tuple(record.replicas)
+    return PartitionImage(
+        replicas=replicas,
+        directories=_directories(record.directories, replicas, record),
+        isr=tuple(record.isr),
+        removing_replicas=tuple(record.removing_replicas),
+        adding_replicas=tuple(record.adding_replicas),
+        eligible_leader_replicas=tuple(record.eligible_leader_replicas or ()),
+        last_known_elr=tuple(record.last_known_elr or ()),
+        leader=record.leader,
+        leader_recovery_state=_recovery_state(record.leader_recovery_state),
+        leader_epoch=record.leader_epoch,
+        partition_epoch=record.partition_epoch,
+    )
+
+
+def changed_partition(before: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
+    """What a record does not mention stays. Each change is an epoch of the partition's; naming a
+    leader, even the same one, starts an epoch of leadership.
+    """
+    replicas = before.replicas if record.replicas is None else tuple(record.replicas)
+    directories = before.directories if record.directories is None else record.directories
+    elects = record.leader != NO_LEADER_CHANGE
+    recovers = record.leader_recovery_state != NO_RECOVERY_STATE_CHANGE
+    return replace(
+        before,
+        replicas=replicas,
+        directories=_directories(directories, replicas, record),
+        isr=_or(record.isr, before.isr),
+        removing_replicas=_or(record.removing_replicas, before.removing_replicas),
+        adding_replicas=_or(record.adding_replicas, before.adding_replicas),
+        eligible_leader_replicas=_or(
+            record.eligible_leader_replicas, before.eligible_leader_replicas
+        ),
+        last_known_elr=_or(record.last_known_elr, before.last_known_elr),
+        leader=record.leader if elects else before.leader,
+        leader_epoch=before.leader_epoch + elects,
+        leader_recovery_state=(
+            _recovery_state(record.leader_recovery_state)
+            if recovers
+            else before.leader_recovery_state
+        ),
+        partition_epoch=before.partition_epoch + 1,
+    )
+
+
+def _or(changed: list[int] | None, before: tuple[int, ...]) -> tuple[int, ...]:
+    return before if changed is None else tuple(changed)
+
+
+def _directories(
+    directories: Sequence[Uuid],
+    replicas: tuple[int, ...],
+    record: PartitionRecord | PartitionChangeRecord,
+) -> tuple[Uuid, ...]:
+    """Records from before directories had ids name none, whatever the number of replicas."""
+    if all(directory == MIGRATING_DIRECTORY for directory in directories):
+        return (MIGRATING_DIRECTORY,) * len(replicas)
+    if len(directories) != len(replicas):
+        raise MetadataReplayError(
+            f"partition {uuid_text(record.topic_id)}:{record.partition_id} has {len(replicas)} "
+            f"replicas in {len(directories)} directories"
+        )
+    return tuple(directories)
+
+
+def _recovery_state(number: int) -> int:
+    if number not in _RECOVERY_STATES:
+        raise MetadataReplayError(f"leader recovery state {number} is unknown")
+    return number
+
+
+def _unknown_topic(topic_id: Uuid) -> NoReturn:
+    raise MetadataReplayError(f"a record names topic {uuid_text(topic_id)}, which does not exist")
