@@ -55,7 +55,8 @@ class FramesIn:
             return iter(())
         if self._wanted == LENGTH_BYTES:
             self._wanted += self._length(self._own)
-            self._own += bytes(min(self._wanted, _FIRST_BYTES) - LENGTH_BYTES)
+            # A new one: the event loop may still hold a view of the old.
+            self._own = self._own + bytes(min(self._wanted, _FIRST_BYTES) - LENGTH_BYTES)
             if self._filled < self._wanted:
                 return iter(())
         frame = memoryview(self._own)[LENGTH_BYTES:]

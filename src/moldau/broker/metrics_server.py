@@ -1,0 +1,71 @@
+"""/metrics over HTTP, for Prometheus: one small GET at a time, from this machine unless told
+otherwise. prometheus-client is imported when the port is opened.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from moldau.net.tasks import Tasks
+from moldau.protocol.errors import MoldauError
+
+if TYPE_CHECKING:
+    from moldau.net.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+_REQUEST_BYTES_MAX = 8192
+_DEADLINE_MS = 10_000
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class MetricsServer:
+    """`render` gives the text of the moment."""
+
+    def __init__(self, render: Callable[[], bytes], clock: "Clock", tasks: Tasks) -> None:
+        self._render = render
+        self._clock = clock
+        self._tasks = tasks
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        try:
+            self._server = await asyncio.start_server(
+                self._answer, host, port, limit=_REQUEST_BYTES_MAX
+            )
+        except OSError as error:
+            raise MoldauError(f"/metrics cannot use {host}:{port}: {error.strerror}") from error
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        deadline = self._clock.call_later(_DEADLINE_MS, writer.transport.abort)
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            status, kind, body = self._page(head)
+            writer.write(
+                f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+                "Connection: close\r\n\r\n".encode("ascii")
+            )
+            writer.write(body)
+            await writer.drain()
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+            pass
+        finally:
+            deadline.cancel()
+            writer.close()
+
+    def _page(self, head: bytes) -> tuple[str, str, bytes]:
+        method, _, rest = head.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        if method not in {b"GET", b"HEAD"}:
+            return "405 Method Not Allowed", _TEXT, b"only GET\n"
+        if path == b"/metrics":
+            body = self._render()
+            return "200 OK", _TEXT, b"" if method == b"HEAD" else body
+        return "404 Not Found", _TEXT, b"look at /metrics\n"

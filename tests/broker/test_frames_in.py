@@ -1,0 +1,79 @@
+"""Frames come out as they went in, however the socket cuts them, and lengths are not trusted."""
+
+import random
+
+import pytest
+
+from moldau.broker.frames_in import SCRATCH_BYTES, FramesIn
+from moldau.protocol.errors import MalformedRequestError
+
+
+def frame(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def deliver(frames: FramesIn, chunk: bytes) -> list[bytes]:
+    """As an event loop does: into the buffer, as much as fits."""
+    got = []
+    while chunk:
+        buffer = frames.buffer()
+        count = min(len(buffer), len(chunk))
+        buffer[:count] = chunk[:count]
+        chunk = chunk[count:]
+        got += [bytes(view) for view, _ in frames.received(count)]
+    return got
+
+
+def new_frames(limit: int = 100 << 20) -> FramesIn:
+    return FramesIn(memoryview(bytearray(SCRATCH_BYTES)), limit)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_frames_survive_every_way_of_being_cut(seed: int) -> None:
+    rng = random.Random(seed)
+    sizes = [rng.choice([0, 1, 3, 100, 5000, SCRATCH_BYTES, 3_000_000]) for _ in range(8)]
+    bodies = [rng.randbytes(size) for size in sizes]
+    stream = b"".join(map(frame, bodies))
+    frames = new_frames()
+    got: list[bytes] = []
+    while stream:
+        count = rng.choice([1, 2, 3, 5, 1000, 300_000, 5_000_000])
+        got += deliver(frames, stream[:count])
+        stream = stream[count:]
+    assert got == bodies
+    assert frames.pending_bytes == 0
+
+
+def test_a_large_frame_is_not_copied_into_the_scratch_buffer() -> None:
+    frames = new_frames()
+    deliver(frames, frame(bytes(1 << 20))[:100])
+    assert len(frames.buffer()) == (1 << 20) + 4 - 100
+
+
+def test_an_announced_length_takes_no_memory() -> None:
+    frames = new_frames()
+    deliver(frames, (100 << 20).to_bytes(4, "big") + b"x")
+    assert len(frames.buffer()) < 3 << 20
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 1001])
+def test_lengths_outside_the_limit_are_refused(length: int) -> None:
+    frames = new_frames(limit=1000)
+    with pytest.raises(MalformedRequestError):
+        deliver(frames, length.to_bytes(4, "big", signed=True))
+
+
+def test_good_frames_before_a_bad_length_are_given_out() -> None:
+    frames = new_frames(limit=1000)
+    stream = frame(b"good") + (5000).to_bytes(4, "big")
+    frames.buffer()[: len(stream)] = stream
+    received = frames.received(len(stream))
+    assert bytes(next(received)[0]) == b"good"
+    with pytest.raises(MalformedRequestError):
+        next(received)
+
+
+@pytest.mark.parametrize(("head", "name"), [(b"GET / HTTP", "HTTP"), (b"\x16\x03\x01\x02", "TLS")])
+def test_what_was_sent_by_mistake_is_named(head: bytes, name: str) -> None:
+    with pytest.raises(MalformedRequestError, match=name):
+        deliver(new_frames(), head)
