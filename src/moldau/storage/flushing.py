@@ -10,7 +10,7 @@
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,7 +82,9 @@ class GroupFlusher:
     as many logs as may hold files open at once; the others stay dirty. Rounds do not overlap.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_work: Callable[[], None] | None = None) -> None:
+        self._on_work = on_work
+        """Called when there was nothing to do and now there is."""
         self._dirty: dict[LogState, None] = {}
         self._running: list[FlushTicket] | None = None
 
@@ -91,7 +93,10 @@ class GroupFlusher:
         return bool(self._dirty)
 
     def mark(self, log: "LogState") -> None:
+        had_work = bool(self._dirty)
         self._dirty[log] = None
+        if not had_work and self._on_work is not None:
+            self._on_work()
 
     def forget(self, log: "LogState") -> None:
         self._dirty.pop(log, None)

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from moldau.config.log import INT64_MAX
+from moldau.config.values import INT64_MAX
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
@@ -207,6 +207,17 @@ class Logs:
 
     def delete(self, partition: TopicPartition, unique_id: Uuid, now_ms: int) -> None:
         """First step: out of use, and its directory renamed to `…-delete`."""
+        log, name = self._take_out(partition, DirectoryKind.DELETED, unique_id)
+        due_ms = now_ms + log.config.file_delete_delay_ms
+        self._deleted.append(DeletedDirectory(name, due_ms))
+
+    def set_aside(self, partition: TopicPartition, unique_id: Uuid) -> str:
+        """Nobody knows it, so nobody may use it, and nobody removes it: renamed to `…-stray`."""
+        return self._take_out(partition, DirectoryKind.STRAY, unique_id)[1]
+
+    def _take_out(
+        self, partition: TopicPartition, kind: DirectoryKind, unique_id: Uuid
+    ) -> tuple[Log, str]:
         log = self.by_partition.pop(partition, None) or self.futures.pop(partition)
         log.abandon()
         self._promised.pop(partition, None)
@@ -214,12 +225,11 @@ class Logs:
         # On a full disk somebody deletes to make room.
         with contextlib.suppress(DiskFullError):
             self.checkpoint()
-        target = self.directory.path_of(partition, DirectoryKind.DELETED, unique_id)
+        target = self.directory.path_of(partition, kind, unique_id)
         with self.directory.guard:
             self.directory.filesystem.rename(log.path, target)
             self.directory.filesystem.sync_directory(self.directory.path)
-        due_ms = now_ms + log.config.file_delete_delay_ms
-        self._deleted.append(DeletedDirectory(target.name, due_ms))
+        return log, target.name
 
     def remove_deleted(self, now_ms: int) -> int:
         """Second step, for whole logs and for segments. How many of either went."""

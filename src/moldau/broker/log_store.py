@@ -1,0 +1,145 @@
+"""The logs of all log directories of a node: which directory a new one goes to, what becomes of
+those that nobody knows, and whether the node goes on with what a damaged one has left.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from moldau.core.metadata.image import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.storage.directory import LogDirectory
+from moldau.storage.log import Log
+from moldau.storage.logs import Logs, OptionsFor
+from moldau.types import TopicPartition, Uuid, uuid_text
+
+if TYPE_CHECKING:
+    from moldau.net.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+ACCEPT_DAMAGE = "moldau.accept.damage"
+
+AcceptsDamage = Callable[[Log], bool]
+
+
+class LogStore:
+    def __init__(
+        self, directories: Sequence[LogDirectory], options_for: OptionsFor, clock: "Clock"
+    ) -> None:
+        self.logs = [Logs(directory, options_for) for directory in directories]
+        self._clock = clock
+
+    def __iter__(self) -> Iterator[Log]:
+        for logs in self.online():
+            yield from logs.by_partition.values()
+
+    def online(self) -> list[Logs]:
+        return [logs for logs in self.logs if logs.directory.is_online]
+
+    @property
+    def online_ids(self) -> list[Uuid]:
+        return [logs.directory.meta.directory_id or MIGRATING_DIRECTORY for logs in self.online()]
+
+    def load(self, accepts_damage: AcceptsDamage) -> None:
+        """A directory that fails on the way is offline afterwards; the others are loaded."""
+        now_ms = self._clock.wall_ms()
+        for logs in self.logs:
+            try:
+                logs.load(now_ms)
+                self._judge_damage(logs, accepts_damage, now_ms)
+            except KafkaError as error:
+                if logs.directory.is_online:
+                    raise
+                _log.error("log directory %s cannot be used: %s", logs.directory.path, error.detail)
+        for logs in self.online():
+            for name, reason in logs.unreadable.items():
+                _log.error("%s cannot be read: %s", logs.directory.path / name, reason)
+
+    def _judge_damage(self, logs: Logs, accepts_damage: AcceptsDamage, now_ms: int) -> None:
+        for partition, log in list(logs.by_partition.items()):
+            damage = log.damage
+            if damage is None:
+                continue
+            lost = f"offsets {damage.first_offset} to {damage.promised_end - 1} ({damage.reason})"
+            if accepts_damage(log):
+                logs.accept_damage(partition, now_ms)
+                _log.warning(
+                    "%s lost %s; it goes on without them, the damaged files are kept in %s",
+                    partition, lost, log.path / "quarantine",
+                )  # fmt: skip
+            else:
+                _log.error(
+                    "%s is damaged and refuses all requests: it lost %s. Start once with %s=true "
+                    "to go on without them",
+                    partition, lost, ACCEPT_DAMAGE,
+                )  # fmt: skip
+
+    def holder(self, partition: TopicPartition) -> Logs | None:
+        """The directory that has the partition's log, online or not."""
+        holders = [logs for logs in self.logs if partition in logs.by_partition]
+        if len(holders) > 1:
+            paths = " and ".join(str(logs.directory.path) for logs in holders)
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} is in {paths}; remove the wrong one"
+            )
+        return holders[0] if holders else None
+
+    def logs_of(self, log: Log) -> Logs:
+        return next(logs for logs in self.logs if logs.directory is log.directory)
+
+    def create(self, partition: TopicPartition, topic_id: Uuid, directory_id: Uuid) -> Log:
+        """In the directory that the metadata says, or in the one with the fewest logs if it says
+        none. Raises KAFKA_STORAGE_ERROR.
+        """
+        logs = self._home(partition, directory_id)
+        return logs.create(partition, topic_id, self._clock.wall_ms())
+
+    def _home(self, partition: TopicPartition, directory_id: Uuid) -> Logs:
+        online = self.online()
+        if directory_id not in {UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY, LOST_DIRECTORY}:
+            for logs in online:
+                if logs.directory.meta.directory_id == directory_id:
+                    return logs
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{partition} belongs into directory {uuid_text(directory_id)}, "
+                "which is offline or not ours",
+            )
+        if len(online) < len(self.logs):
+            # Its records may be in the directory that is offline: an empty log must not pose as it.
+            known = any(partition in logs.by_partition for logs in self.logs)
+            if known or directory_id != UNASSIGNED_DIRECTORY:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"the directory of {partition} is offline"
+                )
+        if not online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
+        return min(online, key=lambda logs: len(logs.by_partition) + len(logs.futures))
+
+    def delete(self, partition: TopicPartition) -> None:
+        """Its log and the copy that may be on its way into another directory."""
+        now_ms = self._clock.wall_ms()
+        for logs in self.online():
+            while partition in logs.by_partition or partition in logs.futures:
+                logs.delete(partition, Uuid(uuid4().bytes), now_ms)
+
+    def set_aside(self, partition: TopicPartition, reason: str) -> None:
+        for logs in self.online():
+            while partition in logs.by_partition or partition in logs.futures:
+                name = logs.set_aside(partition, Uuid(uuid4().bytes))
+                _log.warning(
+                    "%s in %s is set aside as %s: %s", partition, logs.directory.path, name, reason
+                )
+
+    def set_strays_aside(self, known: Callable[[TopicPartition], bool]) -> None:
+        """Logs that no topic of this cluster owns."""
+        for partition in self._partitions(self.online()):
+            if not known(partition):
+                self.set_aside(partition, "no topic has it here")
+
+    @staticmethod
+    def _partitions(all_logs: Iterable[Logs]) -> list[TopicPartition]:
+        return [p for logs in all_logs for p in (*logs.by_partition, *logs.futures)]

@@ -1,0 +1,268 @@
+"""One partition that has a replica here: the log, and the leader's machine over it. Appends go
+through here, and here their commitment is heard of.
+"""
+
+import asyncio
+import contextlib
+from bisect import insort
+from collections import deque
+from collections.abc import Callable
+from operator import itemgetter
+from typing import TYPE_CHECKING, assert_never
+
+from moldau.core.metadata.image import NO_LEADER, PartitionImage
+from moldau.core.partition.leader import ACKS_ALL, Commit, Effect, PartitionLeader, ProposeIsr
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.storage.log import Log
+from moldau.storage.log_append import AppendResult
+from moldau.storage.producer_state import AppendOrigin
+from moldau.types import NO_EPOCH, Buffer, Offset, TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from moldau.net.clock import Clock
+
+OnCommitted = Callable[[KafkaError | None], None]
+Watcher = Callable[["Partition"], None]
+ProposesIsr = Callable[["Partition", ProposeIsr], None]
+
+
+class Partition:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        clock: "Clock",
+        propose_isr: ProposesIsr,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.leader: PartitionLeader | None = None
+        self.leader_id = NO_LEADER
+        self.leader_epoch = -1
+        self.min_insync_replicas = 1
+        self.failure: KafkaError | None = None
+        """Why there is no log to use."""
+        self._clock = clock
+        self._propose_isr = propose_isr
+        self._log: Log | None = None
+        # By offset, which is the order of the appends.
+        self._waiting: deque[tuple[int, OnCommitted]] = deque()
+        self._watchers: dict[Watcher, None] = {}
+
+    def __repr__(self) -> str:
+        return f"Partition({self.topic_partition}, leader={self.leader_id}/{self.leader_epoch})"
+
+    # Using it
+
+    @property
+    def log(self) -> Log:
+        """Raises KAFKA_STORAGE_ERROR if there is none; using a failed one raises it too."""
+        if self._log is None:
+            raise self.failure or KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} has no log"
+            )
+        return self._log
+
+    @property
+    def has_log(self) -> bool:
+        return self._log is not None
+
+    def leading(self, current_leader_epoch: int = NO_EPOCH) -> PartitionLeader:
+        """Raises what a client is told that is wrong about the leader or its epoch."""
+        if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
+            raise self._other_epoch(current_leader_epoch)
+        if self.leader is None:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.topic_partition} is led by {self.leader_id}",
+            )
+        return self.leader
+
+    def append(
+        self,
+        records: Buffer,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        required_acks: int = ACKS_ALL,
+        transaction_version: int = -1,
+    ) -> AppendResult:
+        """`records` are patched in place if they can be written. Raises KafkaError; then nothing is
+        appended.
+        """
+        leader = self.leader or self.leading()
+        refused = leader.plan_append(required_acks)
+        if refused is not None:
+            raise KafkaError(refused.code, refused.detail)
+        log = self._log or self.log
+        result = log.append_as_leader(
+            records,
+            leader.leader_epoch,
+            self._clock.wall_ms(),
+            origin=origin,
+            transaction_version=transaction_version,
+        )
+        self.log_advanced()
+        return result
+
+    def on_committed(self, offset: int, callback: OnCommitted) -> None:
+        """Calls back once the high watermark is past `offset`, or with the reason why nobody will
+        ever know. At once if that is known now.
+        """
+        if self.leader is None or self._log is None:
+            callback(self.failure or self._leadership_moved())
+        elif self.leader.high_watermark > offset:
+            callback(self._commit_refusal())
+        elif not self._waiting or self._waiting[-1][0] <= offset:
+            self._waiting.append((offset, callback))
+        else:
+            insort(self._waiting, (offset, callback), key=itemgetter(0))
+
+    def wait_committed(self, offset: int) -> asyncio.Future[None]:
+        """As `on_committed`, for those who can wait."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def complete(error: KafkaError | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        self.on_committed(offset, complete)
+        return done
+
+    def watch(self, watcher: Watcher) -> None:
+        """Called whenever readers might see more, or might be refused, until `unwatch`."""
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.pop(watcher, None)
+
+    # What happens to it
+
+    def log_advanced(self) -> None:
+        """The log got longer, or more of it is flushed."""
+        leader, log = self.leader, self._log
+        if leader is not None and log is not None:
+            held = log.countable_end_offset
+            if held > leader.high_watermark:
+                self._run(leader.held(Offset(held)))
+
+    def follower_fetched(self, broker_id: int, offset: int) -> None:
+        """It may be answered from `offset` on. Raises if it has no business here."""
+        leader = self.leading()
+        refused = leader.plan_fetch(broker_id)
+        if refused is not None:
+            raise KafkaError(refused.code, refused.detail)
+        self._run(leader.follower_fetched(broker_id, Offset(offset)))
+
+    def use_log(self, log: Log) -> None:
+        self._log = log
+        self.failure = None
+        if self.leader is not None:
+            self._start_epoch(self.leader.partition)
+
+    def lose_log(self, failure: KafkaError) -> None:
+        """Its directory failed. We may still be called the leader for a while."""
+        self._log = None
+        self.failure = failure
+        self._fail_waiting(failure)
+        self._wake_watchers()
+
+    def lead(self, partition: PartitionImage) -> None:
+        """We are the leader, since now or still."""
+        self.leader_id = partition.leader
+        is_new_epoch = self.leader is None or partition.leader_epoch > self.leader_epoch
+        self.leader_epoch = partition.leader_epoch
+        if not is_new_epoch and self.leader is not None:
+            self._run(self.leader.changed(partition))
+            return
+        self._fail_waiting(self._leadership_moved())
+        self._start_epoch(partition)
+        self._wake_watchers()
+
+    def follow(self, partition: PartitionImage) -> None:
+        """Somebody else leads, or nobody does."""
+        self.leader = None
+        self.leader_id = partition.leader
+        self.leader_epoch = partition.leader_epoch
+        self._fail_waiting(self._leadership_moved())
+        self._wake_watchers()
+
+    def close(self, reason: KafkaError) -> None:
+        """No replica here any more."""
+        self.leader = None
+        self.leader_id = NO_LEADER
+        self.lose_log(reason)
+
+    def min_insync_replicas_changed(self, min_insync_replicas: int) -> None:
+        self.min_insync_replicas = min_insync_replicas
+        if self.leader is not None:
+            self._run(self.leader.min_insync_replicas_changed(min_insync_replicas))
+
+    def _start_epoch(self, partition: PartitionImage) -> None:
+        log_end = high_watermark = 0
+        if self._log is not None:
+            # On a full disk the first append writes it; a failed log refuses every use.
+            with contextlib.suppress(KafkaError):
+                self._log.start_leader_epoch(partition.leader_epoch)
+            log_end, high_watermark = self._log.log_end_offset, self._log.high_watermark
+        self.leader = PartitionLeader(
+            partition.leader,
+            partition,
+            min_insync_replicas=self.min_insync_replicas,
+            log_end=Offset(log_end),
+            high_watermark=Offset(high_watermark),
+        )
+        self.log_advanced()
+
+    def _run(self, effects: tuple[Effect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case Commit(high_watermark):
+                    self.log.raise_high_watermark(high_watermark)
+                    self._complete_waiting(high_watermark)
+                    self._wake_watchers()
+                case ProposeIsr():
+                    self._propose_isr(self, effect)
+                case _:
+                    assert_never(effect)
+
+    def _complete_waiting(self, high_watermark: int) -> None:
+        waiting = self._waiting
+        if not waiting or waiting[0][0] >= high_watermark:
+            return
+        refusal = self._commit_refusal()
+        while waiting and waiting[0][0] < high_watermark:
+            waiting.popleft()[1](refusal)
+
+    def _fail_waiting(self, error: KafkaError) -> None:
+        failed, self._waiting = self._waiting, deque()
+        for _, callback in failed:
+            callback(error)
+
+    def _wake_watchers(self) -> None:
+        if self._watchers:
+            for watcher in list(self._watchers):
+                watcher(self)
+
+    def _commit_refusal(self) -> KafkaError | None:
+        refused = self.leader.commit_refusal() if self.leader is not None else None
+        return None if refused is None else KafkaError(refused.code, refused.detail)
+
+    def _leadership_moved(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"{self.topic_partition} is led by {self.leader_id} in epoch {self.leader_epoch}",
+        )
+
+    def _other_epoch(self, current_leader_epoch: int) -> KafkaError:
+        code = ErrorCode.UNKNOWN_LEADER_EPOCH
+        if current_leader_epoch < self.leader_epoch:
+            code = ErrorCode.FENCED_LEADER_EPOCH
+        return KafkaError(
+            code,
+            f"{self.topic_partition} is in epoch {self.leader_epoch}, not {current_leader_epoch}",
+        )

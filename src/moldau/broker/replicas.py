@@ -1,0 +1,282 @@
+"""All partitions that have a replica on this node. Follows the metadata: makes and deletes logs,
+begins leader epochs, changes settings of running logs; and answers who leads what.
+"""
+
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from moldau.broker.flush_rounds import FlushRounds
+from moldau.broker.log_store import LogStore
+from moldau.broker.partition import Partition
+from moldau.broker.topic_settings import TopicSettings, topic_settings
+from moldau.core.metadata.delta import MetadataDelta
+from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
+from moldau.core.partition.leader import ProposeIsr
+from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.storage.directory import NO_BROKER_EPOCH, LogDirectory
+from moldau.storage.log import Log, LogOptions
+from moldau.types import NO_EPOCH, TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from moldau.broker.context import ConfigHolder
+    from moldau.net.clock import Clock
+    from moldau.storage.log_state import LogState
+
+_log = logging.getLogger(__name__)
+
+OnLeadership = Callable[[Partition, bool], None]
+OnDirectoryFailure = Callable[[LogDirectory], None]
+
+
+class Replicas:
+    """`directories` are open and locked; `stop` closes them."""
+
+    def __init__(
+        self,
+        directories: Sequence[LogDirectory],
+        *,
+        node_id: int,
+        clock: "Clock",
+        settings: "ConfigHolder",
+    ) -> None:
+        self._node_id = node_id
+        self._clock = clock
+        self._settings = settings
+        self._image: MetadataImage = EMPTY_IMAGE
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._leadership_listeners: list[OnLeadership] = []
+        self._failure_listeners: list[OnDirectoryFailure] = []
+        self.flush_rounds = FlushRounds(self._flushed)
+        self.store = LogStore(directories, self._options_for, clock)
+        for directory in directories:
+            directory.on_failure(self._directory_failed)
+
+    # Who leads what
+
+    @property
+    def partitions(self) -> Mapping[tuple[str, int], Partition]:
+        return MappingProxyType(self._partitions)
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        return self._partitions.get((topic, index))
+
+    def lookup(self, topic: str, index: int, current_leader_epoch: int = NO_EPOCH) -> Partition:
+        """The partition, which is led here. Raises what a client is told otherwise."""
+        partition = self._partitions.get((topic, index))
+        if partition is None:
+            raise self._absent(TopicPartition(topic, index))
+        partition.leading(current_leader_epoch)
+        if not partition.has_log:
+            raise partition.failure or KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        return partition
+
+    def _absent(self, name: TopicPartition) -> KafkaError:
+        if self._image.partition(name) is None:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} does not exist")
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} has no replica here")
+
+    def on_leadership(self, listener: OnLeadership) -> None:
+        """Called with True for each leader epoch that begins here, those that already have
+        included, and with False when one ends and none follows.
+        """
+        self._leadership_listeners.append(listener)
+        for partition in list(self._partitions.values()):
+            if partition.leader is not None:
+                listener(partition, True)
+
+    def on_directory_failure(self, listener: OnDirectoryFailure) -> None:
+        """The controller must hear of it; without any directory the node is of no use."""
+        self._failure_listeners.append(listener)
+
+    # Following the metadata
+
+    def load(self, image: MetadataImage) -> None:
+        """Open all logs, as the settings in `image` say, and take up the partitions it gives us.
+        Call it once, in the event loop, with an image that is up to date.
+        """
+        self._image = image
+        self.store.load(self._accepts_damage)
+        self.store.set_strays_aside(self._is_known)
+        self.apply(MetadataDelta.between(EMPTY_IMAGE, image), image)
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """The metadata changed to `image`."""
+        self._image = image
+        for name, topic_id in delta.deleted_topics.items():
+            self._remove_topic(name, topic_id)
+        for name in sorted(delta.changed_topics):
+            topic = image.topic(name)
+            if topic is not None:
+                self._apply_topic(topic)
+        self._apply_settings(delta, image)
+
+    def _apply_topic(self, topic: TopicImage) -> None:
+        settings = self._topic_settings(topic.name)
+        for index, partition in topic.partitions.items():
+            name = TopicPartition(topic.name, index)
+            existing = self._partitions.get(name)
+            if existing is not None and existing.topic_id != topic.topic_id:
+                # Deleted and made again: nothing of the old one may show.
+                self._remove(existing)
+                existing = None
+            if self._node_id in partition.replicas:
+                self._host(name, topic.topic_id, partition, settings)
+            elif existing is not None:
+                self._remove(existing)
+
+    def _host(
+        self, name: TopicPartition, topic_id: Uuid, image: PartitionImage, settings: TopicSettings
+    ) -> None:
+        partition = self._partitions.get(name)
+        if partition is None:
+            partition = Partition(name, topic_id, self._clock, self._propose_isr)
+            partition.min_insync_replicas = settings.min_insync_replicas
+            self._partitions[name] = partition
+        if not partition.has_log:
+            self._give_log(partition, image)
+        if image.leader != self._node_id:
+            led = partition.leader is not None
+            partition.follow(image)
+            if led:
+                self._tell_leadership(partition, leads=False)
+            return
+        is_new = partition.leader is None or image.leader_epoch > partition.leader_epoch
+        partition.lead(image)
+        if is_new:
+            self._tell_leadership(partition, leads=True)
+
+    def _give_log(self, partition: Partition, image: PartitionImage) -> None:
+        name = partition.topic_partition
+        try:
+            holder = self.store.holder(name)
+            log = holder.by_partition[name] if holder is not None else None
+            if log is not None and log.topic_id not in {partition.topic_id, None}:
+                self.store.set_aside(name, "it belongs to an earlier topic of that name")
+                log = None
+            if log is None:
+                directory_id = image.directories[image.replicas.index(self._node_id)]
+                log = self.store.create(name, partition.topic_id, directory_id)
+            log.directory.check_online()
+            partition.use_log(log)
+        except KafkaError as error:
+            _log.error("%s has no log: %s", name, error.detail)
+            partition.lose_log(error)
+
+    def _remove_topic(self, name: str, topic_id: Uuid) -> None:
+        gone = [p for (topic, _), p in self._partitions.items() if topic == name]
+        for partition in gone:
+            if partition.topic_id == topic_id:
+                self._remove(partition)
+
+    def _remove(self, partition: Partition) -> None:
+        """Its log goes in two steps; background work takes the second one."""
+        name = partition.topic_partition
+        del self._partitions[name]
+        led = partition.leader is not None
+        partition.close(
+            KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not here any more")
+        )
+        if led:
+            self._tell_leadership(partition, leads=False)
+        try:
+            self.store.delete(name)
+        except KafkaError as error:
+            _log.error("%s could not be deleted: %s", name, error.detail)
+
+    def _is_known(self, name: TopicPartition) -> bool:
+        partition = self._image.partition(name)
+        return partition is not None and self._node_id in partition.replicas
+
+    # Settings
+
+    def _apply_settings(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Those of topics, and those of this broker that topics without their own go by."""
+        changed = delta.changed_configs
+        topics: Iterable[str] = [r.name for r in changed if r.kind is ConfigResourceType.TOPIC]
+        if any(
+            r.kind is ConfigResourceType.BROKER and r.name in {"", str(self._node_id)}
+            for r in changed
+        ):
+            topics = image.topics
+        for name in topics:
+            topic = image.topic(name)
+            if topic is None:
+                continue
+            settings = self._topic_settings(name)
+            for index in topic.partitions:
+                partition = self._partitions.get((name, index))
+                if partition is not None:
+                    _change_settings(partition, settings)
+
+    def _topic_settings(self, topic: str) -> TopicSettings:
+        overrides = self._image.config_of(ConfigResourceType.TOPIC, topic)
+        return topic_settings(self._settings.current, topic, overrides)
+
+    def _options_for(self, name: TopicPartition) -> LogOptions:
+        settings = self._topic_settings(name.topic)
+        return LogOptions(
+            config=settings.log,
+            flush_policy=settings.flush_policy,
+            flusher=self.flush_rounds.flusher,
+            jitter=lambda bound_ms: random.randint(0, bound_ms),  # noqa: S311 - spreads load
+        )
+
+    def _accepts_damage(self, log: Log) -> bool:
+        """Under the policy `os` a crash may take what was acknowledged: that was the bargain."""
+        was_crash = log.directory.clean_stop_epoch is None
+        return log.flush_policy == "os" and was_crash
+
+    # Events
+
+    def _flushed(self, log: "LogState") -> None:
+        partition = self._partitions.get(log.topic_partition)
+        if partition is not None and partition.has_log and partition.log is log:
+            partition.log_advanced()
+
+    def _directory_failed(self, directory: LogDirectory, error: OSError) -> None:
+        _log.error("log directory %s is offline: %s", directory.path, error)
+        failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline: {error}")
+        for partition in list(self._partitions.values()):
+            if partition.has_log and partition.log.directory is directory:
+                partition.lose_log(failure)
+                if partition.leader is not None:
+                    self._tell_leadership(partition, leads=False)
+        for listener in self._failure_listeners:
+            listener(directory)
+
+    def _tell_leadership(self, partition: Partition, *, leads: bool) -> None:
+        for listener in self._leadership_listeners:
+            listener(partition, leads)
+
+    def _propose_isr(self, partition: Partition, proposal: ProposeIsr) -> None:
+        _log.warning("%s: %s is not proposed: replication comes later", partition, proposal)
+        if partition.leader is not None:
+            partition.leader.proposal_failed()
+
+    async def stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+        """Everything to the disk, and the marker that says so."""
+        await self.flush_rounds.stop()
+        stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node is stopping")
+        for partition in self._partitions.values():
+            partition.close(stopping)
+        for logs in self.store.logs:
+            try:
+                logs.stop(broker_epoch)
+            except KafkaError as error:
+                _log.error("%s was not stopped cleanly: %s", logs.directory.path, error.detail)
+
+
+def _change_settings(partition: Partition, settings: TopicSettings) -> None:
+    if partition.has_log:
+        log = partition.log
+        log.config = settings.log
+        log.flush_policy = settings.flush_policy
+        log.mark_dirty()
+    if partition.min_insync_replicas != settings.min_insync_replicas:
+        partition.min_insync_replicas_changed(settings.min_insync_replicas)
+    partition.log_advanced()

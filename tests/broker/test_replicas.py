@@ -1,0 +1,139 @@
+"""Partitions follow the metadata, and commit what is appended to them."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from broker.data_node import DataNode, batch, in_loop, topic_id, values_of
+
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+
+
+def test_an_append_is_committed_once_it_is_flushed(tmp_path: Path) -> None:
+    async def scenario(node: DataNode) -> None:
+        node.create_topic("orders")
+        partition = node.replicas.lookup("orders", 0)
+        result = partition.append(batch(b"a", b"b"))
+        assert (result.first_offset, result.last_offset) == (0, 1)
+        assert partition.log.high_watermark == 0
+        await partition.wait_committed(result.last_offset)
+        assert partition.log.high_watermark == 2
+        assert values_of(partition.log.read(0, 1000).records) == [b"a", b"b"]
+
+    in_loop(scenario, DataNode(tmp_path))
+
+
+def test_records_are_there_after_a_restart(tmp_path: Path) -> None:
+    async def scenario(node: DataNode) -> None:
+        node.create_topic("orders")
+        partition = node.replicas.lookup("orders", 0)
+        await partition.wait_committed(partition.append(batch(b"a")).last_offset)
+        await node.restart()
+        partition = node.replicas.lookup("orders", 0)
+        assert values_of(partition.log.read(0, 1000).records) == [b"a"]
+
+    in_loop(scenario, DataNode(tmp_path))
+
+
+def test_a_deleted_topic_is_gone_and_its_waiting_appends_fail(tmp_path: Path) -> None:
+    async def scenario(node: DataNode) -> None:
+        node.create_topic("orders")
+        partition = node.replicas.lookup("orders", 0)
+        waiting = partition.wait_committed(partition.append(batch(b"a")).last_offset)
+        node.delete_topic()
+        with pytest.raises(KafkaError) as failure:
+            await waiting
+        assert failure.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        with pytest.raises(KafkaError) as unknown:
+            node.replicas.lookup("orders", 0)
+        assert unknown.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        names = [path.name for path in node.directory_paths[0].iterdir() if path.is_dir()]
+        assert len(names) == 1
+        assert names[0].endswith("-delete")
+
+    in_loop(scenario, DataNode(tmp_path))
+
+
+def test_a_topic_made_again_shows_nothing_of_the_old_one(tmp_path: Path) -> None:
+    async def scenario(node: DataNode) -> None:
+        node.create_topic("orders", number=1)
+        partition = node.replicas.lookup("orders", 0)
+        await partition.wait_committed(partition.append(batch(b"old")).last_offset)
+        node.delete_topic(1)
+        node.create_topic("orders", number=2)
+        partition = node.replicas.lookup("orders", 0)
+        assert partition.topic_id == topic_id(2)
+        assert partition.log.log_end_offset == 0
+
+    in_loop(scenario, DataNode(tmp_path))
+
+
+def test_a_topic_made_again_while_the_node_was_down_shows_nothing_of_the_old_one(
+    tmp_path: Path,
+) -> None:
+    async def scenario(node: DataNode) -> None:
+        node.create_topic("orders", number=1)
+        partition = node.replicas.lookup("orders", 0)
+        await partition.wait_committed(partition.append(batch(b"old")).last_offset)
+        await node.stop()
+        del node.replicas
+        node.delete_topic(1)
+        node.create_topic("orders", number=2)
+        node.start()
+        assert node.replicas.lookup("orders", 0).log.log_end_offset == 0
+        names = {path.name for path in node.directory_paths[0].iterdir() if path.is_dir()}
+        assert any(name.endswith("-stray") for name in names)
+
+    in_loop(scenario, DataNode(tmp_path))
+
+
+def test_leader_epochs_are_told(tmp_path: Path) -> None:
+    async def scenario(node: DataNode) -> None:
+        told: list[tuple[str, int, bool]] = []
+        node.create_topic("orders", replicas=(1, 2))
+        node.replicas.on_leadership(
+            lambda p, leads: told.append((str(p.topic_partition), p.leader_epoch, leads))
+        )
+        assert told == [("orders-0", 0, True)]
+        node.change_partition(leader=2)
+        assert told[-1] == ("orders-0", 1, False)
+        with pytest.raises(KafkaError) as failure:
+            node.replicas.lookup("orders", 0)
+        assert failure.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        node.change_partition(leader=1)
+        assert told[-1] == ("orders-0", 2, True)
+        for epoch, code in [
+            (1, ErrorCode.FENCED_LEADER_EPOCH),
+            (3, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        ]:
+            with pytest.raises(KafkaError) as failure:
+                node.replicas.lookup("orders", 0, epoch)
+            assert failure.value.code is code
+        assert node.replicas.lookup("orders", 0, 2).leader_epoch == 2
+
+    in_loop(scenario, DataNode(tmp_path))
+
+
+def test_appends_wait_for_followers_that_are_in_sync(tmp_path: Path) -> None:
+    async def scenario(node: DataNode) -> None:
+        node.create_topic("orders", replicas=(1, 2))
+        partition = node.replicas.lookup("orders", 0)
+        result = partition.append(batch(b"a"))
+        waiting = partition.wait_committed(result.last_offset)
+        while partition.log.flushed_offset < 1:  # noqa: ASYNC110 - the flush tells nobody else
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        partition.follower_fetched(2, 1)
+        await waiting
+
+    in_loop(scenario, DataNode(tmp_path))
+
+
+def test_new_logs_go_where_the_fewest_are(tmp_path: Path) -> None:
+    async def scenario(node: DataNode) -> None:
+        node.create_topic("orders", partitions=4)
+        counts = [len(logs.by_partition) for logs in node.replicas.store.logs]
+        assert counts == [2, 2]
+
+    in_loop(scenario, DataNode(tmp_path, directories=2))
