@@ -1,28 +1,11 @@
 """Log settings: Kafka's names, defaults and bounds."""
 
-import json
-from pathlib import Path
-
 import pytest
 
 from moldau.config.log import LogConfig
-from moldau.config.schema import from_properties, settings_of
+from moldau.config.schema import from_properties
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-
-FACTS = json.loads((Path(__file__).parents[2] / "protocol" / "configs.json").read_text())
-TOPIC_FACTS = {row["name"]: row for row in FACTS["topic"]}
-
-
-@pytest.mark.parametrize("name", settings_of(LogConfig))
-def test_names_and_defaults_are_kafkas(name: str) -> None:
-    default = settings_of(LogConfig)[name].default
-    fact = TOPIC_FACTS[name].get("default")
-    if name == "internal.segment.bytes":
-        assert fact is None
-        assert default == -1
-    else:
-        assert default == (tuple(fact) if isinstance(fact, list) else fact)
 
 
 def test_text_values_are_parsed_by_type() -> None:
@@ -45,8 +28,8 @@ def test_text_values_are_parsed_by_type() -> None:
     [
         ("retention.ms", "abc", "is not a whole number"),
         ("retention.ms", "-2", "at least -1"),
-        ("segment.bytes", "13", "1048576 to"),
-        ("cleanup.policy", "shred", "one of delete, compact"),
+        ("segment.bytes", "13", "at least 1048576"),
+        ("cleanup.policy", "shred", "a list of compact, delete"),
         ("compression.gzip.level", "0", "-1 or 1 to 9"),
         ("no.such.setting", "1", "unknown setting 'no.such.setting'"),
     ],

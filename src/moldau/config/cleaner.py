@@ -1,24 +1,28 @@
-"""The settings of compaction that belong to a node, not to a topic: memory and buffers."""
+"""What one compaction pass may use: memory and buffers, taken from the broker's settings."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from moldau.config.schema import at_least, between, check_settings, setting
+from moldau.config.broker_settings.cleaner import CleanerSettings
+
+if TYPE_CHECKING:
+    from moldau.config.broker import BrokerConfig
+
+_DEFAULTS = CleanerSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerConfig:
-    dedupe_buffer_bytes: int = setting(
-        "log.cleaner.dedupe.buffer.size", 128 << 20, "Memory for the keys of one compaction pass.",
-        check=at_least(48),
-    )  # fmt: skip
-    load_factor: float = setting(
-        "log.cleaner.io.buffer.load.factor", 0.9, "How full the memory for keys may become.",
-        check=between(0.01, 0.99),
-    )  # fmt: skip
-    io_buffer_bytes: int = setting(
-        "log.cleaner.io.buffer.size", 512 << 10, "How much of a segment is read at once.",
-        check=at_least(1),
-    )  # fmt: skip
+    dedupe_buffer_bytes: int = _DEFAULTS.log_cleaner_dedupe_buffer_size
+    load_factor: float = _DEFAULTS.log_cleaner_io_buffer_load_factor
+    io_buffer_bytes: int = _DEFAULTS.log_cleaner_io_buffer_size
 
-    def __post_init__(self) -> None:
-        check_settings(self)
+
+def cleaner_config(broker: "BrokerConfig") -> CleanerConfig:
+    """The share of one cleaner: Kafka's settings are for all of its threads together."""
+    threads = max(broker.log_cleaner_threads, 1)
+    return CleanerConfig(
+        dedupe_buffer_bytes=broker.log_cleaner_dedupe_buffer_size // threads,
+        load_factor=broker.log_cleaner_io_buffer_load_factor,
+        io_buffer_bytes=max(broker.log_cleaner_io_buffer_size // threads, 1),
+    )

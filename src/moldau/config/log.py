@@ -1,162 +1,233 @@
-"""The settings that one partition's log obeys: Kafka's topic settings with Kafka's defaults."""
+"""The settings that one partition's log obeys: Kafka's topic settings. What also exists for the
+whole broker takes type, default and rule from there.
+"""
 
-from dataclasses import dataclass
+from typing import Any
 
-from moldau.config.schema import at_least, between, check_settings, one_of, setting
-
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
+from moldau.config.broker_settings.cleaner import CleanerSettings
+from moldau.config.broker_settings.logs import LogSettings
+from moldau.config.broker_settings.quorum import QuorumSettings
+from moldau.config.broker_settings.remote import RemoteSettings
+from moldau.config.checks import THROTTLED_REPLICAS, at_least
+from moldau.config.schema import Setting, Settings, setting
+from moldau.config.values import BOOLEAN, DAY_MS, INT, INT64_MAX, LIST, LONG
 
 FLUSH_POLICIES = ("os", "group", "strict")
 
+_OF_BROKER = (
+    LogSettings.declared
+    | CleanerSettings.declared
+    | QuorumSettings.declared
+    | RemoteSettings.declared
+)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
-    cleanup_policy: tuple[str, ...] = setting(
+
+def _as_broker(name: str, synonym: str, doc: str) -> Any:
+    """A topic's setting that differs from the broker's only in name and in how far it reaches."""
+    broker = _OF_BROKER[synonym]
+    topic = Setting(
+        name, broker.kind, broker.default, doc, synonyms=(synonym,), has_effect=broker.has_effect
+    )
+    topic.check = broker.check
+    return topic
+
+
+class LogConfig(Settings):
+    cleanup_policy: tuple[str, ...] = _as_broker(
         "cleanup.policy",
-        ("delete",),
-        "Remove old segments (delete), old values of keys (compact), or both.",
-        check=one_of("delete", "compact"),
+        "log.cleanup.policy",
+        "Remove old segments (delete), old values of keys (compact), both, or nothing (empty).",
     )
-    segment_bytes: int = setting(
-        "segment.bytes",
-        1 << 30,
-        "A segment that would grow past this is sealed and a new one starts.",
-        check=between(1 << 20, INT32_MAX),
-    )
-    internal_segment_bytes: int = setting(
-        "internal.segment.bytes",
-        -1,
-        "For tests: a segment size below segment.bytes' bound; -1 is unset.",
-        check=between(-1, INT32_MAX),
-    )
-    segment_ms: int = setting(
-        "segment.ms",
-        7 * DAY_MS,
-        "A segment whose first record is older than this is sealed.",
-        check=at_least(1),
-    )
-    segment_jitter_ms: int = setting(
-        "segment.jitter.ms",
-        0,
-        "Random time taken off segment.ms, so that logs do not roll together.",
-        check=at_least(0),
-    )
-    segment_index_bytes: int = setting(
-        "segment.index.bytes",
-        10 << 20,
-        "A segment whose index has reached this size is sealed.",
-        check=at_least(4),
-    )
-    index_interval_bytes: int = setting(
-        "index.interval.bytes",
-        4096,
-        "How many bytes of log lie between two index entries.",
-        check=at_least(0),
-    )
-    max_message_bytes: int = setting(
-        "max.message.bytes",
-        1_048_588,
-        "The largest batch that a producer may append.",
-        check=at_least(0),
-    )
-    message_timestamp_type: str = setting(
-        "message.timestamp.type",
-        "CreateTime",
-        "Whose clock stamps records: the producer's or ours.",
-        check=one_of("CreateTime", "LogAppendTime"),
-    )
-    message_timestamp_before_max_ms: int = setting(
-        "message.timestamp.before.max.ms",
-        INT64_MAX,
-        "How far a timestamp may lie behind our clock.",
-        check=at_least(0),
-    )
-    message_timestamp_after_max_ms: int = setting(
-        "message.timestamp.after.max.ms",
-        HOUR_MS,
-        "How far a timestamp may lie ahead of our clock.",
-        check=at_least(0),
-    )
-    compression_type: str = setting(
-        "compression.type",
-        "producer",
-        "The codec that batches are stored in; producer keeps theirs.",
-        check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-    )
-    compression_gzip_level: int = setting(
+    compression_gzip_level: int = _as_broker(
         "compression.gzip.level",
-        -1,
-        "gzip level; -1 is the codec's own.",
-        check=lambda level: None if level == -1 or 1 <= level <= 9 else "must be -1 or 1 to 9",
+        "compression.gzip.level",
+        "The level for batches that are stored in gzip; -1 is the codec's own.",
     )
-    compression_lz4_level: int = setting(
-        "compression.lz4.level", 9, "lz4 level.", check=between(1, 17)
+    compression_lz4_level: int = _as_broker(
+        "compression.lz4.level",
+        "compression.lz4.level",
+        "The level for batches that are stored in lz4.",
     )
-    compression_zstd_level: int = setting(
-        "compression.zstd.level", 3, "zstd level.", check=between(-131072, 22)
+    compression_type: str = _as_broker(
+        "compression.type",
+        "compression.type",
+        "The codec that batches are stored in; producer keeps what the producer chose.",
     )
-    retention_ms: int = setting(
-        "retention.ms",
-        7 * DAY_MS,
-        "Segments whose newest record is older are deleted; -1 keeps them.",
-        check=at_least(-1),
+    compression_zstd_level: int = _as_broker(
+        "compression.zstd.level",
+        "compression.zstd.level",
+        "The level for batches that are stored in zstd.",
     )
-    retention_bytes: int = setting(
-        "retention.bytes",
-        -1,
-        "Oldest segments are deleted while the log is larger; negative keeps them.",
+    delete_retention_ms: int = _as_broker(
+        "delete.retention.ms",
+        "log.cleaner.delete.retention.ms",
+        "How long tombstones and markers stay after compaction.",
     )
-    file_delete_delay_ms: int = setting(
+    file_delete_delay_ms: int = _as_broker(
         "file.delete.delay.ms",
-        60_000,
+        "log.segment.delete.delay.ms",
         "How long a removed segment stays on disk as *.deleted.",
-        check=at_least(0),
     )
-    flush_messages: int = setting(
-        "flush.messages", INT64_MAX, "fdatasync after this many records.", check=at_least(1)
+    flush_messages: int = _as_broker(
+        "flush.messages",
+        "log.flush.interval.messages",
+        "The log is synced to disk after this many records.",
     )
     flush_ms: int = setting(
         "flush.ms",
+        LONG,
         INT64_MAX,
-        "fdatasync when the oldest unsynced record is this old.",
+        "The log is synced to disk when the oldest unsynced record is this old.",
         check=at_least(0),
+        synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     )
-    min_cleanable_dirty_ratio: float = setting(
-        "min.cleanable.dirty.ratio",
-        0.5,
-        "Share of uncleaned bytes from which a log is compacted.",
-        check=between(0, 1),
+    follower_replication_throttled_replicas: tuple[str, ...] = setting(
+        "follower.replication.throttled.replicas",
+        LIST,
+        (),
+        "Replicas whose fetching is throttled, as partition:broker; * is all.",
+        check=THROTTLED_REPLICAS,
     )
-    min_compaction_lag_ms: int = setting(
-        "min.compaction.lag.ms",
-        0,
-        "How long a record stays uncompacted at least.",
-        check=at_least(0),
+    index_interval_bytes: int = _as_broker(
+        "index.interval.bytes",
+        "log.index.interval.bytes",
+        "How many bytes of log lie between two index entries.",
     )
-    max_compaction_lag_ms: int = setting(
+    internal_segment_bytes: int | None = setting(
+        "internal.segment.bytes",
+        INT,
+        None,
+        "For tests: a segment size below the bound of segment.bytes.",
+        is_internal=True,
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = setting(
+        "leader.replication.throttled.replicas",
+        LIST,
+        (),
+        "Replicas whose serving of followers is throttled, as partition:broker; * is all.",
+        check=THROTTLED_REPLICAS,
+    )
+    local_retention_bytes: int = _as_broker(
+        "local.retention.bytes",
+        "log.local.retention.bytes",
+        "How much stays here once it is in remote storage; -2 takes retention.bytes.",
+    )
+    local_retention_ms: int = _as_broker(
+        "local.retention.ms",
+        "log.local.retention.ms",
+        "How long a segment stays here once it is in remote storage; -2 takes retention.ms.",
+    )
+    max_compaction_lag_ms: int = _as_broker(
         "max.compaction.lag.ms",
-        INT64_MAX,
+        "log.cleaner.max.compaction.lag.ms",
         "How long a record stays uncompacted at most.",
-        check=at_least(1),
     )
-    delete_retention_ms: int = setting(
-        "delete.retention.ms",
-        DAY_MS,
-        "How long tombstones and markers stay after compaction.",
+    max_message_bytes: int = _as_broker(
+        "max.message.bytes",
+        "message.max.bytes",
+        "The largest batch that a producer may append.",
+    )
+    message_timestamp_after_max_ms: int = _as_broker(
+        "message.timestamp.after.max.ms",
+        "log.message.timestamp.after.max.ms",
+        "How far a timestamp may lie ahead of the broker's clock.",
+    )
+    message_timestamp_before_max_ms: int = _as_broker(
+        "message.timestamp.before.max.ms",
+        "log.message.timestamp.before.max.ms",
+        "How far a timestamp may lie behind the broker's clock.",
+    )
+    message_timestamp_type: str = _as_broker(
+        "message.timestamp.type",
+        "log.message.timestamp.type",
+        "Whose clock stamps records: the producer's (CreateTime) or the broker's (LogAppendTime).",
+    )
+    min_cleanable_dirty_ratio: float = _as_broker(
+        "min.cleanable.dirty.ratio",
+        "log.cleaner.min.cleanable.ratio",
+        "The share of uncleaned bytes from which a log is compacted.",
+    )
+    min_compaction_lag_ms: int = _as_broker(
+        "min.compaction.lag.ms",
+        "log.cleaner.min.compaction.lag.ms",
+        "How long a record stays uncompacted at least.",
+    )
+    min_insync_replicas: int = _as_broker(
+        "min.insync.replicas",
+        "min.insync.replicas",
+        "How many replicas must hold a record before acks=all is answered.",
+    )
+    preallocate: bool = _as_broker(
+        "preallocate",
+        "log.preallocate",
+        "Whether a new segment takes its whole size on disk at once.",
+    )
+    remote_log_copy_disable: bool = setting(
+        "remote.log.copy.disable",
+        BOOLEAN,
+        False,
+        "Whether no more segments are copied to remote storage.",
+    )
+    remote_log_delete_on_disable: bool = setting(
+        "remote.log.delete.on.disable",
+        BOOLEAN,
+        False,
+        "Whether switching remote storage off deletes what is there.",
+    )
+    remote_storage_enable: bool = setting(
+        "remote.storage.enable",
+        BOOLEAN,
+        False,
+        "Whether old segments are kept in remote storage. Moldau has none.",
+    )
+    retention_bytes: int = _as_broker(
+        "retention.bytes",
+        "log.retention.bytes",
+        "The oldest segments are deleted while the partition is larger; negative keeps them.",
+    )
+    retention_ms: int = setting(
+        "retention.ms",
+        LONG,
+        7 * DAY_MS,
+        "Segments whose newest record is older are deleted; -1 keeps them.",
+        check=at_least(-1),
+        synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    )
+    segment_bytes: int = _as_broker(
+        "segment.bytes",
+        "log.segment.bytes",
+        "A segment that would grow past this is sealed and a new one starts.",
+    )
+    segment_index_bytes: int = _as_broker(
+        "segment.index.bytes",
+        "log.index.size.max.bytes",
+        "A segment whose index has reached this size is sealed.",
+    )
+    segment_jitter_ms: int = setting(
+        "segment.jitter.ms",
+        LONG,
+        0,
+        "Random time up to this is taken off segment.ms, so that logs do not roll together.",
         check=at_least(0),
+        synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
+    segment_ms: int = setting(
+        "segment.ms",
+        LONG,
+        7 * DAY_MS,
+        "A segment whose first record is older than this is sealed.",
+        check=at_least(1),
+        synonyms=("log.roll.ms", "log.roll.hours"),
+    )
+    unclean_leader_election_enable: bool = _as_broker(
+        "unclean.leader.election.enable",
+        "unclean.leader.election.enable",
+        "Whether a replica that is not in sync may lead if no other is left.",
+    )
 
     @property
     def segment_size_max(self) -> int:
-        return (
-            self.internal_segment_bytes if self.internal_segment_bytes > 0 else self.segment_bytes
-        )
+        return self.internal_segment_bytes or self.segment_bytes
 
     @property
     def compacts(self) -> bool:

@@ -1,97 +1,214 @@
-"""How a setting is declared, and what is derived from the declaration: parsing and error text.
+"""How a setting is declared, and what follows from the declaration: parsing, text, error lines.
 
-A group of settings is a frozen dataclass whose fields come from `setting(...)`.
+A group of settings is a class derived from `Settings`; its attributes come from `setting(...)`.
+It is not a dataclass: hundreds of generated methods would cost a tenth of a broker's start.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum, StrEnum
+from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack, dataclass_transform
 
+from moldau.config.values import PARSERS, WANTED, Kind, text_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 
-ConfigT = TypeVar("ConfigT")
-Check = Callable[[Any], str | None]
-
-_BOOLEANS = {"true": True, "false": False}
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
+SUGGESTION_CLOSENESS = 0.75
 
 
-@dataclass(frozen=True, slots=True)
+class Importance(IntEnum):
+    HIGH = 1
+    MEDIUM = 2
+    LOW = 3
+
+
+class UpdateMode(StrEnum):
+    """How far a change at run time reaches."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+HIGH, LOW = Importance.HIGH, Importance.LOW
+PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
+
+
+class Check:
+    """A rule that completes the sentence "must be …", and whether a value keeps it."""
+
+    __slots__ = ("holds", "rule")
+
+    def __init__(self, rule: str, holds: Callable[[Any], bool]) -> None:
+        self.rule = rule
+        self.holds = holds
+
+
+class Traits(TypedDict, total=False):
+    check: Check
+    importance: Importance
+    mode: UpdateMode
+    synonyms: tuple[str, ...]
+    """Of a topic or group: the broker's settings that stand in for it; the first given counts."""
+    is_internal: bool
+    """For tests of Kafka: neither described nor documented."""
+    is_required: bool
+    has_effect: bool
+    """Whether anything in Moldau obeys it yet."""
+
+
 class Setting:
-    """What a dataclass field says about itself."""
+    """One declared setting. The group's instances hold its value under `attribute`."""
 
-    name: str
-    doc: str
-    check: Check | None
+    __slots__ = (
+        "attribute",
+        "check",
+        "default",
+        "doc",
+        "has_effect",
+        "importance",
+        "is_internal",
+        "is_required",
+        "kind",
+        "mode",
+        "name",
+        "synonyms",
+    )
+
+    def __init__(
+        self, name: str, kind: Kind, default: Any, doc: str, **traits: Unpack[Traits]
+    ) -> None:
+        self.name = name
+        self.attribute = name
+        self.kind = kind
+        self.default = default
+        self.doc = doc
+        self.check = traits.get("check")
+        self.importance = traits.get("importance", Importance.MEDIUM)
+        self.mode = traits.get("mode", UpdateMode.READ_ONLY)
+        self.synonyms = traits.get("synonyms", ())
+        self.is_internal = traits.get("is_internal", False)
+        self.is_required = traits.get("is_required", False)
+        self.has_effect = traits.get("has_effect", False)
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self.attribute = attribute
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.kind is Kind.PASSWORD
+
+    def parse(self, text: str) -> Any:
+        """The value that a text means. Raises INVALID_CONFIG."""
+        try:
+            value = PARSERS[self.kind](text)
+        except ValueError:
+            raise self._refusal(text, f"is not {WANTED[self.kind]}") from None
+        self.verify(value)
+        return value
+
+    def verify(self, value: Any) -> None:
+        """Refuses a value that breaks the rule. None means that nothing is given."""
+        if value is None or self.check is None:
+            return
+        if not self.check.holds(value):
+            raise self._refusal(self.text(value) or "", f"must be {self.check.rule}")
+
+    def text(self, value: Any) -> str | None:
+        return text_of(value, self.kind)
+
+    def _refusal(self, text: str, complaint: str) -> KafkaError:
+        shown = "" if self.is_sensitive else f"={text!r}"
+        return KafkaError(ErrorCode.INVALID_CONFIG, f"{self.name}{shown} {complaint}")
 
 
-def setting(name: str, default: Any, doc: str, *, check: Check | None = None) -> Any:
-    """Declare a setting: Kafka's name, its default, what it does, and what values it takes."""
-    declared = Setting(name, doc, check)
-    if isinstance(default, tuple | str | int | float | bool) or default is None:
-        return field(default=default, metadata={"setting": declared})
-    raise TypeError(f"the default of {name} must be immutable")
+def setting(name: str, kind: Kind, default: Any, doc: str, **traits: Unpack[Traits]) -> Any:
+    """Declare a setting: Kafka's name, its type and default, what it does, what values it takes.
+
+    Returns Any, because the attribute of an instance is the value.
+    """
+    return Setting(name, kind, default, doc, **traits)
 
 
-def at_least(minimum: float) -> Check:
-    return lambda value: None if value >= minimum else f"must be at least {minimum}"
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class Settings:
+    """A group of settings with their values. Nothing in it ever changes."""
+
+    declared: ClassVar[dict[str, Setting]] = {}
+    """Kafka's name of each setting -> its declaration."""
+    _by_attribute: ClassVar[dict[str, Setting]] = {}
+    _defaults: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        found = [
+            value
+            for base in reversed(cls.__mro__)
+            for value in vars(base).values()
+            if isinstance(value, Setting)
+        ]
+        cls.declared = {declared.name: declared for declared in found}
+        cls._by_attribute = {declared.attribute: declared for declared in found}
+        cls._defaults = {declared.attribute: declared.default for declared in found}
+
+    def __init__(self, **values: Any) -> None:
+        for attribute, value in values.items():
+            if attribute not in self._by_attribute:
+                raise TypeError(f"{type(self).__name__} has no setting {attribute!r}")
+            self._by_attribute[attribute].verify(value)
+        # Straight into the instance, where these names win over the class's declarations.
+        self.__dict__.update(self._defaults)
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"settings do not change: {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"settings do not change: {name}")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Settings) or type(self) is not type(other):
+            return False
+        return self._changed() == other._changed()
+
+    def __hash__(self) -> int:
+        return hash((type(self), tuple(self._changed().items())))
+
+    def __repr__(self) -> str:
+        changed = ", ".join(
+            f"{attribute}={'hidden' if self._by_attribute[attribute].is_sensitive else value!r}"
+            for attribute, value in self._changed().items()
+        )
+        return f"{type(self).__name__}({changed})"
+
+    def _changed(self) -> dict[str, Any]:
+        """What differs from the defaults, by attribute."""
+        return {
+            attribute: self.__dict__[attribute]
+            for attribute, default in self._defaults.items()
+            if self.__dict__[attribute] != default
+        }
+
+    def with_changes(self, **changes: Any) -> Self:
+        values = {attribute: self.__dict__[attribute] for attribute in self._defaults}
+        return type(self)(**(values | changes))
 
 
-def between(minimum: float, maximum: float) -> Check:
-    def check(value: float) -> str | None:
-        return None if minimum <= value <= maximum else f"must be {minimum} to {maximum}"
-
-    return check
-
-
-def one_of(*allowed: str) -> Check:
-    def check(value: str | tuple[str, ...]) -> str | None:
-        given = value if isinstance(value, tuple) else (value,)
-        wrong = [item for item in given if item not in allowed]
-        return f"must be one of {', '.join(allowed)}" if wrong else None
-
-    return check
-
-
-def settings_of(config_class: type[Any]) -> dict[str, Field[Any]]:
-    """Kafka's name of each setting -> its dataclass field, in declaration order."""
-    return {f.metadata["setting"].name: f for f in fields(config_class) if "setting" in f.metadata}
+ConfigT = TypeVar("ConfigT", bound=Settings)
 
 
 def from_properties(config_class: type[ConfigT], properties: Mapping[str, str]) -> ConfigT:
     """Parse text values. An unknown name or a bad value raises INVALID_CONFIG and says which."""
-    declared = settings_of(config_class)
     values: dict[str, Any] = {}
     for name, text in properties.items():
-        if name not in declared:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"unknown setting {name!r}")
-        values[declared[name].name] = _parse(name, text, declared[name].default)
+        declared = config_class.declared.get(name)
+        if declared is None:
+            raise unknown_setting(name, config_class.declared)
+        values[declared.attribute] = declared.parse(text)
     return config_class(**values)
 
 
-def check_settings(config: Any) -> None:
-    """Called from __post_init__: refuses values outside their bounds."""
-    for name, declared in settings_of(type(config)).items():
-        check: Check | None = declared.metadata["setting"].check
-        complaint = check(getattr(config, declared.name)) if check else None
-        if complaint:
-            value = getattr(config, declared.name)
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={value!r}: {complaint}")
+def unknown_setting(name: str, known: Iterable[str]) -> KafkaError:
+    from difflib import get_close_matches
 
-
-def _parse(name: str, text: str, default: object) -> Any:
-    assert default is not MISSING
-    try:
-        if isinstance(default, bool):
-            return _BOOLEANS[text.strip().lower()]
-        if isinstance(default, int):
-            return int(text)
-        if isinstance(default, float):
-            return float(text)
-        if isinstance(default, tuple):
-            return tuple(item.strip() for item in text.split(",") if item.strip())
-    except (ValueError, KeyError):
-        kind = _KINDS[type(default)]
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={text!r} is not {kind}") from None
-    return text
+    close = get_close_matches(name, list(known), n=1, cutoff=SUGGESTION_CLOSENESS)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"unknown setting {name!r}{hint}")

@@ -1,0 +1,267 @@
+"""All settings of a node in one flat value: `config.num_partitions` is `num.partitions`. The
+declarations are in broker_settings/, by theme; what several settings mean together is here.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Self
+
+from moldau.config.addresses import Voter, voter
+from moldau.config.broker_settings.cleaner import CleanerSettings
+from moldau.config.broker_settings.groups import GroupSettings
+from moldau.config.broker_settings.listeners import ListenerSettings
+from moldau.config.broker_settings.logs import LogSettings
+from moldau.config.broker_settings.oauth import OauthSettings
+from moldau.config.broker_settings.own import MoldauSettings
+from moldau.config.broker_settings.quorum import QuorumSettings
+from moldau.config.broker_settings.remote import RemoteSettings
+from moldau.config.broker_settings.replication import ReplicationSettings
+from moldau.config.broker_settings.sasl import SaslSettings
+from moldau.config.broker_settings.server import ServerSettings
+from moldau.config.broker_settings.share import ShareSettings
+from moldau.config.broker_settings.streams import StreamsSettings
+from moldau.config.broker_settings.tls import TlsSettings
+from moldau.config.broker_settings.transactions import TransactionSettings
+from moldau.config.cross_checks import check_broker_config
+from moldau.config.listeners import (
+    WILDCARD_HOST,
+    Listener,
+    SecurityProtocol,
+    parse_listeners,
+    parse_protocol_map,
+)
+from moldau.config.schema import Setting, unknown_setting
+from moldau.config.values import HOUR_MS, MINUTE_MS
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+
+_OF_LISTENER = re.compile(r"listener\.name\.([^.]+)\.(.+)")
+_OF_MECHANISM = re.compile(
+    r"[^.]+\.(sasl\.jaas\.config|sasl\.login\.callback\.handler\.class|sasl\.login\.class"
+    r"|sasl\.server\.callback\.handler\.class|connections\.max\.reauth\.ms)"
+)
+# What Kafka hands to plugins without knowing it.
+_PLUGIN_NAMES = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+_PLUGIN_PREFIXES = ("config.providers.", "metrics.context.", "metrics.jmx.")
+
+
+class BrokerConfig(
+    QuorumSettings,
+    ListenerSettings,
+    LogSettings,
+    CleanerSettings,
+    ServerSettings,
+    ReplicationSettings,
+    GroupSettings,
+    StreamsSettings,
+    ShareSettings,
+    TransactionSettings,
+    SaslSettings,
+    OauthSettings,
+    TlsSettings,
+    RemoteSettings,
+    MoldauSettings,
+):
+    @classmethod
+    def parse(cls, properties: Mapping[str, str]) -> Self:
+        """Raises INVALID_CONFIG: an unknown name, a bad value, something missing, or settings that
+        do not fit together.
+        """
+        given = _with_node_id(properties)
+        config = cls(**cls._values(given))
+        config.__dict__["given"] = given
+        for declared in cls.declared.values():
+            if declared.is_required and declared.name not in given:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{declared.name} must be given")
+        check_broker_config(config)
+        return config
+
+    @classmethod
+    def _values(cls, given: Mapping[str, str]) -> dict[str, Any]:
+        values = {}
+        prefixes = _plugin_prefixes(given)
+        for name, text in given.items():
+            declared = cls.declared.get(name)
+            if declared is not None:
+                values[declared.attribute] = declared.parse(text)
+            elif (overridden := cls.overridden(name)) is not None:
+                overridden.parse(text)
+            elif name not in _PLUGIN_NAMES and not name.startswith(prefixes):
+                raise unknown_setting(name, cls.declared)
+        return values
+
+    @classmethod
+    def overridden(cls, name: str) -> Setting | None:
+        """What `listener.name.<listener>.[<mechanism>.]<setting>` sets for one listener."""
+        match = _OF_LISTENER.fullmatch(name)
+        if match is None:
+            return None
+        of_mechanism = _OF_MECHANISM.fullmatch(match[2])
+        return cls.declared.get(of_mechanism[1] if of_mechanism else match[2])
+
+    @cached_property
+    def given(self) -> Mapping[str, str]:
+        """What was parsed. Empty if the values came from elsewhere."""
+        return {}
+
+    def of_listener(self, listener: str, name: str) -> Any:
+        """A setting's value for one listener: its own, or everybody's."""
+        declared = self.declared[name]
+        own = self.given.get(f"listener.name.{listener.lower()}.{name}")
+        return getattr(self, declared.attribute) if own is None else declared.parse(own)
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.process_roles
+
+    @cached_property
+    def directories(self) -> tuple[str, ...]:
+        return self.log_dir if self.log_dirs is None else self.log_dirs
+
+    @cached_property
+    def metadata_directory(self) -> str:
+        return self.metadata_log_dir or self.directories[0]
+
+    @cached_property
+    def voters(self) -> tuple[Voter, ...]:
+        return tuple(found for text in self.controller_quorum_voters if (found := voter(text)))
+
+    @cached_property
+    def security_protocols(self) -> Mapping[str, SecurityProtocol]:
+        """Listener's name -> its protocol. Without a map of its own a controller's listener is
+        PLAINTEXT, as long as nothing else is secured.
+        """
+        protocols = parse_protocol_map(self.listener_security_protocol_map)
+        names = self.controller_names
+        used = {*names, *(text.partition(":")[0].upper() for text in self.listeners)}
+        secured = {"SSL", "SASL_PLAINTEXT", "SASL_SSL"}
+        if "listener.security.protocol.map" not in self.given and not used & secured:
+            protocols |= dict.fromkeys(names, SecurityProtocol.PLAINTEXT)
+        return protocols
+
+    @cached_property
+    def bound_listeners(self) -> tuple[Listener, ...]:
+        """All that this node listens on."""
+        return parse_listeners("listeners", self.listeners, self.security_protocols)
+
+    @property
+    def controller_names(self) -> tuple[str, ...]:
+        return tuple(name.upper() for name in self.controller_listener_names)
+
+    @property
+    def controller_listeners(self) -> tuple[Listener, ...]:
+        return tuple(one for one in self.bound_listeners if one.name in self.controller_names)
+
+    @property
+    def broker_listeners(self) -> tuple[Listener, ...]:
+        return tuple(one for one in self.bound_listeners if one.name not in self.controller_names)
+
+    @cached_property
+    def _advertised(self) -> tuple[Listener, ...]:
+        texts = self.advertised_listeners or ()
+        return parse_listeners("advertised.listeners", texts, self.security_protocols)
+
+    @property
+    def advertised_broker_listeners(self) -> tuple[Listener, ...]:
+        """What clients are told. An empty host is left for the node to fill in."""
+        told = self.bound_listeners if self.advertised_listeners is None else self._advertised
+        return tuple(one for one in told if one.name not in self.controller_names)
+
+    @cached_property
+    def advertised_controller_listeners(self) -> tuple[Listener, ...]:
+        """In the order of controller.listener.names. An empty host is left for the node."""
+        advertised = {one.name: one for one in self._advertised}
+        bound = {one.name: one for one in self.bound_listeners}
+        found = []
+        for position, name in enumerate(self.controller_names):
+            if name in advertised:
+                found.append(advertised[name])
+            elif name in bound:
+                found.append(self._reachable(bound[name], is_first=position == 0))
+        return tuple(found)
+
+    def _reachable(self, listener: Listener, *, is_first: bool) -> Listener:
+        """Where the voters' list says that this node is, if the listener itself does not."""
+        if listener.host not in {"", WILDCARD_HOST}:
+            return listener
+        for one in self.voters if is_first else ():
+            if one.node_id == self.node_id:
+                return listener._replace(host=one.host, port=one.port)
+        return listener._replace(host="")
+
+    @cached_property
+    def inter_broker_name(self) -> str:
+        """The name of the listener between brokers."""
+        if self.inter_broker_listener_name is None:
+            return self.security_inter_broker_protocol
+        if "security.inter.broker.protocol" in self.given:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                "only one of inter.broker.listener.name and security.inter.broker.protocol "
+                "can be given",
+            )
+        return self.inter_broker_listener_name.upper()
+
+    @cached_property
+    def connection_limits_by_host(self) -> Mapping[str, int]:
+        """max.connections.per.ip.overrides, parsed."""
+        limits = {}
+        for entry in filter(None, re.split(r"\s*,\s*", self.max_connections_per_ip_overrides)):
+            host, _, count = entry.rpartition(":")
+            if not host.strip() or not count.strip().isdecimal():
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"max.connections.per.ip.overrides: {entry!r} is not address:count",
+                )
+            limits[host.strip().strip("[]")] = int(count)
+        return limits
+
+    @property
+    def retention_ms(self) -> int:
+        if self.log_retention_ms is not None:
+            kept_ms = self.log_retention_ms
+        elif self.log_retention_minutes is not None:
+            kept_ms = self.log_retention_minutes * MINUTE_MS
+        else:
+            kept_ms = self.log_retention_hours * HOUR_MS
+        return max(kept_ms, -1)
+
+    @property
+    def roll_ms(self) -> int:
+        return self.log_roll_hours * HOUR_MS if self.log_roll_ms is None else self.log_roll_ms
+
+    @property
+    def roll_jitter_ms(self) -> int:
+        jitter_ms = self.log_roll_jitter_ms
+        return self.log_roll_jitter_hours * HOUR_MS if jitter_ms is None else jitter_ms
+
+    @property
+    def flush_ms(self) -> int:
+        interval_ms = self.log_flush_interval_ms
+        return self.log_flush_scheduler_interval_ms if interval_ms is None else interval_ms
+
+
+def _with_node_id(properties: Mapping[str, str]) -> dict[str, str]:
+    """node.id and broker.id are two names of one thing."""
+    given = dict(properties)
+    if "node.id" in given:
+        given.setdefault("broker.id", given["node.id"])
+    elif "broker.id" in given:
+        given["node.id"] = given["broker.id"]
+    return given
+
+
+def _plugin_prefixes(given: Mapping[str, str]) -> tuple[str, ...]:
+    remote = (
+        given.get(name, str(RemoteSettings.declared[name].default)).strip()
+        for name in (
+            "remote.log.storage.manager.impl.prefix",
+            "remote.log.metadata.manager.impl.prefix",
+        )
+    )
+    return (*_PLUGIN_PREFIXES, *(prefix for prefix in remote if prefix))

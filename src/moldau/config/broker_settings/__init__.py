@@ -1,0 +1,1 @@
+"""The broker's settings by theme. `config/broker.py` puts them together."""

@@ -1,0 +1,211 @@
+"""Listeners, connections and requests."""
+
+from moldau.config.checks import NOT_EMPTY, at_least, one_of
+from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, PER_BROKER, Settings, setting
+from moldau.config.values import INT, INT32_MAX, KIB, LIST, LONG, MIB, MINUTE_MS, STRING
+
+
+class ListenerSettings(Settings):
+    advertised_listeners: tuple[str, ...] | None = setting(
+        "advertised.listeners",
+        LIST,
+        None,
+        "The addresses that clients and other brokers are told to connect to, as "
+        "NAME://host:port. Without it they are told the listeners.",
+        check=NOT_EMPTY,
+        importance=HIGH,
+    )
+    background_threads: int = setting(
+        "background.threads",
+        INT,
+        10,
+        "How many threads do background work. One Moldau node is one thread with helpers, so "
+        "that this changes nothing.",
+        check=at_least(1),
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+    )
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms",
+        LONG,
+        10 * MINUTE_MS,
+        "A connection without a request for this long is closed; a negative value keeps it.",
+    )
+    early_start_listeners: tuple[str, ...] | None = setting(
+        "early.start.listeners",
+        LIST,
+        None,
+        "Listeners that open before the authorizer is ready. Without it these are the "
+        "controller's listeners.",
+        importance=HIGH,
+    )
+    fetch_max_bytes: int = setting(
+        "fetch.max.bytes",
+        INT,
+        55 * MIB,
+        "How much one fetch is answered with at most, whatever the client allows.",
+        check=at_least(KIB),
+    )
+    inter_broker_listener_name: str | None = setting(
+        "inter.broker.listener.name",
+        STRING,
+        None,
+        "The listener that brokers use among each other. Without it "
+        "security.inter.broker.protocol chooses.",
+    )
+    listener_security_protocol_map: str = setting(
+        "listener.security.protocol.map",
+        STRING,
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "Which security protocol each listener name uses, as NAME:PROTOCOL.",
+        importance=LOW,
+        mode=PER_BROKER,
+    )
+    listeners: tuple[str, ...] = setting(
+        "listeners",
+        LIST,
+        ("PLAINTEXT://:9092",),
+        "The addresses that this node listens on, as NAME://host:port. An empty host is every "
+        "address of the machine.",
+        check=NOT_EMPTY,
+        importance=HIGH,
+        mode=PER_BROKER,
+    )
+    max_connection_creation_rate: int = setting(
+        "max.connection.creation.rate",
+        INT,
+        INT32_MAX,
+        "How many connections per second are taken; more have to wait. A listener may have "
+        "its own limit.",
+        check=at_least(0),
+        mode=CLUSTER_WIDE,
+    )
+    max_connections: int = setting(
+        "max.connections",
+        INT,
+        INT32_MAX,
+        "How many connections may be open; more have to wait. A listener may have its own limit.",
+        check=at_least(0),
+        mode=CLUSTER_WIDE,
+    )
+    max_connections_per_ip: int = setting(
+        "max.connections.per.ip",
+        INT,
+        INT32_MAX,
+        "How many connections one address may have open; more are closed.",
+        check=at_least(0),
+        mode=CLUSTER_WIDE,
+    )
+    max_connections_per_ip_overrides: str = setting(
+        "max.connections.per.ip.overrides",
+        STRING,
+        "",
+        "Other limits for some addresses or hosts, as address:count.",
+        mode=CLUSTER_WIDE,
+    )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots",
+        INT,
+        1_000,
+        "How many fetch sessions are kept.",
+        check=at_least(0),
+    )
+    max_request_partition_size_limit: int = setting(
+        "max.request.partition.size.limit",
+        INT,
+        2_000,
+        "How many partitions one answer describes at most; clients ask again for the rest.",
+        check=at_least(1),
+    )
+    num_io_threads: int = setting(
+        "num.io.threads",
+        INT,
+        8,
+        "How many threads work on requests. One Moldau node is one thread, so that this "
+        "changes nothing.",
+        check=at_least(1),
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+    )
+    num_network_threads: int = setting(
+        "num.network.threads",
+        INT,
+        3,
+        "How many threads move bytes for each listener. One Moldau node is one thread, so "
+        "that this changes nothing.",
+        check=at_least(1),
+        importance=HIGH,
+        mode=CLUSTER_WIDE,
+    )
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes",
+        LONG,
+        -1,
+        "How many bytes of requests may wait for their turn; -1 sets no limit. Moldau's own "
+        "limits are moldau.inflight.bytes.max and moldau.connection.inflight.bytes.max.",
+    )
+    queued_max_requests: int = setting(
+        "queued.max.requests",
+        INT,
+        500,
+        "How many requests may wait for a thread. One Moldau node is one thread and bounds "
+        "the bytes in flight instead.",
+        check=at_least(1),
+        importance=HIGH,
+    )
+    request_timeout_ms: int = setting(
+        "request.timeout.ms",
+        INT,
+        30_000,
+        "How long this node waits for the answer to a request that it sends.",
+        importance=HIGH,
+    )
+    security_inter_broker_protocol: str = setting(
+        "security.inter.broker.protocol",
+        STRING,
+        "PLAINTEXT",
+        "The security protocol among brokers if inter.broker.listener.name is not given.",
+        check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    )
+    socket_connection_setup_timeout_max_ms: int = setting(
+        "socket.connection.setup.timeout.max.ms",
+        LONG,
+        30_000,
+        "The longest time that one attempt to connect to another node may take.",
+    )
+    socket_connection_setup_timeout_ms: int = setting(
+        "socket.connection.setup.timeout.ms",
+        LONG,
+        10_000,
+        "How long the first attempt to connect to another node may take; it doubles with each "
+        "failure.",
+    )
+    socket_listen_backlog_size: int = setting(
+        "socket.listen.backlog.size",
+        INT,
+        50,
+        "How many connections the kernel keeps that are not taken yet.",
+        check=at_least(1),
+    )
+    socket_receive_buffer_bytes: int = setting(
+        "socket.receive.buffer.bytes",
+        INT,
+        100 * KIB,
+        "The receive buffer of the sockets; -1 leaves it to the kernel.",
+        importance=HIGH,
+    )
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes",
+        INT,
+        100 * MIB,
+        "A larger request closes its connection.",
+        check=at_least(1),
+        importance=HIGH,
+    )
+    socket_send_buffer_bytes: int = setting(
+        "socket.send.buffer.bytes",
+        INT,
+        100 * KIB,
+        "The send buffer of the sockets; -1 leaves it to the kernel.",
+        importance=HIGH,
+    )

@@ -1,0 +1,62 @@
+"""Settings that only Moldau has. Their names begin with `moldau.`."""
+
+from moldau.config.checks import at_least, between, one_of
+from moldau.config.schema import HIGH, LOW, Settings, setting
+from moldau.config.values import INT, KIB, LONG, MIB, MINUTE_MS, STRING
+
+
+class MoldauSettings(Settings):
+    moldau_flush_policy: str = setting(
+        "moldau.flush.policy",
+        STRING,
+        "group",
+        "When a record counts as written: group waits for one sync of everything of the last "
+        "milliseconds, strict syncs each batch, os leaves it to the kernel as Kafka does.",
+        check=one_of("group", "os", "strict"),
+        importance=HIGH,
+    )
+    moldau_flush_interval_ms: int = setting(
+        "moldau.flush.interval.ms",
+        INT,
+        2,
+        "How long the policy group collects appends for one sync.",
+        check=at_least(0),
+    )
+    moldau_frame_deadline_ms: int = setting(
+        "moldau.frame.deadline.ms",
+        INT,
+        30_000,
+        "A connection whose request is not complete after this time is closed.",
+        check=at_least(1),
+    )
+    moldau_unread_answer_deadline_ms: int = setting(
+        "moldau.unread.answer.deadline.ms",
+        INT,
+        MINUTE_MS,
+        "A connection that does not read its answers for this long is closed.",
+        check=at_least(1),
+    )
+    moldau_connection_inflight_bytes_max: int = setting(
+        "moldau.connection.inflight.bytes.max",
+        LONG,
+        64 * MIB,
+        "How many bytes of requests and answers one connection may have in memory before no more "
+        "is read from it. One request is always taken.",
+        check=at_least(64 * KIB),
+    )
+    moldau_inflight_bytes_max: int = setting(
+        "moldau.inflight.bytes.max",
+        LONG,
+        512 * MIB,
+        "How many bytes of requests and answers all connections may have in memory before no more "
+        "is read.",
+        check=at_least(MIB),
+    )
+    moldau_metrics_port: int = setting(
+        "moldau.metrics.port",
+        INT,
+        -1,
+        "The port that shows metrics for Prometheus at /metrics; 0 takes a free one, -1 is off.",
+        check=between(-1, 65_535),
+        importance=LOW,
+    )

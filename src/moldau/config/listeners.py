@@ -1,0 +1,99 @@
+"""Listeners as typed values: what `listeners`, `advertised.listeners`,
+`listener.security.protocol.map`, `controller.listener.names` and `inter.broker.listener.name` mean
+together, by Kafka's rules.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from moldau.config.addresses import listener_address
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+
+WILDCARD_HOST = "0.0.0.0"  # noqa: S104
+"""Nobody can connect to it, so that it is never advertised."""
+
+
+class SecurityProtocol(IntEnum):
+    """With the numbers that registrations carry."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+
+class Listener(NamedTuple):
+    name: str
+    host: str
+    """Empty is every address of the machine."""
+    port: int
+    security_protocol: SecurityProtocol
+
+
+def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
+    """Listener's name in upper case -> its protocol."""
+    protocols = {}
+    for entry in text.split(","):
+        name, _, protocol = entry.strip().rpartition(":")
+        if not entry.strip():
+            continue
+        if protocol.strip() not in SecurityProtocol.__members__ or not name.strip():
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"listener.security.protocol.map: {entry.strip()!r} is not NAME:PROTOCOL with one "
+                f"of {', '.join(SecurityProtocol.__members__)}",
+            )
+        protocols[name.strip().upper()] = SecurityProtocol[protocol.strip()]
+    return protocols
+
+
+def parse_listeners(
+    setting: str, texts: Sequence[str], protocols: Mapping[str, SecurityProtocol]
+) -> tuple[Listener, ...]:
+    """The listeners in a setting's value. `setting` is its name, for the error."""
+    listeners = []
+    for text in texts:
+        address = listener_address(text)
+        if address is None:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, f"{setting}: {text!r} is not NAME://host:port"
+            )
+        if address.name not in protocols:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{setting}: listener.security.protocol.map has no protocol for {address.name}",
+            )
+        listeners.append(Listener(*address, protocols[address.name]))
+    names = [listener.name for listener in listeners]
+    if len(set(names)) != len(names):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"{setting}: each listener needs a name of its own"
+        )
+    return tuple(listeners)
+
+
+def check_ports(listeners: Sequence[Listener]) -> None:
+    """Two listeners share a port only if one is IPv4 and the other IPv6. Port 0 is a free one."""
+    by_port: dict[int, list[Listener]] = defaultdict(list)
+    for listener in listeners:
+        if listener.port != 0:
+            by_port[listener.port].append(listener)
+    for port, sharers in by_port.items():
+        if len(sharers) > 1 and sorted(_ip_version(one.host) for one in sharers) != [4, 6]:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"listeners: {' and '.join(sharer.name for sharer in sharers)} share port {port}, "
+                "which only one IPv4 and one IPv6 address may",
+            )
+
+
+def _ip_version(host: str) -> int:
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host).version
+    except ValueError:
+        return 0

@@ -1,0 +1,141 @@
+"""The types that settings have in Kafka: text -> value as Kafka's parser does it, value -> text as
+Kafka prints it.
+"""
+
+import re
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+INT16_MAX = 2**15 - 1
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+SECOND_MS = 1000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+class Kind(IntEnum):
+    """Kafka's types, with the numbers that DescribeConfigs answers."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = Kind
+
+WANTED = {
+    Kind.BOOLEAN: "true or false",
+    Kind.STRING: "a text",
+    Kind.INT: "a whole number of 32 bits",
+    Kind.SHORT: "a whole number of 16 bits",
+    Kind.LONG: "a whole number of 64 bits",
+    Kind.DOUBLE: "a number",
+    Kind.LIST: "a list of different, non-empty items separated by commas",
+    Kind.CLASS: "the name of a class",
+    Kind.PASSWORD: "a text",
+}
+
+# What Python's int() and float() take beyond these (underscores, other alphabets' digits, nan) is
+# not a number for Kafka, or not one that a bound could be checked for.
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?")
+_COMMA = re.compile(r"\s*,\s*")
+_DIGITS_MAX = 20
+
+
+def _whole(maximum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        trimmed = text.strip()
+        if not _WHOLE.fullmatch(trimmed) or len(trimmed) > _DIGITS_MAX:
+            raise ValueError(text)
+        value = int(trimmed)
+        if not -maximum - 1 <= value <= maximum:
+            raise ValueError(text)
+        return value
+
+    return parse
+
+
+def _boolean(text: str) -> bool:
+    match text.strip().lower():
+        case "true":
+            return True
+        case "false":
+            return False
+        case _:
+            raise ValueError(text)
+
+
+def _double(text: str) -> float:
+    trimmed = text.strip()
+    if not _DECIMAL.fullmatch(trimmed):
+        raise ValueError(text)
+    return float(trimmed.rstrip("dDfF"))
+
+
+def _items(text: str) -> tuple[str, ...]:
+    trimmed = text.strip()
+    items = tuple(_COMMA.split(trimmed)) if trimmed else ()
+    if "" in items or len(set(items)) != len(items):
+        raise ValueError(text)
+    return items
+
+
+def _class_name(text: str) -> str:
+    trimmed = text.strip()
+    if not trimmed:
+        raise ValueError(text)
+    return trimmed
+
+
+PARSERS: dict[Kind, Callable[[str], Any]] = {
+    Kind.BOOLEAN: _boolean,
+    Kind.STRING: str.strip,
+    Kind.INT: _whole(INT32_MAX),
+    Kind.SHORT: _whole(INT16_MAX),
+    Kind.LONG: _whole(INT64_MAX),
+    Kind.DOUBLE: _double,
+    Kind.LIST: _items,
+    Kind.CLASS: _class_name,
+    Kind.PASSWORD: str.strip,
+}
+
+
+def text_of(value: Any, kind: Kind) -> str | None:
+    """As Kafka prints it: clients compare these texts."""
+    if value is None:
+        return None
+    match kind:
+        case Kind.BOOLEAN:
+            return "true" if value else "false"
+        case Kind.DOUBLE:
+            return _java_double(float(value))
+        case Kind.LIST:
+            return ",".join(value)
+        case _:
+            return str(value)
+
+
+def _java_double(value: float) -> str:
+    """Java prints 1.0E7 where Python prints 10000000.0; the digits are the same."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    from decimal import Decimal
+
+    number = Decimal(repr(value)).normalize()
+    digits = "".join(map(str, number.as_tuple().digits))
+    sign = "-" if value < 0 else ""
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{number.adjusted()}"
