@@ -24,6 +24,7 @@ LOGGING = JAVA_SOURCES / "log4j2.properties"
 FETCH_TIMEOUT_S = 600
 COMPILE_TIMEOUT_S = 120
 ANSWER_TIMEOUT_S = 120
+TOOL_TIMEOUT_S = 100.0
 STOP_TIMEOUT_S = 20
 
 # Short-lived and small JVMs: the first compiler tier and the serial collector start fastest.
@@ -176,10 +177,17 @@ class ApacheOracle:
         (content,) = self._ask(b"M", view)
         return content
 
-    def run_tool(self, main_class: str, *arguments: str) -> ToolRun:
-        """Run a command line tool inside the JVM, exit calls included."""
-        parts = [argument.encode() for argument in arguments]
-        status, output, errors = self._ask(b"X", main_class.encode(), *parts)
+    def run_tool(
+        self,
+        main_class: str,
+        *arguments: str,
+        stdin: bytes = b"",
+        limit_s: float = TOOL_TIMEOUT_S,
+    ) -> ToolRun:
+        """Run a command line tool inside the JVM, exit calls included; status 124 if given up."""
+        parts = [main_class.encode(), stdin, b"%d" % (limit_s * 1000)]
+        parts += [argument.encode() for argument in arguments]
+        status, output, errors = self._ask(b"X", *parts)
         return ToolRun(int(status), output.decode(), errors.decode())
 
     def _ask(self, operation: bytes, *parts: bytes) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""A live Apache Kafka 4.3.1 node on loopback, over a directory that the test owns.
+"""A live node on loopback, over a directory that the test owns: Apache Kafka 4.3.1, or Moldau.
 
 The node runs until `stop` or `kill`; leaving the `with` block ends it by its process id whatever
 happened. Waits poll a condition and have a deadline.
@@ -7,7 +7,9 @@ happened. Waits poll a condition and have a deadline.
 import signal
 import socket
 import subprocess
+import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,29 +86,27 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-class LiveBroker:
-    """One node; its log directory is `folder/logs`."""
+class LiveNode(ABC):
+    """One node of either kind; its log directory is `folder/logs`."""
 
-    def __init__(
-        self, apache: ApacheOracle, folder: Path, settings: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.log_folder = folder / "logs"
-        self._apache = apache
+        self.properties = folder / "server.properties"
         self._folder = folder
-        self._properties = folder / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
         broker_port, controller_port = free_ports(2)
         self.address = f"127.0.0.1:{broker_port}"
-        listeners = f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller_port}"
+        self.controller_address = f"127.0.0.1:{controller_port}"
+        listeners = f"PLAINTEXT://{self.address},CONTROLLER://{self.controller_address}"
         node_settings = NODE_SETTINGS | {
             "listeners": listeners,
             "advertised.listeners": listeners,
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+            "controller.quorum.bootstrap.servers": self.controller_address,
             "log.dirs": str(self.log_folder),
         }
         node_settings |= settings or {}
         lines = [f"{name}={value}\n" for name, value in node_settings.items()]
-        self._properties.write_text("".join(lines), encoding="utf-8")
+        self.properties.write_text("".join(lines), encoding="utf-8")
 
     def __enter__(self) -> Self:
         return self
@@ -119,21 +119,19 @@ class LiveBroker:
     ) -> None:
         self.kill()
 
+    @abstractmethod
     def format(self) -> None:
         """Write the first files of a cluster of one."""
-        tool = "kafka.tools.StorageTool"
-        arguments = ["format", "-t", CLUSTER_ID, "-c", str(self._properties)]
-        run = self._apache.run_tool(tool, *arguments, "--standalone")
-        assert run.status == 0, run
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """What starts the node in the foreground."""
 
     def start(self) -> None:
         """Start the node and wait until it answers a client."""
         log = self._folder / "node.log"
-        command = [require_tool("java"), *NODE_JVM, f"-Dlog4j2.configurationFile={LOGGING}"]
-        command += ["-Dmoldau.interop.level=info", "-cp", f"{self._apache.jar_folder}/*"]
-        command += ["kafka.Kafka", str(self._properties)]
         with log.open("ab") as output:
-            self._process = subprocess.Popen(command, stdout=output, stderr=output)
+            self._process = subprocess.Popen(self.command(), stdout=output, stderr=output)
         self._wait_until_it_answers(log)
 
     def _wait_until_it_answers(self, log: Path) -> None:
@@ -226,6 +224,42 @@ class LiveBroker:
             return _read_to_the_ends(consumer, names)
         finally:
             consumer.close()
+
+
+class LiveBroker(LiveNode):
+    """Apache Kafka."""
+
+    def __init__(
+        self, apache: ApacheOracle, folder: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(folder, settings)
+        self._apache = apache
+
+    def format(self) -> None:
+        tool = "kafka.tools.StorageTool"
+        arguments = ["format", "-t", CLUSTER_ID, "-c", str(self.properties)]
+        run = self._apache.run_tool(tool, *arguments, "--standalone")
+        assert run.status == 0, run
+
+    def command(self) -> list[str]:
+        command = [require_tool("java"), *NODE_JVM, f"-Dlog4j2.configurationFile={LOGGING}"]
+        command += ["-Dmoldau.interop.level=info", "-cp", f"{self._apache.jar_folder}/*"]
+        return [*command, "kafka.Kafka", str(self.properties)]
+
+
+class LiveMoldau(LiveNode):
+    """Moldau, from the environment that runs the tests, with the settings that Apache gets."""
+
+    def format(self) -> None:
+        arguments = ["format", "-t", CLUSTER_ID, "-c", str(self.properties), "--standalone"]
+        command = [sys.executable, "-m", "moldau", "storage", *arguments]
+        run = subprocess.run(
+            command, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False
+        )
+        assert run.returncode == 0, run
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "moldau", "start", "--config", str(self.properties)]
 
 
 def _read_to_the_ends(consumer: Any, partitions: list[Any]) -> Served:

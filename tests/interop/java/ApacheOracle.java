@@ -19,7 +19,6 @@ import java.util.Map;
 import org.apache.kafka.common.protocol.ByteBufferAccessor;
 import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.ObjectSerializationCache;
-import org.apache.kafka.common.utils.Exit;
 
 /**
  * Answers questions about Apache Kafka's own codec and tools, one JVM for a whole test run.
@@ -48,7 +47,6 @@ public final class ApacheOracle {
 
     private final ObjectMapper json = new ObjectMapper();
     private final Map<String, MessageKind> kinds = new HashMap<>();
-    private final PrintStream originalErr = System.err;
 
     /** One generated message class and its converter. */
     private record MessageKind(Class<?> type, Method toJson, Method fromJson) {
@@ -57,28 +55,12 @@ public final class ApacheOracle {
         }
     }
 
-    /** Thrown in place of ending the JVM when a tool asks for it. */
-    private static final class ExitRequested extends RuntimeException {
-        private static final long serialVersionUID = 1L;
-        final int status;
-
-        ExitRequested(int status, String message) {
-            super(message);
-            this.status = status;
-        }
-    }
-
     public static void main(String[] args) throws IOException {
         DataInputStream questions = new DataInputStream(new BufferedInputStream(System.in, 1 << 16));
         DataOutputStream answers = new DataOutputStream(new BufferedOutputStream(System.out, 1 << 16));
         // Tools print to System.out; the answers must not be mixed with that.
         System.setOut(new PrintStream(new ByteArrayOutputStream(), true, StandardCharsets.UTF_8));
-        Exit.setExitProcedure((status, message) -> {
-            throw new ExitRequested(status, message);
-        });
-        Exit.setHaltProcedure((status, message) -> {
-            throw new ExitRequested(status, message);
-        });
+        ToolRunner.forbidExits();
         new ApacheOracle().serve(questions, answers);
     }
 
@@ -123,10 +105,11 @@ public final class ApacheOracle {
                 return List.of(RecordsOracle.build(json, parts.get(0)));
             case RUN:
                 List<String> arguments = new ArrayList<>();
-                for (byte[] part : parts.subList(1, parts.size())) {
+                for (byte[] part : parts.subList(3, parts.size())) {
                     arguments.add(string(part));
                 }
-                return run(string(parts.get(0)), arguments.toArray(new String[0]));
+                long limitMs = Long.parseLong(string(parts.get(2)));
+                return ToolRunner.run(string(parts.get(0)), parts.get(1), limitMs, arguments.toArray(new String[0]));
             default:
                 throw new IllegalArgumentException("unknown operation " + operation);
         }
@@ -159,35 +142,6 @@ public final class ApacheOracle {
             throw new IllegalStateException("the announced size was not written");
         }
         return buffer.array();
-    }
-
-    /** Runs a tool's main: exit status, standard output, standard error. */
-    private List<byte[]> run(String mainClass, String[] arguments) throws Exception {
-        ByteArrayOutputStream out = new ByteArrayOutputStream();
-        ByteArrayOutputStream err = new ByteArrayOutputStream();
-        PrintStream formerOut = System.out;
-        int status = 0;
-        System.setOut(new PrintStream(new BufferedOutputStream(out, 1 << 16), false, StandardCharsets.UTF_8));
-        System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
-        try {
-            Class.forName(mainClass).getMethod("main", String[].class).invoke(null, (Object) arguments);
-        } catch (InvocationTargetException thrown) {
-            if (thrown.getCause() instanceof ExitRequested requested) {
-                status = requested.status;
-                if (requested.getMessage() != null) {
-                    System.err.println(requested.getMessage());
-                }
-            } else {
-                status = 1;
-                thrown.getCause().printStackTrace();
-            }
-        } finally {
-            System.out.flush();
-            System.err.flush();
-            System.setOut(formerOut);
-            System.setErr(originalErr);
-        }
-        return List.of(text(Integer.toString(status)), out.toByteArray(), err.toByteArray());
     }
 
     private MessageKind kind(String name) throws ReflectiveOperationException {
