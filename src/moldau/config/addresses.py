@@ -1,12 +1,10 @@
 """Addresses as settings write them: host:port, id@host:port, NAME://host:port."""
 
-import re
 from typing import NamedTuple
 
 PORT_MAX = 65535
 
-_HOST_PORT = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]{1,5})")
-_ENDPOINT = re.compile(r"(.+?)://\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]{1,5})")
+_HOST_CHARACTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-%._:")
 
 
 class HostPort(NamedTuple):
@@ -30,22 +28,32 @@ class Address(NamedTuple):
 
 
 def host_and_port(text: str) -> HostPort | None:
-    match = _HOST_PORT.fullmatch(text)
-    if match is None or not match[1] or int(match[2]) > PORT_MAX:
-        return None
-    return HostPort(match[1], int(match[2]))
+    """None if it is not one; an empty host is none either."""
+    address = _split(text.rpartition("://")[2])
+    return address if address is not None and address.host else None
 
 
 def voter(text: str) -> Voter | None:
     number, _, rest = text.partition("@")
     address = host_and_port(rest)
-    if address is None or not number.isascii() or not number.isdecimal():
+    if address is None or not (number.isascii() and number.isdecimal()):
         return None
     return Voter(int(number), *address)
 
 
 def listener_address(text: str) -> Address | None:
-    match = _ENDPOINT.fullmatch(text)
-    if match is None or int(match[3]) > PORT_MAX:
+    name, separator, rest = text.partition("://")
+    address = _split(rest)
+    if address is None or not separator or not name.strip():
         return None
-    return Address(match[1].upper(), match[2], int(match[3]))
+    return Address(name.upper(), *address)
+
+
+def _split(text: str) -> HostPort | None:
+    host, separator, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not separator or not _HOST_CHARACTERS.issuperset(host):
+        return None
+    if not (port.isascii() and port.isdecimal()) or len(port) > len(str(PORT_MAX)):
+        return None
+    return HostPort(host, int(port)) if int(port) <= PORT_MAX else None

@@ -36,8 +36,8 @@ from moldau.config.values import HOUR_MS, MINUTE_MS
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 
-_OF_LISTENER = re.compile(r"listener\.name\.([^.]+)\.(.+)")
-_OF_MECHANISM = re.compile(
+_OF_LISTENER = r"listener\.name\.([^.]+)\.(.+)"
+_OF_MECHANISM = (
     r"[^.]+\.(sasl\.jaas\.config|sasl\.login\.callback\.handler\.class|sasl\.login\.class"
     r"|sasl\.server\.callback\.handler\.class|connections\.max\.reauth\.ms)"
 )
@@ -94,10 +94,10 @@ class BrokerConfig(
     @classmethod
     def overridden(cls, name: str) -> Setting | None:
         """What `listener.name.<listener>.[<mechanism>.]<setting>` sets for one listener."""
-        match = _OF_LISTENER.fullmatch(name)
+        match = re.fullmatch(_OF_LISTENER, name)
         if match is None:
             return None
-        of_mechanism = _OF_MECHANISM.fullmatch(match[2])
+        of_mechanism = re.fullmatch(_OF_MECHANISM, match[2])
         return cls.declared.get(of_mechanism[1] if of_mechanism else match[2])
 
     @cached_property
@@ -211,8 +211,8 @@ class BrokerConfig(
     def connection_limits_by_host(self) -> Mapping[str, int]:
         """max.connections.per.ip.overrides, parsed."""
         limits = {}
-        for entry in filter(None, re.split(r"\s*,\s*", self.max_connections_per_ip_overrides)):
-            host, _, count = entry.rpartition(":")
+        for entry in filter(None, self.max_connections_per_ip_overrides.split(",")):
+            host, _, count = entry.strip().rpartition(":")
             if not host.strip() or not count.strip().isdecimal():
                 raise KafkaError(
                     ErrorCode.INVALID_CONFIG,

@@ -5,7 +5,7 @@ import re
 from moldau.config.addresses import host_and_port, voter
 from moldau.config.schema import Check
 
-_THROTTLED = re.compile(r"[0-9]+:[0-9]+")
+_THROTTLED = r"[0-9]+:[0-9]+"
 
 
 def at_least(minimum: float) -> Check:
@@ -44,7 +44,7 @@ GZIP_LEVEL = Check("-1 or 1 to 9", lambda level: level == -1 or 1 <= level <= 9)
 
 
 def _are_throttled(items: tuple[str, ...]) -> bool:
-    return items == ("*",) or all(_THROTTLED.fullmatch(item) for item in items)
+    return items == ("*",) or all(re.fullmatch(_THROTTLED, item) for item in items)
 
 
 THROTTLED_REPLICAS = Check("* or a list of partition:broker", _are_throttled)

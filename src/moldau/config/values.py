@@ -48,20 +48,20 @@ WANTED = {
     Kind.PASSWORD: "a text",
 }
 
-# What Python's int() and float() take beyond these (underscores, other alphabets' digits, nan) is
-# not a number for Kafka, or not one that a bound could be checked for.
-_WHOLE = re.compile(r"[+-]?[0-9]+")
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?")
-_COMMA = re.compile(r"\s*,\s*")
-_DIGITS_MAX = 20
+_DIGITS_MAX = 19
+_DECIMAL = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?"
 
 
 def _whole(maximum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        trimmed = text.strip()
-        if not _WHOLE.fullmatch(trimmed) or len(trimmed) > _DIGITS_MAX:
+        # Stricter than int(): underscores and the digits of other alphabets are none for Kafka.
+        digits = text.strip()
+        digits = digits[1:] if digits.startswith(("+", "-")) else digits
+        if not (digits.isascii() and digits.isdigit()):
             raise ValueError(text)
-        value = int(trimmed)
+        if len(digits.lstrip("0")) > _DIGITS_MAX:
+            raise ValueError(text)
+        value = int(text)
         if not -maximum - 1 <= value <= maximum:
             raise ValueError(text)
         return value
@@ -81,14 +81,13 @@ def _boolean(text: str) -> bool:
 
 def _double(text: str) -> float:
     trimmed = text.strip()
-    if not _DECIMAL.fullmatch(trimmed):
+    if not re.fullmatch(_DECIMAL, trimmed):
         raise ValueError(text)
     return float(trimmed.rstrip("dDfF"))
 
 
 def _items(text: str) -> tuple[str, ...]:
-    trimmed = text.strip()
-    items = tuple(_COMMA.split(trimmed)) if trimmed else ()
+    items = tuple(item.strip() for item in text.split(",")) if text.strip() else ()
     if "" in items or len(set(items)) != len(items):
         raise ValueError(text)
     return items
