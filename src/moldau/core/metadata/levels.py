@@ -1,15 +1,20 @@
 """What a level of metadata.version allows: which version each metadata record is written in."""
 
+from collections.abc import Iterable
+
+from moldau.core.metadata.image import METADATA_VERSION
 from moldau.protocol.enums import METADATA_VERSIONS
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import (
     BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
 )
 from moldau.protocol.schema import Message
+from moldau.protocol.stored_records import encode_metadata_record
 
 LEVELS = {version.name: version.level for version in METADATA_VERSIONS}
 OLDEST_LEVEL = METADATA_VERSIONS[0].level
@@ -64,3 +69,13 @@ def check_level(level: int) -> None:
             f"{METADATA_VERSIONS[0].name} ({OLDEST_LEVEL}) to "
             f"{METADATA_VERSIONS[-1].name} ({NEWEST_LEVEL}) are",
         )
+
+
+def encode_records(records: Iterable[Message], level: int) -> tuple[list[bytes], int]:
+    """Records as the log holds them, and the level after them: one of them may change it."""
+    encoded = []
+    for record in records:
+        if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
+            level = record.feature_level
+        encoded.append(encode_metadata_record(record, record_version(record, level)))
+    return encoded, level

@@ -1,0 +1,137 @@
+"""A snapshot file: control batches around batches of metadata records. The header says how new the
+newest record is, the footer that nothing is missing; the quorum's own records follow the header.
+Offsets count the records of the file.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeAlias
+
+from moldau.core.metadata.levels import OLDEST_LEVEL, encode_records
+from moldau.protocol.batch_builder import BatchOptions, build_batch
+from moldau.protocol.batches import Record, RecordBatch, iterate_batches
+from moldau.protocol.codec import decode, encode
+from moldau.protocol.control_records import (
+    ControlPlace,
+    ControlType,
+    control_batch,
+    control_type_of,
+)
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
+from moldau.protocol.log_records import SnapshotFooterRecord, SnapshotHeaderRecord
+from moldau.protocol.schema import Message
+from moldau.protocol.stored_records import decode_metadata_record
+from moldau.types import Buffer
+
+RECORDS_IN_BATCH_MAX = 1024
+_CONTROL_VERSION = 0
+
+# Of the quorum: kraft.version and the voters.
+ControlValue: TypeAlias = tuple[ControlType, bytes]
+
+
+class DamagedSnapshotError(MoldauError):
+    """Not a whole snapshot. Nothing of it may be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotHead:
+    epoch: int
+    timestamp_ms: int
+    """Of the last record of the log that is in the snapshot."""
+    control_values: tuple[ControlValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    head: SnapshotHead
+    records: list[Message]
+
+
+def encode_snapshot(
+    head: SnapshotHead, records: Iterable[Message], *, now_ms: int
+) -> Iterator[bytes]:
+    """Batch by batch."""
+    header = SnapshotHeaderRecord(last_contained_log_timestamp=head.timestamp_ms)
+    first = (ControlType.SNAPSHOT_HEADER, encode(header, _CONTROL_VERSION))
+    values = (first, *head.control_values)
+    yield control_batch(values, ControlPlace(0, head.epoch), now_ms)
+    offset = len(values)
+    level = OLDEST_LEVEL
+    rest = iter(records)
+    while group := list(islice(rest, RECORDS_IN_BATCH_MAX)):
+        encoded, level = encode_records(group, level)
+        yield metadata_batch(encoded, ControlPlace(offset, head.epoch), now_ms)
+        offset += len(group)
+    footer = (ControlType.SNAPSHOT_FOOTER, encode(SnapshotFooterRecord(), _CONTROL_VERSION))
+    yield control_batch([footer], ControlPlace(offset, head.epoch), now_ms)
+
+
+def metadata_batch(encoded: Iterable[bytes], place: ControlPlace, now_ms: int) -> bytes:
+    """As Kafka writes them: no keys, no compression, one time for all."""
+    records = [
+        Record(place.base_offset + index, now_ms, None, value)
+        for index, value in enumerate(encoded)
+    ]
+    return build_batch(records, BatchOptions(partition_leader_epoch=place.partition_leader_epoch))
+
+
+def decode_snapshot(content: Buffer) -> Snapshot:
+    """Raises DamagedSnapshotError unless it is whole, from header to footer, and KafkaError
+    (UNSUPPORTED_VERSION) for records of a later release.
+    """
+    control: list[ControlValue] = []
+    records: list[Message] = []
+    epoch = 0
+    try:
+        for batch in checked_batches(content):
+            if control and control[-1][0] is ControlType.SNAPSHOT_FOOTER:
+                raise DamagedSnapshotError("something follows the footer")
+            if batch.base_offset != len(control) + len(records):
+                raise DamagedSnapshotError(f"a batch begins at offset {batch.base_offset}")
+            epoch = batch.partition_leader_epoch
+            if batch.is_control:
+                control += control_values(batch)
+            else:
+                records += metadata_records(batch)
+        return Snapshot(_head_of(control, epoch), records)
+    except MalformedRequestError as error:
+        raise DamagedSnapshotError(str(error)) from error
+    except KafkaError as error:
+        if error.code is ErrorCode.UNSUPPORTED_VERSION:
+            raise
+        raise DamagedSnapshotError(str(error)) from error
+
+
+def _head_of(control: list[ControlValue], epoch: int) -> SnapshotHead:
+    if not control or control[0][0] is not ControlType.SNAPSHOT_HEADER:
+        raise DamagedSnapshotError("it has no header")
+    if control[-1][0] is not ControlType.SNAPSHOT_FOOTER:
+        raise DamagedSnapshotError("it has no footer: its end is missing")
+    header = decode(SnapshotHeaderRecord, _CONTROL_VERSION, control[0][1])
+    return SnapshotHead(
+        epoch=epoch,
+        timestamp_ms=header.last_contained_log_timestamp,
+        control_values=tuple(control[1:-1]),
+    )
+
+
+def checked_batches(content: Buffer) -> Iterator[RecordBatch]:
+    """Nothing of a batch is believed before its checksum."""
+    end = 0
+    for batch in iterate_batches(content):
+        batch.check_crc()
+        yield batch
+        end += batch.size_in_bytes
+    if end != len(content):
+        raise DamagedSnapshotError(f"the batch at position {end} is cut off")
+
+
+def control_values(batch: RecordBatch) -> list[ControlValue]:
+    return [(control_type_of(each.key), bytes(each.value or b"")) for each in batch.records()]
+
+
+def metadata_records(batch: RecordBatch) -> list[Message]:
+    return [decode_metadata_record(each.value or b"").message for each in batch.records()]

@@ -1,0 +1,79 @@
+"""What a voter must remember across restarts, as Kafka's `quorum-state` file holds it: the epoch,
+and who leads it or whom we voted for. Nobody votes twice in an epoch because of it.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from moldau.core.quorum.voters import RECONFIGURABLE_FROM, VoterKey
+from moldau.protocol.errors import MoldauError
+from moldau.types import ZERO_UUID, parse_uuid, uuid_text
+
+NOBODY = -1
+_INT32_MAX = 2**31 - 1
+
+
+class QuorumStateError(MoldauError):
+    """The file is not what Kafka or we would have written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Election:
+    epoch: int
+    leader_id: int = NOBODY
+    voted_for: VoterKey | None = None
+
+
+def encode_election(election: Election, *, kraft_version: int, voter_ids: Iterable[int]) -> bytes:
+    """In Kafka's order of fields and without spaces."""
+    voted_id = NOBODY if election.voted_for is None else election.voted_for.node_id
+    fields: dict[str, Any]
+    if kraft_version < RECONFIGURABLE_FROM:
+        fields = {
+            "clusterId": "",
+            "leaderId": election.leader_id,
+            "leaderEpoch": election.epoch,
+            "votedId": voted_id,
+            "appliedOffset": 0,
+            "currentVoters": [{"voterId": voter_id} for voter_id in voter_ids],
+            "data_version": 0,
+        }
+    else:
+        directory_id = ZERO_UUID if election.voted_for is None else election.voted_for.directory_id
+        fields = {
+            "leaderId": election.leader_id,
+            "leaderEpoch": election.epoch,
+            "votedId": voted_id,
+            "votedDirectoryId": uuid_text(directory_id),
+            "data_version": 1,
+        }
+    return json.dumps(fields, separators=(",", ":")).encode("ascii")
+
+
+def decode_election(content: bytes) -> Election:
+    """Raises QuorumStateError. Guessing here could mean to vote twice."""
+    try:
+        fields = json.loads(content)
+        version = fields["data_version"]
+        if version not in {0, 1}:
+            raise QuorumStateError(f"data_version {version} is not supported: 0 and 1 are")
+        voted_id = _number(fields, "votedId")
+        directory_id = ZERO_UUID
+        if version == 1:
+            directory_id = parse_uuid(fields["votedDirectoryId"])
+        return Election(
+            epoch=_number(fields, "leaderEpoch"),
+            leader_id=_number(fields, "leaderId"),
+            voted_for=None if voted_id == NOBODY else VoterKey(voted_id, directory_id),
+        )
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise QuorumStateError(f"it cannot be read: {error}") from error
+
+
+def _number(fields: dict[str, Any], name: str) -> int:
+    number = fields[name]
+    if type(number) is not int or not NOBODY <= number <= _INT32_MAX:
+        raise ValueError(f"{name} is {number!r}")
+    return number

@@ -1,0 +1,302 @@
+"""KRaft consensus, as a machine: events in, effects out. The shell does the effects in their order
+and not the next before the last is done; a vote or an epoch is on the disk before anything uses it.
+
+| state | event | next | what happens |
+|---|---|---|---|
+| unattached | Started, we are the only voter | leader | vote for ourselves in epoch + 1, lead it |
+| unattached | Started, there are other voters | - | refused: see VotersError |
+| leader | Flushed past the epoch's first record | leader | the high watermark rises |
+| leader | Stopping | resigned | nobody leads; appends fail |
+| resigned | Started (the next start) | leader | again in an epoch of its own |
+
+With one voter every election is won at once, so that prospective and candidate are passed through
+and followers never occur. They take their places here when there are several voters.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from moldau.core.quorum.election import NOBODY, Election
+from moldau.core.quorum.voters import (
+    KRAFT_VERSION_MAX,
+    RECONFIGURABLE_FROM,
+    Voter,
+    VoterKey,
+    VoterSet,
+)
+from moldau.protocol.codec import encode
+from moldau.protocol.control_records import ControlType
+from moldau.protocol.errors import MoldauError
+from moldau.protocol.log_records import KRaftVersionRecord, LeaderChangeMessage
+from moldau.protocol.log_records.leader_change_message import Voter as LeaderChangeVoter
+
+LEADER_CHANGE_VERSION = 0
+KRAFT_VERSION_RECORD_VERSION = 0
+UNKNOWN_OFFSET = -1
+
+
+class VotersError(MoldauError):
+    """This node cannot take part in the quorum that its disk or its settings describe."""
+
+
+class State(Enum):
+    UNATTACHED = "unattached"
+    LEADER = "leader"
+    RESIGNED = "resigned"
+
+
+# Events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What the disk says."""
+
+    log_end_offset: int
+    last_epoch: int
+    """Of the last record, or of the snapshot before the log."""
+    election: Election | None
+    voters: VoterSet
+    voters_offset: int
+    """Where the log has them; -1 if only the snapshot of the format, or the settings, do."""
+    kraft_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """We wrote into the log."""
+
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """Everything before `end_offset` is on our disk."""
+
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """The node stops in good order."""
+
+
+Event: TypeAlias = Started | Appended | Flushed | Stopping
+
+# Effects
+
+
+@dataclass(frozen=True, slots=True)
+class StoreElection:
+    """To the disk, and not a step further before it is there."""
+
+    election: Election
+
+
+@dataclass(frozen=True, slots=True)
+class StartEpoch:
+    """The log knows the epoch before its first record."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendControlBatch:
+    """One batch, at the log's end."""
+
+    epoch: int
+    values: tuple[tuple[ControlType, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Everything before `high_watermark` stays."""
+
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChanged:
+    """Told once everything before the epoch is committed. NOBODY if we no longer lead."""
+
+    epoch: int
+    leader_id: int
+
+
+Effect: TypeAlias = StoreElection | StartEpoch | AppendControlBatch | Commit | LeaderChanged
+
+
+class Progress(NamedTuple):
+    """How far a voter's disk is, and when we heard so."""
+
+    flushed_offset: int
+    heard_ms: int
+
+
+_NO_PROGRESS = Progress(0, -1)
+
+
+class ReplicaStatus(NamedTuple):
+    """As DescribeQuorum tells it."""
+
+    key: VoterKey
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumStatus:
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[ReplicaStatus, ...]
+    observers: tuple[ReplicaStatus, ...] = ()
+    """Nobody fetches the metadata log as long as there is one node."""
+    endpoints: tuple[Voter, ...] = ()
+
+
+class QuorumMachine:
+    def __init__(self, local: Voter) -> None:
+        self.local = local
+        self.state = State.UNATTACHED
+        self.epoch = 0
+        self.leader_id = NOBODY
+        self.voters = VoterSet({})
+        self.kraft_version = 0
+        self.high_watermark = UNKNOWN_OFFSET
+        """Not known before a record of our own epoch is committed."""
+        self.epoch_start_offset = UNKNOWN_OFFSET
+        self.log_end_offset = 0
+        self._progress: dict[int, Progress] = {}
+
+    @property
+    def is_leader(self) -> bool:
+        return self.state is State.LEADER
+
+    def step(self, event: Event, now_ms: int) -> list[Effect]:
+        match event:
+            case Started():
+                return self._start(event)
+            case Appended(end_offset):
+                self.log_end_offset = end_offset
+                return []
+            case Flushed(end_offset):
+                return self._flushed_to(end_offset, now_ms)
+            case Stopping():
+                return self._resign()
+
+    def status(self, now_ms: int) -> QuorumStatus:
+        """A leader is up to date with itself at any time."""
+        voters = []
+        for voter in self.voters.by_id.values():
+            is_local = voter.is_same(self.local.key)
+            progress = self._progress.get(voter.key.node_id, _NO_PROGRESS)
+            heard_ms = now_ms if is_local else progress.heard_ms
+            end_offset = self.log_end_offset if is_local else progress.flushed_offset
+            voters.append(ReplicaStatus(voter.key, end_offset, heard_ms, heard_ms))
+        return QuorumStatus(
+            leader_id=self.leader_id,
+            leader_epoch=self.epoch,
+            high_watermark=self.high_watermark,
+            voters=tuple(voters),
+            endpoints=tuple(self.voters.by_id.values()),
+        )
+
+    def _start(self, event: Started) -> list[Effect]:
+        self._check_voters(event)
+        self.voters = event.voters
+        self.kraft_version = event.kraft_version
+        self.log_end_offset = self.epoch_start_offset = event.log_end_offset
+        known_epoch = max(event.last_epoch, 0 if event.election is None else event.election.epoch)
+        # Also if we had voted for ourselves in the known epoch and were killed then: an epoch costs
+        # nothing, and this one is surely nobody's.
+        self.epoch = known_epoch + 1
+        self.state = State.LEADER
+        self.leader_id = self.local.key.node_id
+        return [
+            StoreElection(Election(epoch=self.epoch, voted_for=self.local.key)),
+            StoreElection(Election(epoch=self.epoch, leader_id=self.leader_id)),
+            StartEpoch(self.epoch),
+            AppendControlBatch(self.epoch, self._first_records(event.voters_offset)),
+        ]
+
+    def _check_voters(self, event: Started) -> None:
+        voters, key = event.voters, self.local.key
+        if event.kraft_version > KRAFT_VERSION_MAX:
+            raise VotersError(
+                f"kraft.version {event.kraft_version} is not supported: {KRAFT_VERSION_MAX} is"
+            )
+        if voters.is_only(key):
+            return
+        if not voters.by_id:
+            raise VotersError(
+                f"nobody is a voter: format node {key.node_id} with --standalone, "
+                "or set controller.quorum.voters"
+            )
+        if len(voters.by_id) == 1 and key.node_id in voters.by_id:
+            raise VotersError(
+                f"the voter is node {voters}, and this is node {key}: "
+                "the metadata directory was exchanged or formatted again"
+            )
+        raise VotersError(
+            f"the quorum's voters are {voters}, and this is node {key}: "
+            "only a quorum of this one node is supported so far"
+        )
+
+    def _first_records(self, voters_offset: int) -> tuple[tuple[ControlType, bytes], ...]:
+        """Whoever reads the log learns who leads, and who votes unless the log has it already."""
+        voters = [LeaderChangeVoter(voter_id=voter_id) for voter_id in self.voters.by_id]
+        change = LeaderChangeMessage(
+            version=LEADER_CHANGE_VERSION,
+            leader_id=self.leader_id,
+            voters=voters,
+            granting_voters=[LeaderChangeVoter(voter_id=self.leader_id)],
+        )
+        records = [(ControlType.LEADER_CHANGE, encode(change, LEADER_CHANGE_VERSION))]
+        if self.kraft_version >= RECONFIGURABLE_FROM and (
+            voters_offset < 0 or self.voters.needs_update(self.local)
+        ):
+            self.voters = self.voters.updated(self.local)
+            records.append((ControlType.KRAFT_VERSION, encode_kraft_version(self.kraft_version)))
+            records.append((ControlType.KRAFT_VOTERS, self.voters.encode()))
+        return tuple(records)
+
+    def _flushed_to(self, end_offset: int, now_ms: int) -> list[Effect]:
+        if self.state is not State.LEADER:
+            return []
+        self._progress[self.local.key.node_id] = Progress(end_offset, now_ms)
+        reached = majority_offset(
+            self._progress.get(voter, _NO_PROGRESS).flushed_offset for voter in self.voters.by_id
+        )
+        # A record of our own epoch must be among them: only then can no other leader ever have
+        # something else at the offsets before it.
+        if reached <= max(self.epoch_start_offset, self.high_watermark):
+            return []
+        is_first = self.high_watermark == UNKNOWN_OFFSET
+        self.high_watermark = reached
+        effects: list[Effect] = [Commit(reached)]
+        if is_first:
+            effects.append(LeaderChanged(self.epoch, self.leader_id))
+        return effects
+
+    def _resign(self) -> list[Effect]:
+        """Not stored: whoever led an epoch starts a new one anyway."""
+        if self.state is not State.LEADER:
+            return []
+        self.state = State.RESIGNED
+        self.leader_id = NOBODY
+        return [LeaderChanged(self.epoch, NOBODY)]
+
+
+def majority_offset(reached: Iterable[int]) -> int:
+    """The highest offset that more than half of the voters have reached."""
+    descending = sorted(reached, reverse=True)
+    return descending[len(descending) // 2]
+
+
+def encode_kraft_version(level: int) -> bytes:
+    record = KRaftVersionRecord(version=KRAFT_VERSION_RECORD_VERSION, kraft_version=level)
+    return encode(record, KRAFT_VERSION_RECORD_VERSION)

@@ -1,0 +1,112 @@
+"""Who votes in the quorum. A voter is a node with a directory: one that lost its disk is somebody
+else (KIP-853). Voters come from control records once kraft.version is 1, before that from settings.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from moldau.protocol.codec import decode, encode
+from moldau.protocol.log_records import VotersRecord
+from moldau.protocol.log_records.voters_record import Endpoint, KRaftVersionFeature
+from moldau.protocol.log_records.voters_record import Voter as VoterFields
+from moldau.types import ZERO_UUID, Buffer, Uuid, uuid_text
+
+VOTERS_RECORD_VERSION = 0
+KRAFT_VERSION_MAX = 1
+# From this level on voters have directories and may change.
+RECONFIGURABLE_FROM = 1
+
+
+class VoterKey(NamedTuple):
+    node_id: int
+    directory_id: Uuid = ZERO_UUID
+    """Zero: not known. It was not written down before kraft.version 1."""
+
+    def __str__(self) -> str:
+        if self.directory_id == ZERO_UUID:
+            return str(self.node_id)
+        return f"{self.node_id} (directory {uuid_text(self.directory_id)})"
+
+
+class VoterEndpoint(NamedTuple):
+    listener: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voter:
+    key: VoterKey
+    endpoints: tuple[VoterEndpoint, ...] = ()
+    kraft_versions: tuple[int, int] = (0, KRAFT_VERSION_MAX)
+    """The lowest and the highest that it can run at."""
+
+    def is_same(self, key: VoterKey) -> bool:
+        directory_id = self.key.directory_id
+        return self.key.node_id == key.node_id and directory_id in {ZERO_UUID, key.directory_id}
+
+
+@dataclass(frozen=True, slots=True)
+class VoterSet:
+    by_id: Mapping[int, Voter]
+
+    @classmethod
+    def of(cls, voters: Iterable[Voter]) -> "VoterSet":
+        return cls({voter.key.node_id: voter for voter in voters})
+
+    @classmethod
+    def decode(cls, content: Buffer) -> "VoterSet":
+        """From the value of a KRaftVoters control record."""
+        record = decode(VotersRecord, VOTERS_RECORD_VERSION, content)
+        return cls.of(_voter_of(fields) for fields in record.voters)
+
+    def encode(self) -> bytes:
+        voters = [_fields_of(voter) for voter in self.by_id.values()]
+        record = VotersRecord(version=VOTERS_RECORD_VERSION, voters=voters)
+        return encode(record, VOTERS_RECORD_VERSION)
+
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, VoterKey):
+            return False
+        voter = self.by_id.get(key.node_id)
+        return voter is not None and voter.is_same(key)
+
+    def __str__(self) -> str:
+        return ", ".join(str(voter.key) for voter in self.by_id.values()) or "nobody"
+
+    def is_only(self, key: VoterKey) -> bool:
+        return len(self.by_id) == 1 and key in self
+
+    def needs_update(self, voter: Voter) -> bool:
+        """It is in the set and moved to other addresses or another release since."""
+        known = self.by_id.get(voter.key.node_id)
+        return known is not None and known.is_same(voter.key) and known != voter
+
+    def updated(self, voter: Voter) -> "VoterSet":
+        return replace(self, by_id={**self.by_id, voter.key.node_id: voter})
+
+
+def _voter_of(fields: VoterFields) -> Voter:
+    feature = fields.kraft_version_feature
+    return Voter(
+        key=VoterKey(fields.voter_id, fields.voter_directory_id),
+        endpoints=tuple(
+            VoterEndpoint(each.name, each.host, each.port) for each in fields.endpoints
+        ),
+        kraft_versions=(feature.min_supported_version, feature.max_supported_version),
+    )
+
+
+def _fields_of(voter: Voter) -> VoterFields:
+    low, high = voter.kraft_versions
+    return VoterFields(
+        voter_id=voter.key.node_id,
+        voter_directory_id=voter.key.directory_id,
+        endpoints=[
+            Endpoint(name=name, host=host, port=port) for name, host, port in voter.endpoints
+        ],
+        kraft_version_feature=KRaftVersionFeature(
+            min_supported_version=low, max_supported_version=high
+        ),
+    )
