@@ -31,7 +31,7 @@ def test_text_values_are_parsed_by_type() -> None:
         ("segment.bytes", "13", "at least 1048576"),
         ("cleanup.policy", "shred", "a list of compact, delete"),
         ("compression.gzip.level", "0", "-1 or 1 to 9"),
-        ("no.such.setting", "1", "unknown setting 'no.such.setting'"),
+        ("no.such.setting", "1", "no.such.setting: unknown setting"),
     ],
 )
 def test_a_bad_value_is_refused_and_named(name: str, value: str, says: str) -> None:

@@ -9,7 +9,7 @@ from moldau.config.broker_settings.logs import LogSettings
 from moldau.config.broker_settings.quorum import QuorumSettings
 from moldau.config.broker_settings.remote import RemoteSettings
 from moldau.config.checks import THROTTLED_REPLICAS, at_least
-from moldau.config.schema import Setting, Settings, setting
+from moldau.config.schema import Settings, narrowed, setting
 from moldau.config.values import BOOLEAN, DAY_MS, INT, INT64_MAX, LIST, LONG
 
 FLUSH_POLICIES = ("os", "group", "strict")
@@ -23,13 +23,7 @@ _OF_BROKER = (
 
 
 def _as_broker(name: str, synonym: str, doc: str) -> Any:
-    """A topic's setting that differs from the broker's only in name and in how far it reaches."""
-    broker = _OF_BROKER[synonym]
-    topic = Setting(
-        name, broker.kind, broker.default, doc, synonyms=(synonym,), has_effect=broker.has_effect
-    )
-    topic.check = broker.check
-    return topic
+    return narrowed(_OF_BROKER[synonym], name, doc)
 
 
 class LogConfig(Settings):

@@ -129,6 +129,14 @@ def setting(name: str, kind: Kind, default: Any, doc: str, **traits: Unpack[Trai
     return Setting(name, kind, default, doc, **traits)
 
 
+def narrowed(broker: Setting, name: str, doc: str, *, check: Check | None = None) -> Any:
+    """Declare what one topic or group may set for itself in place of the broker's setting."""
+    own = Setting(name, broker.kind, broker.default, doc, synonyms=(broker.name,))
+    own.check = check or broker.check
+    own.has_effect = broker.has_effect
+    return own
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Settings:
     """A group of settings with their values. Nothing in it ever changes."""
@@ -211,4 +219,4 @@ def unknown_setting(name: str, known: Iterable[str]) -> KafkaError:
 
     close = get_close_matches(name, list(known), n=1, cutoff=SUGGESTION_CLOSENESS)
     hint = f"; did you mean {close[0]}?" if close else ""
-    return KafkaError(ErrorCode.INVALID_CONFIG, f"unknown setting {name!r}{hint}")
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: unknown setting{hint}")

@@ -1,0 +1,65 @@
+"""The settings of a client metrics subscription: which clients push which metrics how often."""
+
+import re
+from collections.abc import Mapping
+
+from moldau.config.schema import Settings, setting
+from moldau.config.values import HOUR_MS, INT, LIST, MINUTE_MS
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+
+INTERVAL_MIN_MS = 100
+_MATCHED = frozenset(
+    {
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+
+
+class ClientMetricsConfig(Settings):
+    interval_ms: int = setting(
+        "interval.ms", INT, 5 * MINUTE_MS, "How often the clients push their metrics."
+    )
+    match: tuple[str, ...] = setting(
+        "match", LIST, (), "Which clients are meant, as property=pattern; empty means all."
+    )
+    metrics: tuple[str, ...] = setting(
+        "metrics", LIST, (), "Beginnings of the names of the metrics; * means all."
+    )
+
+
+def validate_client_metrics(name: str, overrides: Mapping[str, str]) -> None:
+    """Raises INVALID_REQUEST for the name, an unknown setting or the interval, and INVALID_CONFIG
+    for other values, as Kafka does.
+    """
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a client metrics subscription needs a name")
+    for key in overrides:
+        if key not in ClientMetricsConfig.declared:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key}: unknown client metrics setting")
+    declared = ClientMetricsConfig.declared
+    values = {key: declared[key].parse(text) for key, text in overrides.items()}
+    interval_ms = values.get("interval.ms", declared["interval.ms"].default)
+    if not INTERVAL_MIN_MS <= interval_ms <= HOUR_MS:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"interval.ms={interval_ms} must be {INTERVAL_MIN_MS} to {HOUR_MS}",
+        )
+    for pattern in values.get("match", ()):
+        _check_pattern(pattern)
+
+
+def _check_pattern(text: str) -> None:
+    name, _, pattern = text.partition("=")
+    try:
+        re.compile(pattern.strip())
+        is_good = name.strip() in _MATCHED and pattern.count("=") == 0 and bool(pattern)
+    except re.error:
+        is_good = False
+    if not is_good:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"match: {text!r} is not property=pattern")

@@ -1,0 +1,176 @@
+"""The settings that one group may have for itself, and how they fit what the broker allows."""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from moldau.config.broker_settings.groups import GroupSettings
+from moldau.config.broker_settings.share import ShareSettings
+from moldau.config.broker_settings.streams import StreamsSettings
+from moldau.config.checks import at_least, one_of
+from moldau.config.schema import Check, Settings, from_properties, narrowed, setting
+from moldau.config.values import BOOLEAN, STRING
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from moldau.config.broker import BrokerConfig
+
+_OF_BROKER = GroupSettings.declared | ShareSettings.declared | StreamsSettings.declared
+_DURATION = r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?"
+_OFFSET_RESET = Check(
+    "latest, earliest or by_duration:PnDTnHnMn.nS",
+    lambda text: text in {"latest", "earliest"} or re.fullmatch(_DURATION, text) is not None,
+)
+
+
+def _as_broker(name: str, doc: str, check: Check | None = None) -> Any:
+    return narrowed(_OF_BROKER[f"group.{name}"], name, doc, check=check)
+
+
+class GroupConfig(Settings):
+    consumer_assignment_interval_ms: int = _as_broker(
+        "consumer.assignment.interval.ms",
+        "How long the consumer group waits between two new assignments.",
+    )
+    consumer_heartbeat_interval_ms: int = _as_broker(
+        "consumer.heartbeat.interval.ms", "How often members of the consumer group send heartbeats."
+    )
+    consumer_session_timeout_ms: int = _as_broker(
+        "consumer.session.timeout.ms",
+        "A member of the consumer group without heartbeat for this long is removed.",
+    )
+    share_assignment_interval_ms: int = _as_broker(
+        "share.assignment.interval.ms",
+        "How long the share group waits between two new assignments.",
+    )
+    share_auto_offset_reset: str = setting(
+        "share.auto.offset.reset",
+        STRING,
+        "latest",
+        "Where the share group starts in a partition: at its end, at its start, or so much time "
+        "before now.",
+        check=_OFFSET_RESET,
+    )
+    share_delivery_count_limit: int = _as_broker(
+        "share.delivery.count.limit",
+        "How often a record is handed out to the share group before it is given up.",
+        at_least(2),
+    )
+    share_heartbeat_interval_ms: int = _as_broker(
+        "share.heartbeat.interval.ms", "How often members of the share group send heartbeats."
+    )
+    share_isolation_level: str = setting(
+        "share.isolation.level",
+        STRING,
+        "read_uncommitted",
+        "Whether the share group gets records of transactions that are not committed.",
+        check=one_of("read_committed", "read_uncommitted"),
+    )
+    share_partition_max_record_locks: int = _as_broker(
+        "share.partition.max.record.locks",
+        "How many records of a partition may be handed out and not yet settled.",
+        at_least(100),
+    )
+    share_record_lock_duration_ms: int = _as_broker(
+        "share.record.lock.duration.ms",
+        "How long a record stays with one member of the share group before others get it.",
+        at_least(1000),
+    )
+    share_renew_acknowledge_enable: bool = setting(
+        "share.renew.acknowledge.enable",
+        BOOLEAN,
+        True,
+        "Whether members of the share group may prolong their hold on a record.",
+    )
+    share_session_timeout_ms: int = _as_broker(
+        "share.session.timeout.ms",
+        "A member of the share group without heartbeat for this long is removed.",
+    )
+    streams_assignment_interval_ms: int = _as_broker(
+        "streams.assignment.interval.ms",
+        "How long the streams group waits between two new assignments.",
+    )
+    streams_heartbeat_interval_ms: int = _as_broker(
+        "streams.heartbeat.interval.ms", "How often members of the streams group send heartbeats."
+    )
+    streams_initial_rebalance_delay_ms: int = _as_broker(
+        "streams.initial.rebalance.delay.ms",
+        "How long the empty streams group waits for more members before its first assignment.",
+    )
+    streams_num_standby_replicas: int = _as_broker(
+        "streams.num.standby.replicas", "How many standby copies of each task the group has."
+    )
+    streams_session_timeout_ms: int = _as_broker(
+        "streams.session.timeout.ms",
+        "A member of the streams group without heartbeat for this long is removed.",
+    )
+
+
+def group_config(overrides: Mapping[str, str], broker: "BrokerConfig") -> GroupConfig:
+    """What is in force for a group: its own values, kept within what the broker allows now."""
+    known = {name: text for name, text in overrides.items() if name in GroupConfig.declared}
+    values = _defaults(broker)
+    for name, value in _own_values(from_properties(GroupConfig, known), known).items():
+        low, high = _bounds(name, broker)
+        declared = GroupConfig.declared[name]
+        values[declared.attribute] = (
+            min(max(value, low), high) if isinstance(low, int) and isinstance(high, int) else value
+        )
+    return GroupConfig(**values)
+
+
+def validate_group_configs(overrides: Mapping[str, str], broker: "BrokerConfig") -> None:
+    """Raises INVALID_CONFIG: an unknown name, a bad value, or one outside the broker's bounds."""
+    own = _own_values(from_properties(GroupConfig, overrides), overrides)
+    for name, value in own.items():
+        low, high = _bounds(name, broker)
+        if low is not None and value < low:
+            raise _refused(f"{name}={value} must not be below {_bound_name(name, 'min')}={low}")
+        if high is not None and value > high:
+            raise _refused(f"{name}={value} must not be above {_bound_name(name, 'max')}={high}")
+    config = GroupConfig(**(_defaults(broker) | _by_attribute(own)))
+    for kind in ("consumer", "share", "streams"):
+        session_ms = getattr(config, f"{kind}_session_timeout_ms")
+        heartbeat_ms = getattr(config, f"{kind}_heartbeat_interval_ms")
+        if session_ms <= heartbeat_ms:
+            raise _refused(
+                f"{kind}.session.timeout.ms={session_ms} must be above "
+                f"{kind}.heartbeat.interval.ms={heartbeat_ms}"
+            )
+
+
+def _refused(complaint: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, complaint)
+
+
+def _own_values(config: GroupConfig, names: Mapping[str, str]) -> dict[str, Any]:
+    return {name: getattr(config, GroupConfig.declared[name].attribute) for name in names}
+
+
+def _by_attribute(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {GroupConfig.declared[name].attribute: value for name, value in values.items()}
+
+
+def _defaults(broker: "BrokerConfig") -> dict[str, Any]:
+    return {
+        declared.attribute: getattr(broker, broker.declared[declared.synonyms[0]].attribute)
+        for declared in GroupConfig.declared.values()
+        if declared.synonyms
+    }
+
+
+def _bounds(name: str, broker: "BrokerConfig") -> tuple[int | None, int | None]:
+    """What the broker allows: its settings with min and max in their names."""
+    low, high = (broker.declared.get(_bound_name(name, end)) for end in ("min", "max"))
+    return (
+        None if low is None else getattr(broker, low.attribute),
+        None if high is None else getattr(broker, high.attribute),
+    )
+
+
+def _bound_name(name: str, end: str) -> str:
+    kind, _, rest = name.partition(".")
+    if name == "streams.num.standby.replicas":
+        return f"group.streams.{end}.standby.replicas"
+    return f"group.{kind}.{end}.{rest}"

@@ -1,0 +1,67 @@
+"""From a topic's own settings and the broker's to what the topic's logs obey."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from moldau.config.log import LogConfig
+from moldau.config.schema import from_properties
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from moldau.config.broker import BrokerConfig
+
+# Settings that have several names in the broker; BrokerConfig knows which one counts.
+_SEVERAL_NAMES = {
+    "retention.ms": "retention_ms",
+    "segment.ms": "roll_ms",
+    "segment.jitter.ms": "roll_jitter_ms",
+    "flush.ms": "flush_ms",
+}
+
+
+def log_config(overrides: Mapping[str, str], broker: "BrokerConfig") -> LogConfig:
+    """What is in force for a topic. Its settings were checked when they were set, so that what
+    this version does not know or take is passed over rather than keeping the topic from working.
+    """
+    values = topic_defaults(broker)
+    for name, text in overrides.items():
+        declared = LogConfig.declared.get(name)
+        if declared is None:
+            continue
+        try:
+            values[declared.attribute] = declared.parse(text)
+        except KafkaError:
+            continue
+    return LogConfig(**values)
+
+
+def topic_defaults(broker: "BrokerConfig") -> dict[str, Any]:
+    """LogConfig's attributes as the broker sets them for topics that say nothing."""
+    values = {}
+    for name, declared in LogConfig.declared.items():
+        if declared.synonyms:
+            one = broker.declared[declared.synonyms[0]].attribute
+            values[declared.attribute] = getattr(broker, _SEVERAL_NAMES.get(name, one))
+    return values
+
+
+def validate_topic_configs(overrides: Mapping[str, str], broker: "BrokerConfig") -> None:
+    """Raises INVALID_CONFIG: an unknown name, a bad value, or values that do not fit together."""
+    own = from_properties(LogConfig, overrides)
+    values = topic_defaults(broker)
+    for name in overrides:
+        attribute = LogConfig.declared[name].attribute
+        values[attribute] = getattr(own, attribute)
+    config = LogConfig(**values)
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"min.compaction.lag.ms={config.min_compaction_lag_ms} must not be above "
+            f"max.compaction.lag.ms={config.max_compaction_lag_ms}",
+        )
+    if config.remote_storage_enable:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            "remote.storage.enable=true: this broker has no remote (tiered) storage",
+        )
