@@ -1,0 +1,178 @@
+"""Settings of topics, brokers and groups: read them, change them."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from moldau.client.cluster import Cluster
+from moldau.client.errors import check, fail
+from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+)
+from moldau.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from moldau.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+_BROKERS_OWN = {ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER}
+
+
+class ConfigSource(IntEnum):
+    UNKNOWN = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
+    DYNAMIC_GROUP_CONFIG = 8
+
+
+class ConfigType(IntEnum):
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigResource(NamedTuple):
+    kind: ConfigResourceType
+    name: str
+    """Empty for a broker: what holds for all of them."""
+
+
+class Synonym(NamedTuple):
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    name: str
+    value: str | None
+    source: ConfigSource
+    kind: ConfigType
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: tuple[Synonym, ...]
+    documentation: str | None
+
+
+class ConfigChange(NamedTuple):
+    name: str
+    operation: Operation
+    value: str | None = None
+
+
+def node_of(resource: ConfigResource) -> int | None:
+    """A broker answers for its own settings; anyone for all others."""
+    return int(resource.name) if resource.kind in _BROKERS_OWN and resource.name else None
+
+
+async def describe_configs(
+    cluster: Cluster,
+    resource: ConfigResource,
+    *,
+    names: Collection[str] | None = None,
+    documentation: bool = False,
+) -> list[ConfigEntry]:
+    """Sorted by name; of some settings, or of all if `names` is None."""
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=resource.kind,
+                resource_name=resource.name,
+                configuration_keys=None if names is None else list(names),
+            )
+        ],
+        include_synonyms=True,
+        include_documentation=documentation,
+    )
+    answer = await cluster.ask(node_of(resource), request, DescribeConfigsResponse)
+    found = []
+    for result in answer.results:
+        check(result.error_code, result.error_message)
+        found += [_entry(row) for row in result.configs]
+    return sorted(found, key=lambda entry: entry.name)
+
+
+def _entry(row: DescribeConfigsResourceResult) -> ConfigEntry:
+    synonyms = [Synonym(one.name, one.value, _source(one.source)) for one in row.synonyms]
+    kinds = ConfigType.__members__.values()
+    return ConfigEntry(
+        row.name,
+        row.value,
+        _source(row.config_source),
+        ConfigType(row.config_type) if row.config_type in kinds else ConfigType.UNKNOWN,
+        row.read_only,
+        row.is_sensitive,
+        tuple(synonyms),
+        row.documentation,
+    )
+
+
+def _source(number: int) -> ConfigSource:
+    return ConfigSource(number) if 0 <= number <= max(ConfigSource) else ConfigSource.UNKNOWN
+
+
+async def alter_configs(
+    cluster: Cluster,
+    resource: ConfigResource,
+    changes: Sequence[ConfigChange],
+    *,
+    validate_only: bool = False,
+) -> None:
+    """All of them or none."""
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=resource.kind,
+                resource_name=resource.name,
+                configs=[
+                    AlterableConfig(
+                        name=change.name, config_operation=change.operation, value=change.value
+                    )
+                    for change in changes
+                ],
+            )
+        ],
+        validate_only=validate_only,
+    )
+    answer = await cluster.ask(node_of(resource), request, IncrementalAlterConfigsResponse)
+    for result in answer.responses:
+        if result.error_code:
+            fail(result.error_code, result.error_message)
+
+
+async def list_config_resources(cluster: Cluster, kind: ConfigResourceType) -> list[str]:
+    """Names of what has settings of that kind."""
+    request = ListConfigResourcesRequest(resource_types=[kind])
+    answer = await cluster.ask(None, request, ListConfigResourcesResponse, oldest=1)
+    check(answer.error_code)
+    return sorted(row.resource_name for row in answer.config_resources)

@@ -1,0 +1,318 @@
+"""Groups: list, describe, committed offsets, delete. Classic groups and those of the new protocol
+look the same here.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from moldau.client.cluster import Cluster
+from moldau.client.errors import check, error_code
+from moldau.client.group_protocol import read_assignment
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from moldau.protocol.messages.consumer_group_describe import DescribedGroup as DescribedNewGroup
+from moldau.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from moldau.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from moldau.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from moldau.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from moldau.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from moldau.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+from moldau.types import TopicPartition
+
+NO_OFFSET = -1
+NO_EPOCH = -1
+CONSUMER_PROTOCOL_TYPE = "consumer"
+STATE_EMPTY = "Empty"
+STATE_DEAD = "Dead"
+# Several groups in one request came with 8; from 10 on topics are named by ids, which do not tell
+# a committed offset of a topic that is gone.
+_FETCH_VERSIONS = (8, 9)
+_COMMIT_NAMES_VERSION_MAX = 9
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    state: str
+    kind: str
+    protocol_type: str
+    coordinator: int
+
+
+class Member(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...] | None
+    """What it will have; None in classic groups, which know no targets."""
+    epoch: int | None
+
+
+class Group(NamedTuple):
+    group_id: str
+    state: str
+    kind: str
+    assignor: str
+    coordinator: int
+    members: tuple[Member, ...]
+    epoch: int | None = None
+    target_epoch: int | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return self.state not in {STATE_EMPTY, STATE_DEAD}
+
+
+class Committed(NamedTuple):
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+
+
+async def list_groups(cluster: Cluster) -> list[ListedGroup]:
+    """Of all brokers; sorted by name."""
+    found: dict[str, ListedGroup] = {}
+    for node_id in await cluster.brokers():
+
+        async def ask(node_id: int = node_id) -> ListGroupsResponse:
+            answer = await cluster.ask(node_id, ListGroupsRequest(), ListGroupsResponse)
+            check(answer.error_code, f"listing the groups of broker {node_id}")
+            return answer
+
+        for row in (await cluster.with_patience(ask)).groups:
+            found[row.group_id] = ListedGroup(
+                row.group_id, row.group_state, row.group_type, row.protocol_type, node_id
+            )
+    return sorted(found.values())
+
+
+async def describe_group(cluster: Cluster, group_id: str) -> Group | None:
+    """None: there is no such group."""
+
+    async def attempt() -> Group | None:
+        node_id = await cluster.coordinator(group_id)
+        connection = await cluster.connection(node_id)
+        if connection.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
+            request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+            answer = await connection.ask(request, ConsumerGroupDescribeResponse)
+            (described,) = answer.groups
+            if described.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                check(described.error_code, described.error_message)
+                return _new_group(described, node_id)
+        classic = await connection.ask(
+            DescribeGroupsRequest(groups=[group_id]), DescribeGroupsResponse
+        )
+        (found,) = classic.groups
+        if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+            return None
+        check(found.error_code, found.error_message)
+        return None if found.group_state == STATE_DEAD else _classic_group(found, node_id)
+
+    return await cluster.with_patience(attempt)
+
+
+def _classic_group(group: DescribedGroup, coordinator: int) -> Group:
+    is_consumer = group.protocol_type in {CONSUMER_PROTOCOL_TYPE, ""}
+    members = [
+        Member(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            read_assignment(member.member_assignment) if is_consumer else (),
+            None,
+            None,
+        )
+        for member in group.members
+    ]
+    return Group(
+        group.group_id,
+        group.group_state,
+        "Classic",
+        group.protocol_data,
+        coordinator,
+        tuple(sorted(members)),
+    )
+
+
+def _new_group(group: DescribedNewGroup, coordinator: int) -> Group:
+    members = [
+        Member(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            _partitions(member.assignment),
+            _partitions(member.target_assignment),
+            member.member_epoch,
+        )
+        for member in group.members
+    ]
+    return Group(
+        group.group_id,
+        group.group_state,
+        "Consumer",
+        group.assignor_name,
+        coordinator,
+        tuple(sorted(members)),
+        group.group_epoch,
+        group.assignment_epoch,
+    )
+
+
+def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, number)
+            for topic in assignment.topic_partitions
+            for number in topic.partitions
+        )
+    )
+
+
+async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, Committed]:
+    """All that the group has committed."""
+    oldest, newest = _FETCH_VERSIONS
+
+    async def attempt() -> dict[TopicPartition, Committed]:
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)]
+        )
+        answer = await cluster.ask_coordinator(
+            group_id, request, OffsetFetchResponse, oldest=oldest, newest=newest
+        )
+        (group,) = answer.groups
+        check(group.error_code, f"group '{group_id}'")
+        found = {}
+        for topic in group.topics:
+            for row in topic.partitions:
+                check(row.error_code, f"group '{group_id}', {topic.name}-{row.partition_index}")
+                if row.committed_offset != NO_OFFSET:
+                    found[TopicPartition(topic.name, row.partition_index)] = Committed(
+                        row.committed_offset, row.committed_leader_epoch, row.metadata or ""
+                    )
+        return dict(sorted(found.items()))
+
+    return await cluster.with_patience(attempt)
+
+
+class CommitIdentity(NamedTuple):
+    """Who commits. As it is: somebody who is no member, which an inactive group allows."""
+
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+async def commit_offsets(
+    cluster: Cluster,
+    group_id: str,
+    offsets: Mapping[TopicPartition, Committed],
+    identity: CommitIdentity | None = None,
+) -> None:
+    """Raises the first error that a partition got."""
+    if not offsets:
+        return
+    who = identity or CommitIdentity()
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for partition, committed in offsets.items():
+        topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(name=partition.topic))
+        topic.partitions.append(
+            OffsetCommitRequestPartition(
+                partition_index=partition.partition,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                committed_metadata=committed.metadata,
+            )
+        )
+
+    async def attempt() -> None:
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            generation_id_or_member_epoch=who.generation,
+            member_id=who.member_id,
+            group_instance_id=who.instance_id,
+            topics=list(topics.values()),
+        )
+        answer = await cluster.ask_coordinator(
+            group_id, request, OffsetCommitResponse, newest=_COMMIT_NAMES_VERSION_MAX
+        )
+        for result in answer.topics:
+            for row in result.partitions:
+                where = f"group '{group_id}', {result.name}-{row.partition_index}"
+                check(row.error_code, where)
+
+    await cluster.with_patience(attempt)
+
+
+async def delete_groups(
+    cluster: Cluster, group_ids: Collection[str]
+) -> dict[str, KafkaError | None]:
+    async def attempt(group_id: str) -> KafkaError | None:
+        request = DeleteGroupsRequest(groups_names=[group_id])
+        answer = await cluster.ask_coordinator(group_id, request, DeleteGroupsResponse)
+        try:
+            check(answer.results[0].error_code)
+        except KafkaError as error:
+            if error.code in {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP}:
+                return error
+            raise
+        return None
+
+    done: dict[str, KafkaError | None] = {}
+    for group_id in group_ids:
+        try:
+            done[group_id] = await cluster.with_patience(partial(attempt, group_id))
+        except KafkaError as error:
+            done[group_id] = error
+    return done
+
+
+async def delete_offsets(
+    cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, KafkaError | None]:
+    """Of topics that no member is subscribed to."""
+    topics: dict[str, OffsetDeleteRequestTopic] = {}
+    for partition in partitions:
+        topic = topics.setdefault(partition.topic, OffsetDeleteRequestTopic(name=partition.topic))
+        topic.partitions.append(OffsetDeleteRequestPartition(partition_index=partition.partition))
+
+    async def attempt() -> dict[TopicPartition, KafkaError | None]:
+        request = OffsetDeleteRequest(group_id=group_id, topics=list(topics.values()))
+        answer = await cluster.ask_coordinator(group_id, request, OffsetDeleteResponse)
+        check(answer.error_code, f"group '{group_id}'")
+        return {
+            TopicPartition(result.name, row.partition_index): (
+                KafkaError(error_code(row.error_code)) if row.error_code else None
+            )
+            for result in answer.topics
+            for row in result.partitions
+        }
+
+    return await cluster.with_patience(attempt)

@@ -1,0 +1,151 @@
+"""Topics: create, delete, more partitions."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from moldau.client.cluster import Cluster
+from moldau.client.errors import error_code
+from moldau.client.metadata import NO_LEADER
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from moldau.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from moldau.protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from moldau.types import Uuid
+
+BROKERS_DEFAULT = -1
+# Names and ids in one field; the older form is not spoken here.
+_DELETE_STATES_VERSION = 6
+_SEEN_PATIENCE_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    name: str
+    partitions: int = BROKERS_DEFAULT
+    replication_factor: int = BROKERS_DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+    assignment: Sequence[Sequence[int]] = ()
+    """Replicas of each partition, if not left to the controller."""
+
+
+class CreatedTopic(NamedTuple):
+    name: str
+    topic_id: Uuid
+    partitions: int
+    replication_factor: int
+
+
+async def create_topics(
+    cluster: Cluster, topics: Collection[NewTopic], *, validate_only: bool = False
+) -> dict[str, CreatedTopic | KafkaError]:
+    request = CreateTopicsRequest(
+        topics=[_creatable(topic) for topic in topics],
+        timeout_ms=cluster.settings.request_timeout_ms,
+        validate_only=validate_only,
+    )
+    answer = await cluster.ask(None, request, CreateTopicsResponse)
+    made: dict[str, CreatedTopic | KafkaError] = {}
+    for result in answer.topics:
+        made[result.name] = (
+            KafkaError(error_code(result.error_code), result.error_message or "")
+            if result.error_code
+            else CreatedTopic(
+                result.name, result.topic_id, result.num_partitions, result.replication_factor
+            )
+        )
+    if not validate_only:
+        await _wait_until_seen(cluster, [n for n, o in made.items() if isinstance(o, CreatedTopic)])
+    return made
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=BROKERS_DEFAULT if topic.assignment else topic.partitions,
+        replication_factor=BROKERS_DEFAULT if topic.assignment else topic.replication_factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=number, broker_ids=list(replicas))
+            for number, replicas in enumerate(topic.assignment)
+        ],
+        configs=[
+            CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+        ],
+    )
+
+
+async def _wait_until_seen(cluster: Cluster, names: Collection[str]) -> None:
+    """The controller answers before the brokers have heard: the next command should find them."""
+    if not names:
+        return
+
+    async def look() -> None:
+        found = await cluster.metadata(names)
+        waits = found.missing or any(
+            partition.leader == NO_LEADER
+            for topic in found.topics.values()
+            for partition in topic.partitions.values()
+        )
+        if waits:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the topic has no leaders yet")
+
+    await cluster.with_patience(look, patience_ms=_SEEN_PATIENCE_MS)
+
+
+async def delete_topics(cluster: Cluster, names: Collection[str]) -> dict[str, KafkaError | None]:
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name=name) for name in names],
+        timeout_ms=cluster.settings.request_timeout_ms,
+    )
+    answer = await cluster.ask(None, request, DeleteTopicsResponse, oldest=_DELETE_STATES_VERSION)
+    cluster.forget()
+    return {
+        result.name or "": _failure(result.error_code, result.error_message)
+        for result in answer.responses
+    }
+
+
+async def add_partitions(
+    cluster: Cluster,
+    topic: str,
+    total: int,
+    *,
+    assignment: Sequence[Sequence[int]] | None = None,
+    validate_only: bool = False,
+) -> None:
+    """`total` is how many there are then; `assignment` has the replicas of the new ones."""
+    replicas = None
+    if assignment is not None:
+        replicas = [CreatePartitionsAssignment(broker_ids=list(one)) for one in assignment]
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=topic, count=total, assignments=replicas)],
+        timeout_ms=cluster.settings.request_timeout_ms,
+        validate_only=validate_only,
+    )
+    answer = await cluster.ask(None, request, CreatePartitionsResponse)
+    for result in answer.results:
+        if failure := _failure(result.error_code, result.error_message):
+            raise failure
+    cluster.forget()
+    if not validate_only:
+        await _wait_until_seen(cluster, [topic])
+
+
+def _failure(number: int, message: str | None) -> KafkaError | None:
+    return KafkaError(error_code(number), message or "") if number else None

@@ -1,0 +1,45 @@
+"""What can go wrong for a user of the client, each with one line that says what to do."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import NoReturn
+
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+
+
+class ClientError(MoldauError):
+    """Wrong settings, a broker that cannot do it, or nobody there."""
+
+
+class NoBrokerError(ClientError):
+    """None of the addresses that were given answers."""
+
+
+class UnknownTopicError(ClientError):
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        super().__init__(f"topic '{name}' does not exist{did_you_mean(name, known)}")
+        self.name = name
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def error_code(number: int) -> ErrorCode:
+    """A number of a newer broker that has no name here is an unknown error."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def check(number: int, detail: str | None = None) -> None:
+    """Raises KafkaError unless the number says that all is well."""
+    if number != ErrorCode.NONE:
+        fail(number, detail)
+
+
+def fail(number: int, detail: str | None = None) -> NoReturn:
+    raise KafkaError(error_code(number), detail or "")

@@ -1,0 +1,113 @@
+"""What a cluster says about itself: brokers, topics, partitions and their leaders."""
+
+from typing import NamedTuple
+
+from moldau.client.errors import ClientError, check
+from moldau.net.request_channel import Address
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from moldau.types import TopicPartition, Uuid
+
+NO_LEADER = -1
+# Kafka marks a partition so while it has no leader, or while its leader is away; all else that a
+# partition's row says still holds.
+_PASSING = frozenset(
+    {ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE}
+)
+_PASSING |= {ErrorCode.LISTENER_NOT_FOUND}
+
+
+class Broker(NamedTuple):
+    node_id: int
+    address: Address
+    rack: str | None
+
+
+class Partition(NamedTuple):
+    number: int
+    leader: int
+    """NO_LEADER if there is none now."""
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+class Topic(NamedTuple):
+    name: str
+    topic_id: Uuid
+    is_internal: bool
+    partitions: dict[int, Partition]
+
+    def partition(self, index: int) -> Partition:
+        if index not in self.partitions:
+            last = max(self.partitions, default=-1)
+            raise ClientError(f"topic '{self.name}' has no partition {index}, the last is {last}")
+        return self.partitions[index]
+
+    @property
+    def topic_partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(self.name, index) for index in sorted(self.partitions)]
+
+
+class ClusterMetadata(NamedTuple):
+    cluster_id: str | None
+    controller_id: int
+    brokers: dict[int, Broker]
+    topics: dict[str, Topic]
+    missing: frozenset[str]
+    """Topics that were asked for and do not exist."""
+
+
+def read_metadata(answer: MetadataResponse) -> ClusterMetadata:
+    """Raises KafkaError for a topic that is there but may not be seen, or is not ready."""
+    check(answer.error_code)
+    found: dict[str, Topic] = {}
+    missing = set()
+    for topic in answer.topics:
+        name = topic.name or ""
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            missing.add(name)
+            continue
+        if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+            raise ClientError(f"'{name}' cannot be the name of a topic")
+        check(topic.error_code, f"topic '{name}'")
+        found[name] = _topic(topic)
+    brokers = {broker.node_id: _broker(broker) for broker in answer.brokers}
+    return ClusterMetadata(
+        answer.cluster_id, answer.controller_id, brokers, found, frozenset(missing)
+    )
+
+
+def _broker(broker: MetadataResponseBroker) -> Broker:
+    return Broker(broker.node_id, Address(broker.host, broker.port), broker.rack)
+
+
+def _topic(topic: MetadataResponseTopic) -> Topic:
+    partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
+    return Topic(
+        topic.name or "",
+        topic.topic_id,
+        topic.is_internal,
+        {partition.partition_index: _partition(partition) for partition in partitions},
+    )
+
+
+def _partition(partition: MetadataResponsePartition) -> Partition:
+    if partition.error_code not in _PASSING:
+        raise KafkaError(ErrorCode(partition.error_code), f"partition {partition.partition_index}")
+    has_leader = partition.error_code != ErrorCode.LEADER_NOT_AVAILABLE
+    return Partition(
+        partition.partition_index,
+        partition.leader_id if has_leader else NO_LEADER,
+        partition.leader_epoch,
+        tuple(partition.replica_nodes),
+        tuple(partition.isr_nodes),
+        tuple(partition.offline_replicas),
+    )

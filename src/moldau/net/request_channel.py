@@ -1,0 +1,284 @@
+"""One connection to a Kafka node, seen by the side that asks. Requests are pipelined; an answer is
+given only to the request that it answers. An answer that is late, or that nobody asked for, ends
+the connection: everything still waiting then fails with ChannelError, whose text names the node.
+"""
+
+import asyncio
+import socket
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar, cast
+
+from moldau.net.clock import Clock, Timer
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.codec import TRUSTED_ELEMENT_BUDGET
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import MalformedRequestError, MoldauError
+from moldau.protocol.frame import (
+    FRAME_BYTES_MAX,
+    FrameCutter,
+    build_request,
+    read_response,
+    response_header_version,
+)
+from moldau.protocol.schema import Message
+
+Answer = TypeVar("Answer", bound=Message)
+
+_CORRELATION_MAX = 2**31 - 1
+_TLS_ALERT = b"\x15\x03"
+_HTTP = b"HTTP"
+
+
+class ChannelError(MoldauError):
+    """The connection could not be made, or did not last."""
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelOptions:
+    client_id: str = "moldau"
+    connect_timeout_ms: int = 10_000
+    request_timeout_ms: int = 30_000
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    in_flight_max: int = 64
+
+
+class _Waiting(NamedTuple):
+    answer: asyncio.Future[Any]
+    message_class: type[Message]
+    version: int
+    deadline_ms: float
+
+
+class RequestChannel(asyncio.Protocol):
+    def __init__(self, address: Address, clock: Clock, options: ChannelOptions) -> None:
+        self.address = address
+        self._clock = clock
+        self._options = options
+        self._cutter = FrameCutter(options.frame_bytes_max)
+        self._transport: asyncio.WriteTransport | None = None
+        self._waiting: dict[int, _Waiting] = {}
+        self._room = asyncio.Event()
+        self._may_write = True
+        self._next_id = 0
+        self._received_bytes = 0
+        self._failure: ChannelError | None = None
+        self._lost = asyncio.Event()
+        self._watchdog: Timer | None = None
+
+    @classmethod
+    async def open(
+        cls, address: Address, clock: Clock, options: ChannelOptions | None = None
+    ) -> "RequestChannel":
+        """Tries every address that the name stands for, one after the other."""
+        chosen = options or ChannelOptions()
+        loop = asyncio.get_running_loop()
+        problem = "the name stands for no address"
+        try:
+            async with asyncio.timeout(chosen.connect_timeout_ms / 1000):
+                for family, _, _, _, place in await loop.getaddrinfo(
+                    *address, type=socket.SOCK_STREAM
+                ):
+                    channel = cls(address, clock, chosen)
+                    host, port = str(place[0]), int(place[1])
+                    try:
+                        await loop.create_connection(
+                            lambda channel=channel: channel,
+                            host,
+                            port,
+                            family=family,
+                        )
+                    except OSError as error:
+                        problem = _connect_problem(error)
+                        continue
+                    return channel
+        except TimeoutError:
+            problem = f"no connection within {chosen.connect_timeout_ms} ms"
+        except socket.gaierror:
+            problem = "the name is not known"
+        except OSError as error:
+            problem = _connect_problem(error)
+        raise ChannelError(f"cannot reach {address}: {problem}")
+
+    @property
+    def is_closed(self) -> bool:
+        return self._failure is not None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
+
+    async def ask(
+        self,
+        request: Message,
+        answer_class: type[Answer],
+        version: int,
+        *,
+        timeout_ms: float | None = None,
+    ) -> Answer:
+        """Waits for room in the pipeline, sends, and waits for the answer."""
+        await self._wait_for_room()
+        correlation_id = self._send(request, version)
+        patience_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
+        waiting = _Waiting(
+            asyncio.get_running_loop().create_future(),
+            answer_class,
+            version,
+            self._clock.mono_ms() + patience_ms,
+        )
+        self._waiting[correlation_id] = waiting
+        self._watch(waiting.deadline_ms)
+        answer: Answer = await waiting.answer
+        return answer
+
+    async def tell(self, request: Message, version: int) -> None:
+        """For the one request that has no answer: Produce with acks=0."""
+        await self._wait_for_room()
+        self._send(request, version)
+
+    async def close(self) -> None:
+        self._fail("the connection was closed here")
+        await self._lost.wait()
+
+    async def _wait_for_room(self) -> None:
+        while self._failure is None and not (
+            self._may_write and len(self._waiting) < self._options.in_flight_max
+        ):
+            self._room.clear()
+            await self._room.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _send(self, request: Message, version: int) -> int:
+        assert self._transport is not None
+        correlation_id = self._next_id
+        self._next_id = 0 if correlation_id == _CORRELATION_MAX else correlation_id + 1
+        self._transport.writelines(
+            build_request(
+                request,
+                version,
+                correlation_id=correlation_id,
+                client_id=self._options.client_id,
+            )
+        )
+        return correlation_id
+
+    def _watch(self, deadline_ms: float) -> None:
+        if self._watchdog is not None and self._watchdog.callback is not None:
+            if self._watchdog.due_ms <= deadline_ms:
+                return
+            self._watchdog.cancel()
+        self._watchdog = self._clock.call_later(deadline_ms - self._clock.mono_ms(), self._look)
+
+    def _look(self) -> None:
+        if not self._waiting:
+            return
+        next_ms = min(waiting.deadline_ms for waiting in self._waiting.values())
+        if next_ms <= self._clock.mono_ms():
+            # Answers come in order: behind a late one, all are late.
+            self._fail("no answer in time")
+        else:
+            self._watch(next_ms)
+
+    def _fail(self, problem: str) -> None:
+        if self._failure is not None:
+            return
+        self._failure = ChannelError(f"{self.address}: {problem}")
+        for waiting in self._waiting.values():
+            if not waiting.answer.done():
+                waiting.answer.set_exception(self._failure)
+        self._waiting.clear()
+        self._room.set()
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        else:
+            self._lost.set()
+
+    def _take(self, frame: memoryview) -> None:
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        waiting = self._waiting.pop(correlation_id, None)
+        if waiting is None:
+            raise MalformedRequestError(f"an answer to no request of ours ({correlation_id})")
+        self._room.set()
+        try:
+            _, answer = read_response(
+                frame,
+                waiting.message_class,
+                _answered_version(frame, waiting),
+                budget=TRUSTED_ELEMENT_BUDGET,
+            )
+        except MoldauError as error:
+            if not waiting.answer.done():
+                waiting.answer.set_exception(ChannelError(f"{self.address}: {error}"))
+            raise
+        if not waiting.answer.done():
+            waiting.answer.set_result(answer)
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.WriteTransport", transport)
+        self._room.set()
+
+    def data_received(self, data: bytes) -> None:
+        is_first = not self._received_bytes
+        self._received_bytes += len(data)
+        if is_first and (stranger := _stranger(data)):
+            self._fail(stranger)
+        if self._failure is not None:
+            return
+        try:
+            for frame in self._cutter.feed(data):
+                self._take(frame)
+        except MoldauError as error:
+            self._fail(str(error))
+
+    def pause_writing(self) -> None:
+        self._may_write = False
+
+    def resume_writing(self) -> None:
+        self._may_write = True
+        self._room.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        if self._received_bytes:
+            self._fail("the connection was lost")
+        else:
+            self._fail(
+                "closed the connection without an answer; it is no Kafka listener, or one that "
+                "wants TLS or SASL"
+            )
+        self._lost.set()
+
+
+def _stranger(first: bytes) -> str | None:
+    """Who answers instead of Kafka, if that can be told."""
+    if first.startswith(_TLS_ALERT):
+        return "this port speaks TLS; plain connections are refused there"
+    if first.startswith(_HTTP):
+        return "this port speaks HTTP, not Kafka's protocol"
+    return None
+
+
+def _answered_version(frame: memoryview, waiting: _Waiting) -> int:
+    """A node that does not know our ApiVersions answers in version 0 (KIP-511)."""
+    if waiting.message_class.API_KEY == ApiKey.API_VERSIONS:
+        start = 4 + response_header_version(waiting.message_class, waiting.version)
+        if int.from_bytes(frame[start : start + 2], "big") == ErrorCode.UNSUPPORTED_VERSION:
+            return 0
+    return waiting.version
+
+
+def _connect_problem(error: OSError) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "nothing listens there"
+    return error.strerror or str(error) or type(error).__name__
