@@ -2,16 +2,21 @@
 that can be moved. No network.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
+from moldau.broker.context import BrokerServices, Peer, RequestContext
+from moldau.broker.fetch_sessions import FetchSessions
+from moldau.broker.metrics import Metrics
 from moldau.broker.replicas import Replicas
+from moldau.config.broker import BrokerConfig
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, UNASSIGNED_DIRECTORY, MetadataImage
 from moldau.net.clock import ShiftedClock
+from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batches import Record, iterate_batches
 from moldau.protocol.enums import ConfigResourceType
@@ -31,7 +36,13 @@ from moldau.types import BrokerId, Uuid
 CLUSTER = "cluster-of-the-tests"
 NODE = BrokerId(1)
 
-ResultT = TypeVar("ResultT")
+MINIMAL_SETTINGS = {
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+    "controller.quorum.voters": "1@127.0.0.1:9093",
+}
 
 
 def topic_id(number: int) -> Uuid:
@@ -42,15 +53,25 @@ def directory_id(number: int) -> Uuid:
     return Uuid(bytes([9] * 15 + [number]))
 
 
-def batch(*values: bytes | None, timestamp_ms: int | None = None, **options: Any) -> bytearray:
+def batch(
+    *values: bytes | None,
+    timestamp_ms: int | None = None,
+    key: bytes | None = b"key",
+    **options: Any,
+) -> bytearray:
     """As a producer sends it: offsets from 0."""
     time_ms = ShiftedClock().wall_ms() if timestamp_ms is None else timestamp_ms
-    records = [Record(i, time_ms, b"key", value) for i, value in enumerate(values)]
+    records = [Record(i, time_ms, key, value) for i, value in enumerate(values)]
     return bytearray(build_batch(records, BatchOptions(base_offset=0, **options)))
 
 
 def values_of(records: Any) -> list[bytes | None]:
     return [record.value for each in iterate_batches(records) for record in each.records()]
+
+
+@dataclass
+class ConfigHolder:
+    current: BrokerConfig
 
 
 class DataNode:
@@ -62,12 +83,16 @@ class DataNode:
         *,
         directories: int = 1,
         filesystem: FileSystem | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.path = path
         self.filesystem = filesystem or DiskFileSystem()
         self.clock = ShiftedClock()
         self.image: MetadataImage = EMPTY_IMAGE
-        self.settings = cast("Any", SimpleNamespace(current=None))
+        self.settings = ConfigHolder(BrokerConfig.parse(MINIMAL_SETTINGS | dict(settings or {})))
+        self.sessions = FetchSessions(
+            self.settings.current.max_incremental_fetch_session_cache_slots
+        )
         self.directory_paths = [path / f"logs-{number}" for number in range(directories)]
         for number, each in enumerate(self.directory_paths):
             meta = MetaProperties(
@@ -106,6 +131,27 @@ class DataNode:
                 log.abandon()
         for directory in self.directories:
             directory.close()
+
+    def context(
+        self, request: Message, version: int | None = None, *, privileged: bool = False
+    ) -> RequestContext:
+        services = BrokerServices(
+            node_id=NODE,
+            cluster_id=CLUSTER,
+            clock=self.clock,
+            settings=self.settings,
+            metadata=cast("Any", self),
+            controller=cast("Any", None),
+            replicas=self.replicas,
+            groups=cast("Any", None),
+            producer_ids=cast("Any", None),
+            fetch_sessions=self.sessions,
+            topic_creation=cast("Any", None),
+            metrics=Metrics(),
+        )
+        peer = Peer(1, "PLAINTEXT", "127.0.0.1", 5, is_privileged_listener=privileged)
+        version = request.VERSIONS[1] if version is None else version
+        return RequestContext(services, peer, ApiKey(request.API_KEY), version, "tests", {})
 
     # Metadata
 
@@ -160,14 +206,11 @@ class DataNode:
         ]
 
 
-def in_loop(scenario: Callable[[DataNode], Awaitable[ResultT]], node: DataNode) -> ResultT:
-    """Starts the node, runs the scenario in an event loop, stops the node."""
-
-    async def run() -> ResultT:
-        node.start()
-        try:
-            return await asyncio.wait_for(scenario(node), 30)
-        finally:
-            await node.stop()
-
-    return asyncio.run(run())
+@contextlib.asynccontextmanager
+async def running(path: Path, **options: Any) -> AsyncIterator[DataNode]:
+    node = DataNode(path, **options)
+    node.start()
+    try:
+        yield node
+    finally:
+        await node.stop()

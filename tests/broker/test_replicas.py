@@ -4,14 +4,14 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from broker.data_node import DataNode, batch, in_loop, topic_id, values_of
+from broker.data_node import batch, running, topic_id, values_of
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 
 
-def test_an_append_is_committed_once_it_is_flushed(tmp_path: Path) -> None:
-    async def scenario(node: DataNode) -> None:
+async def test_an_append_is_committed_once_it_is_flushed(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
         node.create_topic("orders")
         partition = node.replicas.lookup("orders", 0)
         result = partition.append(batch(b"a", b"b"))
@@ -21,11 +21,9 @@ def test_an_append_is_committed_once_it_is_flushed(tmp_path: Path) -> None:
         assert partition.log.high_watermark == 2
         assert values_of(partition.log.read(0, 1000).records) == [b"a", b"b"]
 
-    in_loop(scenario, DataNode(tmp_path))
 
-
-def test_records_are_there_after_a_restart(tmp_path: Path) -> None:
-    async def scenario(node: DataNode) -> None:
+async def test_records_are_there_after_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
         node.create_topic("orders")
         partition = node.replicas.lookup("orders", 0)
         await partition.wait_committed(partition.append(batch(b"a")).last_offset)
@@ -33,11 +31,9 @@ def test_records_are_there_after_a_restart(tmp_path: Path) -> None:
         partition = node.replicas.lookup("orders", 0)
         assert values_of(partition.log.read(0, 1000).records) == [b"a"]
 
-    in_loop(scenario, DataNode(tmp_path))
 
-
-def test_a_deleted_topic_is_gone_and_its_waiting_appends_fail(tmp_path: Path) -> None:
-    async def scenario(node: DataNode) -> None:
+async def test_a_deleted_topic_is_gone_and_its_waiting_appends_fail(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
         node.create_topic("orders")
         partition = node.replicas.lookup("orders", 0)
         waiting = partition.wait_committed(partition.append(batch(b"a")).last_offset)
@@ -52,11 +48,9 @@ def test_a_deleted_topic_is_gone_and_its_waiting_appends_fail(tmp_path: Path) ->
         assert len(names) == 1
         assert names[0].endswith("-delete")
 
-    in_loop(scenario, DataNode(tmp_path))
 
-
-def test_a_topic_made_again_shows_nothing_of_the_old_one(tmp_path: Path) -> None:
-    async def scenario(node: DataNode) -> None:
+async def test_a_topic_made_again_shows_nothing_of_the_old_one(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
         node.create_topic("orders", number=1)
         partition = node.replicas.lookup("orders", 0)
         await partition.wait_committed(partition.append(batch(b"old")).last_offset)
@@ -66,13 +60,11 @@ def test_a_topic_made_again_shows_nothing_of_the_old_one(tmp_path: Path) -> None
         assert partition.topic_id == topic_id(2)
         assert partition.log.log_end_offset == 0
 
-    in_loop(scenario, DataNode(tmp_path))
 
-
-def test_a_topic_made_again_while_the_node_was_down_shows_nothing_of_the_old_one(
+async def test_a_topic_made_again_while_the_node_was_down_shows_nothing_of_the_old_one(
     tmp_path: Path,
 ) -> None:
-    async def scenario(node: DataNode) -> None:
+    async with running(tmp_path) as node:
         node.create_topic("orders", number=1)
         partition = node.replicas.lookup("orders", 0)
         await partition.wait_committed(partition.append(batch(b"old")).last_offset)
@@ -85,11 +77,9 @@ def test_a_topic_made_again_while_the_node_was_down_shows_nothing_of_the_old_one
         names = {path.name for path in node.directory_paths[0].iterdir() if path.is_dir()}
         assert any(name.endswith("-stray") for name in names)
 
-    in_loop(scenario, DataNode(tmp_path))
 
-
-def test_leader_epochs_are_told(tmp_path: Path) -> None:
-    async def scenario(node: DataNode) -> None:
+async def test_leader_epochs_are_told(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
         told: list[tuple[str, int, bool]] = []
         node.create_topic("orders", replicas=(1, 2))
         node.replicas.on_leadership(
@@ -112,11 +102,9 @@ def test_leader_epochs_are_told(tmp_path: Path) -> None:
             assert failure.value.code is code
         assert node.replicas.lookup("orders", 0, 2).leader_epoch == 2
 
-    in_loop(scenario, DataNode(tmp_path))
 
-
-def test_appends_wait_for_followers_that_are_in_sync(tmp_path: Path) -> None:
-    async def scenario(node: DataNode) -> None:
+async def test_appends_wait_for_followers_that_are_in_sync(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
         node.create_topic("orders", replicas=(1, 2))
         partition = node.replicas.lookup("orders", 0)
         result = partition.append(batch(b"a"))
@@ -127,13 +115,9 @@ def test_appends_wait_for_followers_that_are_in_sync(tmp_path: Path) -> None:
         partition.follower_fetched(2, 1)
         await waiting
 
-    in_loop(scenario, DataNode(tmp_path))
 
-
-def test_new_logs_go_where_the_fewest_are(tmp_path: Path) -> None:
-    async def scenario(node: DataNode) -> None:
+async def test_new_logs_go_where_the_fewest_are(tmp_path: Path) -> None:
+    async with running(tmp_path, directories=2) as node:
         node.create_topic("orders", partitions=4)
         counts = [len(logs.by_partition) for logs in node.replicas.store.logs]
         assert counts == [2, 2]
-
-    in_loop(scenario, DataNode(tmp_path, directories=2))

@@ -140,6 +140,10 @@ class Partition:
     def unwatch(self, watcher: Watcher) -> None:
         self._watchers.pop(watcher, None)
 
+    @property
+    def watcher_count(self) -> int:
+        return len(self._watchers)
+
     # What happens to it
 
     def log_advanced(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.flush_rounds import FlushRounds
 from moldau.broker.log_store import LogStore
+from moldau.broker.parked import Deadlines
 from moldau.broker.partition import Partition
 from moldau.broker.topic_settings import TopicSettings, topic_settings
 from moldau.core.metadata.delta import MetadataDelta
@@ -51,6 +52,7 @@ class Replicas:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._leadership_listeners: list[OnLeadership] = []
         self._failure_listeners: list[OnDirectoryFailure] = []
+        self.deadlines = Deadlines(clock)
         self.flush_rounds = FlushRounds(self._flushed)
         self.store = LogStore(directories, self._options_for, clock)
         for directory in directories:
@@ -135,7 +137,7 @@ class Replicas:
         partition = self._partitions.get(name)
         if partition is None:
             partition = Partition(name, topic_id, self._clock, self._propose_isr)
-            partition.min_insync_replicas = settings.min_insync_replicas
+            partition.min_insync_replicas = settings.log.min_insync_replicas
             self._partitions[name] = partition
         if not partition.has_log:
             self._give_log(partition, image)
@@ -277,6 +279,6 @@ def _change_settings(partition: Partition, settings: TopicSettings) -> None:
         log.config = settings.log
         log.flush_policy = settings.flush_policy
         log.mark_dirty()
-    if partition.min_insync_replicas != settings.min_insync_replicas:
-        partition.min_insync_replicas_changed(settings.min_insync_replicas)
+    if partition.min_insync_replicas != settings.log.min_insync_replicas:
+        partition.min_insync_replicas_changed(settings.log.min_insync_replicas)
     partition.log_advanced()

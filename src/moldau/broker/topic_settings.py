@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from moldau.config.log import LogConfig
+from moldau.config.schema import from_properties
 
 if TYPE_CHECKING:
     from moldau.config.broker import BrokerConfig
@@ -15,12 +16,14 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
     log: LogConfig
-    min_insync_replicas: int = 1
-    flush_policy: str = "group"
+    flush_policy: str
 
 
 def topic_settings(
     config: "BrokerConfig", topic: str, overrides: Mapping[str, str]
 ) -> TopicSettings:
     """Coordinators' logs are never below `group`: what they said must not be unsaid."""
-    return TopicSettings(LogConfig())
+    policy = config.moldau_flush_policy
+    if topic in INTERNAL_TOPICS and policy == "os":
+        policy = "group"
+    return TopicSettings(from_properties(LogConfig, overrides), policy)

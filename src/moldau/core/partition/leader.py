@@ -1,5 +1,5 @@
 """A partition as its leader sees it: who is in sync, and what is therefore committed. Plan and
-tell: `plan_append` before the log is written, `held`, `follower_fetched` and `changed` afterwards; what
+tell: `plan_append` before the log is written; `held`, `follower_fetched`, `changed` afterwards. What
 they return is for the shell to do.
 
 The high watermark is the smallest offset that all in-sync replicas hold, with those that are about

@@ -1,0 +1,275 @@
+"""Incremental fetch sessions (KIP-227): a client names its partitions once and then only what
+changed; answers leave out partitions with nothing new. There are only so many sessions: who gets
+none, or loses it, goes on with full fetches.
+
+| session id, epoch | meaning |
+|---|---|
+| any, -1 | no session wanted; the one that is named ends |
+| any, 0 | a new session wanted; the one that is named ends |
+| id, n | request number n of a session |
+"""
+
+import random
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
+from typing import NamedTuple, TypeAlias
+
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from moldau.types import Uuid
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+TOPIC_IDS_SINCE_VERSION = 13
+INT32_MAX = 2**31 - 1
+EVICTION_MS = 120_000
+PARTITIONS_MAX = 100_000
+# How long a full cache is believed to stay full for sessions that are not larger than one that
+# found no place: looking through all of them for every request would cost more than the session.
+_STILL_FULL_MS = 1_000
+
+PartitionKey: TypeAlias = tuple[str | Uuid, int]
+
+
+class Asked:
+    """One partition of a fetch: what was asked, and in a session also what was last answered."""
+
+    __slots__ = ("high_watermark", "log_start_offset", "request", "topic", "topic_id")
+
+    def __init__(self, topic: str, topic_id: Uuid, request: FetchPartition) -> None:
+        self.topic = topic
+        """"" if it is asked for by its id."""
+        self.topic_id = topic_id
+        self.request = request
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def answered(self, answer: PartitionData) -> bool:
+        """Remember the answer. True if it says anything new."""
+        is_new = (
+            bool(answer.records)
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+            or answer.error_code != 0
+            or answer.preferred_read_replica >= 0
+            or answer.diverging_epoch.epoch >= 0
+        )
+        # After an error the next good answer is news.
+        self.high_watermark = -1 if answer.error_code else answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+        return is_new
+
+
+class Answers(NamedTuple):
+    session_id: int
+    partitions: list[tuple[Asked, PartitionData]]
+
+
+class FullFetch:
+    """All partitions are in the request. A session begins with the answer, if there is room."""
+
+    def __init__(
+        self, sessions: "FetchSessions", asked: dict[PartitionKey, Asked], wants: "Wants | None"
+    ) -> None:
+        self._sessions = sessions
+        self._asked = asked
+        self._wants = wants
+
+    @property
+    def asked(self) -> Collection[Asked]:
+        return self._asked.values()
+
+    def answer(self, results: list[PartitionData]) -> Answers:
+        pairs = list(zip(self._asked.values(), results, strict=True))
+        session_id = NO_SESSION
+        if self._wants is not None:
+            for asked, result in pairs:
+                asked.answered(result)
+            session_id = self._sessions.create(self._asked, self._wants)
+        return Answers(session_id, pairs)
+
+
+class IncrementalFetch:
+    def __init__(self, session: "FetchSession") -> None:
+        self._session = session
+        self._epoch = session.epoch
+        # The session may change while this fetch waits, if its client sends another one.
+        self._asked = list(session.partitions.values())
+
+    @property
+    def asked(self) -> Collection[Asked]:
+        return self._asked
+
+    def answer(self, results: list[PartitionData]) -> Answers:
+        session = self._session
+        if session.epoch != self._epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH, "the session went on with another request"
+            )
+        news = [
+            (asked, result)
+            for asked, result in zip(self._asked, results, strict=True)
+            if asked.answered(result)
+        ]
+        # Who got something goes to the end of the line: the next answer may be full before it.
+        for asked, result in news:
+            if result.records:
+                session.move_to_end(asked)
+        return Answers(session.session_id, news)
+
+
+class Wants(NamedTuple):
+    """Of a new session."""
+
+    is_privileged: bool
+    uses_topic_ids: bool
+    created_ms: float
+
+
+class FetchSession:
+    __slots__ = ("epoch", "last_used_ms", "partitions", "session_id", "wants")
+
+    def __init__(
+        self, session_id: int, wants: Wants, partitions: dict[PartitionKey, Asked]
+    ) -> None:
+        self.session_id = session_id
+        self.wants = wants
+        self.partitions = partitions
+        self.last_used_ms = wants.created_ms
+        self.epoch = _next_epoch(INITIAL_EPOCH)
+
+    def move_to_end(self, asked: Asked) -> None:
+        key = _key(asked.topic, asked.topic_id, asked.request.partition)
+        if key in self.partitions:
+            self.partitions[key] = self.partitions.pop(key)
+
+    def value(self) -> tuple[bool, int, int]:
+        """The least valuable session makes room first."""
+        return self.wants.is_privileged, len(self.partitions), self.session_id
+
+
+class FetchSessions:
+    """`slots` is max.incremental.fetch.session.cache.slots."""
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        # The least recently used one first.
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._full_for: tuple[bool, int] = (False, -1)
+        self._full_until_ms = 0.0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def begin(
+        self, request: FetchRequest, version: int, *, is_follower: bool, now_ms: float
+    ) -> FullFetch | IncrementalFetch:
+        """Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
+        FETCH_SESSION_TOPIC_ID_ERROR: the client starts over with a full fetch.
+        """
+        uses_topic_ids = version >= TOPIC_IDS_SINCE_VERSION
+        if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
+            self._sessions.pop(request.session_id, None)
+            wants = None
+            if request.session_epoch == INITIAL_EPOCH:
+                wants = Wants(is_follower, uses_topic_ids, now_ms)
+            return FullFetch(self, dict(_asked(request)), wants)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.wants.uses_topic_ids != uses_topic_ids:
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        _update(session, request)
+        if len(session.partitions) > PARTITIONS_MAX:
+            del self._sessions[session.session_id]
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions")
+        if not session.partitions:
+            del self._sessions[session.session_id]
+            return FullFetch(self, dict(_asked(request)), None)
+        session.epoch = _next_epoch(session.epoch)
+        session.last_used_ms = now_ms
+        self._sessions.move_to_end(session.session_id)
+        return IncrementalFetch(session)
+
+    def create(self, partitions: dict[PartitionKey, Asked], wants: Wants) -> int:
+        """The new session's id; NO_SESSION if there is no room for it."""
+        if not partitions or not self._has_room(wants, len(partitions)):
+            return NO_SESSION
+        session_id = random.randint(1, INT32_MAX)  # noqa: S311 - not a secret, only distinct
+        while session_id in self._sessions:
+            session_id = random.randint(1, INT32_MAX)  # noqa: S311
+        self._sessions[session_id] = FetchSession(session_id, wants, partitions)
+        return session_id
+
+    def _has_room(self, wants: Wants, size: int) -> bool:
+        """A follower may take a client's place, anybody that of a session that is not used or that
+        is smaller and not young.
+        """
+        now_ms = wants.created_ms
+        if len(self._sessions) < self._slots:
+            return True
+        stalest = next(iter(self._sessions.values()), None)
+        if stalest is None:
+            return False
+        if now_ms - stalest.last_used_ms > EVICTION_MS:
+            del self._sessions[stalest.session_id]
+            return True
+        worth = (wants.is_privileged, size)
+        if now_ms < self._full_until_ms and worth <= self._full_for:
+            return False
+        victim = min(
+            (each for each in self._sessions.values() if _may_go(each, wants)),
+            key=FetchSession.value,
+            default=None,
+        )
+        if victim is None or (*worth, 0) < victim.value():
+            self._full_for, self._full_until_ms = worth, now_ms + _STILL_FULL_MS
+            return False
+        del self._sessions[victim.session_id]
+        return True
+
+
+def _may_go(session: FetchSession, newcomer: Wants) -> bool:
+    if newcomer.is_privileged and not session.wants.is_privileged:
+        return True
+    return newcomer.created_ms - session.wants.created_ms > EVICTION_MS
+
+
+def _next_epoch(epoch: int) -> int:
+    return 1 if epoch == INT32_MAX else epoch + 1
+
+
+def _key(topic: str, topic_id: Uuid, index: int) -> PartitionKey:
+    return topic or topic_id, index
+
+
+def _asked(request: FetchRequest) -> Iterator[tuple[PartitionKey, Asked]]:
+    """The last word counts if a partition is named twice."""
+    for topic in request.topics:
+        name, topic_id = topic.topic, topic.topic_id
+        for partition in topic.partitions:
+            yield (
+                _key(name, topic_id, partition.partition),
+                Asked(name, topic_id, partition),
+            )
+
+
+def _update(session: FetchSession, request: FetchRequest) -> None:
+    partitions = session.partitions
+    for key, asked in _asked(request):
+        known = partitions.get(key)
+        if known is None:
+            partitions[key] = asked
+        else:
+            known.request = asked.request
+    for topic in request.forgotten_topics_data:
+        for index in topic.partitions:
+            partitions.pop(_key(topic.topic, topic.topic_id, index), None)

@@ -1,0 +1,246 @@
+"""Produce (versions 3 to 13). Stage one appends each partition's batch, in the order of the
+request; stage two waits until all of them are committed, for acks=all. No record is looked at here.
+
+Not served: transactions. A transactional batch is refused with INVALID_TXN_STATE.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+from moldau.broker.context import RequestContext, Staged
+from moldau.broker.leader_hints import leader_hint
+from moldau.broker.partition import Partition
+from moldau.broker.topic_settings import INTERNAL_TOPICS
+from moldau.core.partition.leader import ACKS_ALL
+from moldau.protocol.batch_validation import InvalidRecordsError
+from moldau.protocol.batches import ATTRIBUTES_OFFSET, COMPRESSION_MASK, TRANSACTIONAL_FLAG
+from moldau.protocol.compression import Compression
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MalformedRequestError
+from moldau.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from moldau.types import Buffer, TopicPartition
+
+ZSTD_SINCE_VERSION = 7
+TOPIC_IDS_SINCE_VERSION = 13
+LEADER_HINTS_SINCE_VERSION = 10
+WAIT_MS_MAX = 300_000
+RECORD_ERRORS_MAX = 100
+
+# The second byte of the attributes holds all flags that are in use.
+_FLAGS_AT = ATTRIBUTES_OFFSET + 1
+
+
+class _Appended(NamedTuple):
+    partition: Partition
+    last_offset: int
+    answer: PartitionProduceResponse
+
+
+def handle_produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Staged | None:
+    appends = _Appends(ctx, request)
+    response = ProduceResponse(responses=[appends.topic(topic) for topic in request.topic_data])
+    if request.acks == 0:
+        # There is no answer that could say it: the client finds out by losing the connection.
+        for topic, partition in _failures(response):
+            raise MalformedRequestError(
+                f"Produce with acks=0 failed for {topic.name}-{partition.index}: "
+                f"{ErrorCode(partition.error_code).name}"
+            )
+        return None
+    if not appends.uncommitted:
+        return _with_hints(ctx, response)
+    return Staged(_Waiting(ctx, request, response, appends.uncommitted).answered)
+
+
+class _Appends:
+    """Stage one."""
+
+    def __init__(self, ctx: RequestContext, request: ProduceRequest) -> None:
+        self._ctx = ctx
+        self._request = request
+        self._image = ctx.broker.image
+        self._doubled = _doubled(request)
+        self.uncommitted: list[_Appended] = []
+
+    def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
+        name: str | None = topic.name
+        if self._ctx.version >= TOPIC_IDS_SINCE_VERSION:
+            name = self._image.topic_name(topic.topic_id)
+        answers = [self._partition(name, topic, each) for each in topic.partition_data]
+        return TopicProduceResponse(
+            name=topic.name, topic_id=topic.topic_id, partition_responses=answers
+        )
+
+    def _partition(
+        self, name: str | None, topic: TopicProduceData, sent: PartitionProduceData
+    ) -> PartitionProduceResponse:
+        if name is None:
+            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        elif self._doubled and (topic.name, topic.topic_id, sent.index) in self._doubled:
+            error = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is in the request twice")
+        else:
+            try:
+                return self._append(name, sent)
+            except KafkaError as refusal:
+                error = refusal
+        answer = PartitionProduceResponse(index=sent.index, base_offset=-1)
+        _put_error(answer, error)
+        return answer
+
+    def _append(self, name: str, sent: PartitionProduceData) -> PartitionProduceResponse:
+        request = self._request
+        if not ACKS_ALL <= request.acks <= 1:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}")
+        partition = self._ctx.broker.replicas.lookup(name, sent.index)
+        if name in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
+        records = _batch_bytes(sent)
+        _check_flags(records, request.transactional_id, self._ctx.version)
+        result = partition.append(records, required_acks=request.acks)
+        answer = PartitionProduceResponse(
+            index=sent.index,
+            base_offset=result.first_offset,
+            log_append_time_ms=result.append_time_ms,
+            log_start_offset=result.log_start_offset,
+        )
+        if request.acks == ACKS_ALL and partition.log.high_watermark <= result.last_offset:
+            self.uncommitted.append(_Appended(partition, result.last_offset, answer))
+        return answer
+
+
+class _Waiting:
+    """Stage two."""
+
+    __slots__ = ("_bucket", "_ctx", "_pending", "_response", "answered")
+
+    def __init__(
+        self,
+        ctx: RequestContext,
+        request: ProduceRequest,
+        response: ProduceResponse,
+        appended: list[_Appended],
+    ) -> None:
+        self.answered: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
+        self._ctx = ctx
+        self._response = response
+        self._pending = dict(enumerate(appended))
+        wait_ms = min(max(request.timeout_ms, 0), WAIT_MS_MAX)
+        self._bucket = ctx.broker.replicas.deadlines.add(wait_ms, self._time_is_up)
+        for place, each in enumerate(appended):
+            each.partition.on_committed(each.last_offset, partial(self._committed, place))
+
+    def _committed(self, place: int, error: KafkaError | None) -> None:
+        appended = self._pending.pop(place, None)
+        if appended is None:
+            return
+        if error is not None:
+            _put_error(appended.answer, error)
+        if not self._pending:
+            self._bucket.pop(self._time_is_up, None)
+            self._answer()
+
+    def _time_is_up(self) -> None:
+        for appended in self._pending.values():
+            _put_error(
+                appended.answer,
+                KafkaError(ErrorCode.REQUEST_TIMED_OUT, "appended, but not committed in time"),
+            )
+        self._pending.clear()
+        self._answer()
+
+    def _answer(self) -> None:
+        # Cancelled if the client is gone.
+        if not self.answered.done():
+            self.answered.set_result(_with_hints(self._ctx, self._response))
+
+
+def _doubled(request: ProduceRequest) -> set[tuple[str, bytes, int]]:
+    """Partitions that are named more than once: which of the batches would be the first?"""
+    if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1:
+        return set()
+    seen: set[tuple[str, bytes, int]] = set()
+    doubled: set[tuple[str, bytes, int]] = set()
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            key = (topic.name, topic.topic_id, partition.index)
+            (doubled if key in seen else seen).add(key)
+    return doubled
+
+
+def _batch_bytes(sent: PartitionProduceData) -> Buffer:
+    records = sent.records
+    if records is None or len(records) == 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "the request brings no batch")
+    assert isinstance(records, bytes | bytearray | memoryview)
+    return records
+
+
+def _check_flags(records: Buffer, transactional_id: str | None, version: int) -> None:
+    """What the request allows the batch to be. The rest of the batch is the log's to check."""
+    flags = records[_FLAGS_AT] if len(records) > _FLAGS_AT else 0
+    if flags & COMPRESSION_MASK == Compression.ZSTD and version < ZSTD_SINCE_VERSION:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
+        )
+    if flags & TRANSACTIONAL_FLAG:
+        if transactional_id is None:
+            raise KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "a transactional batch without a transactional id",
+            )
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this node")
+
+
+def _put_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
+    answer.error_code = error.code
+    answer.error_message = error.detail or None
+    if isinstance(error, InvalidRecordsError):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(
+                batch_index=each.batch_index, batch_index_error_message=each.message
+            )
+            for each in error.record_errors[:RECORD_ERRORS_MAX]
+        ]
+
+
+def _failures(
+    response: ProduceResponse,
+) -> Iterator[tuple[TopicProduceResponse, PartitionProduceResponse]]:
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                yield topic, partition
+
+
+def _with_hints(ctx: RequestContext, response: ProduceResponse) -> ProduceResponse:
+    """Who leads what moved, and where it is reached."""
+    if ctx.version < LEADER_HINTS_SINCE_VERSION:
+        return response
+    endpoints: dict[int, NodeEndpoint] = {}
+    image = ctx.broker.image
+    for topic, partition in _failures(response):
+        if partition.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            continue
+        name = topic.name or image.topic_name(topic.topic_id) or ""
+        hint = leader_hint(image, TopicPartition(name, partition.index), ctx.peer.listener_name)
+        partition.current_leader = LeaderIdAndEpoch(
+            leader_id=hint.leader_id, leader_epoch=hint.leader_epoch
+        )
+        if hint.host is not None:
+            endpoints[hint.leader_id] = NodeEndpoint(
+                node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack
+            )
+    response.node_endpoints = list(endpoints.values())
+    return response
