@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from moldau.config.schema import Settings, setting
+from moldau.config.schema import SettingGroup, setting
 from moldau.config.values import HOUR_MS, INT, LIST, MINUTE_MS
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -21,7 +21,7 @@ _MATCHED = frozenset(
 )
 
 
-class ClientMetricsConfig(Settings):
+class ClientMetricsConfig(SettingGroup):
     interval_ms: int = setting(
         "interval.ms", INT, 5 * MINUTE_MS, "How often the clients push their metrics."
     )

@@ -8,7 +8,7 @@ from moldau.config.broker_settings.groups import GroupSettings
 from moldau.config.broker_settings.share import ShareSettings
 from moldau.config.broker_settings.streams import StreamsSettings
 from moldau.config.checks import at_least, one_of
-from moldau.config.schema import Check, Settings, from_properties, narrowed, setting
+from moldau.config.schema import Check, SettingGroup, from_properties, narrowed, setting
 from moldau.config.values import BOOLEAN, STRING
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -28,7 +28,7 @@ def _as_broker(name: str, doc: str, check: Check | None = None) -> Any:
     return narrowed(_OF_BROKER[f"group.{name}"], name, doc, check=check)
 
 
-class GroupConfig(Settings):
+class GroupConfig(SettingGroup):
     consumer_assignment_interval_ms: int = _as_broker(
         "consumer.assignment.interval.ms",
         "How long the consumer group waits between two new assignments.",

@@ -9,7 +9,7 @@ from moldau.config.broker_settings.logs import LogSettings
 from moldau.config.broker_settings.quorum import QuorumSettings
 from moldau.config.broker_settings.remote import RemoteSettings
 from moldau.config.checks import THROTTLED_REPLICAS, at_least
-from moldau.config.schema import Settings, narrowed, setting
+from moldau.config.schema import SettingGroup, narrowed, setting
 from moldau.config.values import BOOLEAN, DAY_MS, INT, INT64_MAX, LIST, LONG
 
 FLUSH_POLICIES = ("os", "group", "strict")
@@ -26,7 +26,7 @@ def _as_broker(name: str, synonym: str, doc: str) -> Any:
     return narrowed(_OF_BROKER[synonym], name, doc)
 
 
-class LogConfig(Settings):
+class LogConfig(SettingGroup):
     cleanup_policy: tuple[str, ...] = _as_broker(
         "cleanup.policy",
         "log.cleanup.policy",

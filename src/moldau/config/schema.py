@@ -1,6 +1,6 @@
 """How a setting is declared, and what follows from the declaration: parsing, text, error lines.
 
-A group of settings is a class derived from `Settings`; its attributes come from `setting(...)`.
+A group of settings is a class derived from `SettingGroup`; its attributes come from `setting(...)`.
 It is not a dataclass: hundreds of generated methods would cost a tenth of a broker's start.
 """
 
@@ -138,7 +138,7 @@ def narrowed(broker: Setting, name: str, doc: str, *, check: Check | None = None
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-class Settings:
+class SettingGroup:
     """A group of settings with their values. Nothing in it ever changes."""
 
     declared: ClassVar[dict[str, Setting]] = {}
@@ -173,7 +173,7 @@ class Settings:
         raise AttributeError(f"settings do not change: {name}")
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Settings) or type(self) is not type(other):
+        if not isinstance(other, SettingGroup) or type(self) is not type(other):
             return False
         return self._changed() == other._changed()
 
@@ -200,7 +200,7 @@ class Settings:
         return type(self)(**(values | changes))
 
 
-ConfigT = TypeVar("ConfigT", bound=Settings)
+ConfigT = TypeVar("ConfigT", bound=SettingGroup)
 
 
 def from_properties(config_class: type[ConfigT], properties: Mapping[str, str]) -> ConfigT:

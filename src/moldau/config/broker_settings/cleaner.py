@@ -3,11 +3,11 @@
 import sys
 
 from moldau.config.checks import at_least, between
-from moldau.config.schema import CLUSTER_WIDE, Settings, setting
+from moldau.config.schema import CLUSTER_WIDE, SettingGroup, setting
 from moldau.config.values import BOOLEAN, DAY_MS, DOUBLE, INT, INT64_MAX, KIB, LONG, MIB
 
 
-class CleanerSettings(Settings):
+class CleanerSettings(SettingGroup):
     log_cleaner_backoff_ms: int = setting(
         "log.cleaner.backoff.ms",
         LONG,

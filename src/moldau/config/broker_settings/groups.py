@@ -1,11 +1,11 @@
 """Classic and consumer groups, and their offsets."""
 
 from moldau.config.checks import NOT_EMPTY, at_least, one_of_any_case, some_of
-from moldau.config.schema import CLUSTER_WIDE, HIGH, Settings, setting
+from moldau.config.schema import CLUSTER_WIDE, HIGH, SettingGroup, setting
 from moldau.config.values import INT, INT32_MAX, KIB, LIST, LONG, MIB, MINUTE_MS, SHORT, STRING
 
 
-class GroupSettings(Settings):
+class GroupSettings(SettingGroup):
     group_consumer_assignment_interval_ms: int = setting(
         "group.consumer.assignment.interval.ms",
         INT,

@@ -1,11 +1,11 @@
 """Listeners, connections and requests."""
 
 from moldau.config.checks import NOT_EMPTY, at_least, one_of
-from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, PER_BROKER, Settings, setting
+from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, PER_BROKER, SettingGroup, setting
 from moldau.config.values import INT, INT32_MAX, KIB, LIST, LONG, MIB, MINUTE_MS, STRING
 
 
-class ListenerSettings(Settings):
+class ListenerSettings(SettingGroup):
     advertised_listeners: tuple[str, ...] | None = setting(
         "advertised.listeners",
         LIST,

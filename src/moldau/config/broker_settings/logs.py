@@ -1,7 +1,7 @@
 """Logs on disk: what topics get that do not say themselves, and the work in the background."""
 
 from moldau.config.checks import GZIP_LEVEL, NOT_EMPTY, at_least, between, each_of, one_of
-from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, PER_BROKER, Settings, setting
+from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, PER_BROKER, SettingGroup, setting
 from moldau.config.values import (
     BOOLEAN,
     GIB,
@@ -17,7 +17,7 @@ from moldau.config.values import (
 )
 
 
-class LogSettings(Settings):
+class LogSettings(SettingGroup):
     compression_gzip_level: int = setting(
         "compression.gzip.level",
         INT,

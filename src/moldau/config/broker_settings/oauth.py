@@ -1,11 +1,11 @@
 """SASL/OAUTHBEARER."""
 
 from moldau.config.checks import between, one_of_any_case
-from moldau.config.schema import HIGH, LOW, Settings, setting
+from moldau.config.schema import HIGH, LOW, SettingGroup, setting
 from moldau.config.values import BOOLEAN, CLASS, HOUR_MS, INT, LIST, LONG, PASSWORD, STRING
 
 
-class OauthSettings(Settings):
+class OauthSettings(SettingGroup):
     sasl_oauthbearer_assertion_algorithm: str = setting(
         "sasl.oauthbearer.assertion.algorithm",
         STRING,

@@ -1,11 +1,11 @@
-"""Settings that only Moldau has. Their names begin with `moldau.`."""
+"""SettingGroup that only Moldau has. Their names begin with `moldau.`."""
 
 from moldau.config.checks import at_least, between, one_of
-from moldau.config.schema import HIGH, LOW, Settings, setting
+from moldau.config.schema import HIGH, LOW, SettingGroup, setting
 from moldau.config.values import INT, KIB, LONG, MIB, MINUTE_MS, STRING
 
 
-class MoldauSettings(Settings):
+class MoldauSettings(SettingGroup):
     moldau_flush_policy: str = setting(
         "moldau.flush.policy",
         STRING,

@@ -1,7 +1,7 @@
 """The node and its roles, the controller, its quorum and the metadata log."""
 
 from moldau.config.checks import NOT_EMPTY, SERVERS, VOTERS, at_least, some_of
-from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, Settings, setting
+from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, SettingGroup, setting
 from moldau.config.values import (
     BOOLEAN,
     DAY_MS,
@@ -17,7 +17,7 @@ from moldau.config.values import (
 )
 
 
-class QuorumSettings(Settings):
+class QuorumSettings(SettingGroup):
     auto_leader_rebalance_enable: bool = setting(
         "auto.leader.rebalance.enable",
         BOOLEAN,

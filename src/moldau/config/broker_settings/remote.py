@@ -1,11 +1,11 @@
 """Remote storage of old segments, which Moldau does not have."""
 
 from moldau.config.checks import NOT_EMPTY, at_least, between
-from moldau.config.schema import CLUSTER_WIDE, LOW, Settings, setting
+from moldau.config.schema import CLUSTER_WIDE, LOW, SettingGroup, setting
 from moldau.config.values import BOOLEAN, DOUBLE, GIB, INT, INT64_MAX, LONG, MINUTE_MS, STRING
 
 
-class RemoteSettings(Settings):
+class RemoteSettings(SettingGroup):
     follower_fetch_last_tiered_offset_enable: bool = setting(
         "follower.fetch.last.tiered.offset.enable",
         BOOLEAN,
@@ -200,7 +200,7 @@ class RemoteSettings(Settings):
         "remote.log.metadata.manager.impl.prefix",
         STRING,
         "rlmm.config.",
-        "Settings with this prefix are handed to that class.",
+        "SettingGroup with this prefix are handed to that class.",
         check=NOT_EMPTY,
     )
     remote_log_metadata_manager_listener_name: str | None = setting(
@@ -242,7 +242,7 @@ class RemoteSettings(Settings):
         "remote.log.storage.manager.impl.prefix",
         STRING,
         "rsm.config.",
-        "Settings with this prefix are handed to the class for remote storage.",
+        "SettingGroup with this prefix are handed to the class for remote storage.",
         check=NOT_EMPTY,
     )
     remote_log_storage_system_enable: bool = setting(

@@ -1,11 +1,11 @@
 """Replication between brokers, and the windows of quotas."""
 
 from moldau.config.checks import at_least
-from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, Settings, setting
+from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, SettingGroup, setting
 from moldau.config.values import CLASS, INT, KIB, LONG, MIB, STRING
 
 
-class ReplicationSettings(Settings):
+class ReplicationSettings(SettingGroup):
     alter_log_dirs_replication_quota_window_num: int = setting(
         "alter.log.dirs.replication.quota.window.num",
         INT,

@@ -1,7 +1,7 @@
 """Who somebody is and what they may do: SASL, tokens, principals, the authorizer."""
 
 from moldau.config.checks import at_least
-from moldau.config.schema import HIGH, LOW, PER_BROKER, Settings, setting
+from moldau.config.schema import HIGH, LOW, PER_BROKER, SettingGroup, setting
 from moldau.config.values import (
     CLASS,
     DAY_MS,
@@ -17,7 +17,7 @@ from moldau.config.values import (
 )
 
 
-class SaslSettings(Settings):
+class SaslSettings(SettingGroup):
     authorizer_class_name: str = setting(
         "authorizer.class.name",
         STRING,

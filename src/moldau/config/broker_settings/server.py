@@ -1,11 +1,11 @@
 """Topics by default, policies, metrics: what belongs to no other theme."""
 
 from moldau.config.checks import at_least
-from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, Settings, setting
+from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, SettingGroup, setting
 from moldau.config.values import BOOLEAN, CLASS, INT, LIST, LONG, MIB, STRING
 
 
-class ServerSettings(Settings):
+class ServerSettings(SettingGroup):
     alter_config_policy_class_name: str | None = setting(
         "alter.config.policy.class.name",
         CLASS,

@@ -1,11 +1,11 @@
 """Share groups and their coordinator."""
 
 from moldau.config.checks import NOT_EMPTY, at_least, between
-from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, Settings, setting
+from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, SettingGroup, setting
 from moldau.config.values import HOUR_MS, INT, KIB, LIST, MIB, MINUTE_MS, SHORT, STRING
 
 
-class ShareSettings(Settings):
+class ShareSettings(SettingGroup):
     group_share_assignment_interval_ms: int = setting(
         "group.share.assignment.interval.ms",
         INT,

@@ -1,11 +1,11 @@
 """Streams groups."""
 
 from moldau.config.checks import at_least
-from moldau.config.schema import CLUSTER_WIDE, Settings, setting
+from moldau.config.schema import CLUSTER_WIDE, SettingGroup, setting
 from moldau.config.values import INT, INT32_MAX, MINUTE_MS
 
 
-class StreamsSettings(Settings):
+class StreamsSettings(SettingGroup):
     group_streams_assignment_interval_ms: int = setting(
         "group.streams.assignment.interval.ms",
         INT,

@@ -1,11 +1,11 @@
 """TLS."""
 
 from moldau.config.checks import one_of
-from moldau.config.schema import LOW, PER_BROKER, Settings, setting
+from moldau.config.schema import LOW, PER_BROKER, SettingGroup, setting
 from moldau.config.values import BOOLEAN, CLASS, LIST, PASSWORD, STRING
 
 
-class TlsSettings(Settings):
+class TlsSettings(SettingGroup):
     ssl_allow_dn_changes: bool = setting(
         "ssl.allow.dn.changes",
         BOOLEAN,

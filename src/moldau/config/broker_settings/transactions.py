@@ -1,11 +1,11 @@
 """Transactions and producer ids."""
 
 from moldau.config.checks import at_least
-from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, Settings, setting
+from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, SettingGroup, setting
 from moldau.config.values import BOOLEAN, DAY_MS, HOUR_MS, INT, MIB, MINUTE_MS, SHORT
 
 
-class TransactionSettings(Settings):
+class TransactionSettings(SettingGroup):
     add_partitions_to_txn_retry_backoff_max_ms: int = setting(
         "add.partitions.to.txn.retry.backoff.max.ms",
         INT,

@@ -1,0 +1,82 @@
+"""The settings that are in force on this node now: its properties, under what the metadata log
+says for all brokers and for this one.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from moldau.config.broker import BrokerConfig
+from moldau.config.dynamic import Layers, check_broker_change, effective_properties, usable
+from moldau.core.metadata.image import ConfigResource
+from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from moldau.core.metadata.delta import MetadataDelta
+    from moldau.core.metadata.image import MetadataImage
+
+_log = logging.getLogger(__name__)
+_ALL_BROKERS = ConfigResource(ConfigResourceType.BROKER, "")
+
+Listener = Callable[[BrokerConfig, BrokerConfig], None]
+"""Called with the settings before and after."""
+
+
+class Settings:
+    """Subscribe `apply` to the metadata feed."""
+
+    def __init__(self, static: BrokerConfig) -> None:
+        self._current = static
+        self._layers = Layers(static.given)
+        self._own_resource = ConfigResource(ConfigResourceType.BROKER, str(static.node_id))
+        self._listeners: list[Listener] = []
+
+    @property
+    def current(self) -> BrokerConfig:
+        return self._current
+
+    @property
+    def layers(self) -> Layers:
+        """Where the settings in force come from. What could not be used is not in it."""
+        return self._layers
+
+    def subscribe(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def apply(self, delta: "MetadataDelta", image: "MetadataImage") -> None:
+        """What can not be put in force is logged, and what was in force stays."""
+        if not delta.changed_configs & {_ALL_BROKERS, self._own_resource}:
+            return
+        layers = self._layers._replace(
+            cluster=_usable_part(image.configs.get(_ALL_BROKERS, {}), for_all=True),
+            own=_usable_part(image.configs.get(self._own_resource, {}), for_all=False),
+        )
+        try:
+            config = BrokerConfig.parse(effective_properties(layers))
+        except KafkaError as error:
+            _log.error("settings changed at run time are not used: %s", error.detail)
+            return
+        before, self._current, self._layers = self._current, config, layers
+        if config != before:
+            for listener in self._listeners:
+                listener(before, config)
+
+    def check_change(self, resource_name: str, properties: Mapping[str, str]) -> None:
+        """Raises INVALID_REQUEST if these can not become the run-time settings of all brokers
+        (empty name) or of this one.
+        """
+        for_all = resource_name == ""
+        layers = (
+            self._layers._replace(cluster=properties)
+            if for_all
+            else self._layers._replace(own=properties)
+        )
+        check_broker_change(layers, self._current, for_all=for_all)
+
+
+def _usable_part(properties: Mapping[str, str], *, for_all: bool) -> dict[str, str]:
+    good, bad = usable(properties, for_all=for_all)
+    for complaint in bad.values():
+        _log.warning("a setting changed at run time is ignored: %s", complaint)
+    return good

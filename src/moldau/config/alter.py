@@ -1,0 +1,101 @@
+"""What AlterConfigs and IncrementalAlterConfigs make of a resource's settings. Whether the result
+is allowed is another question: validate_topic_configs, validate_group_configs,
+validate_client_metrics, and for brokers dynamic.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from moldau.config.schema import Setting, unknown_setting
+from moldau.config.values import INT16_MAX, Kind
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+
+VALUE_LENGTH_MAX = INT16_MAX
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """One entry of a request, as it came."""
+
+    name: str
+    value: str | None
+    operation: int = Operation.SET
+
+
+def altered(
+    current: Mapping[str, str], changes: Sequence[Change], declared: Mapping[str, Setting]
+) -> dict[str, str]:
+    """The resource's settings after the changes, in the order of the old ones. Raises for the
+    first change that can not be made; then nothing is changed.
+    """
+    _check_form(changes)
+    result = dict(current)
+    for change in changes:
+        match change.operation:
+            case Operation.DELETE:
+                result.pop(change.name, None)
+            case Operation.SET:
+                result[change.name] = _text(change)
+            case _:
+                result[change.name] = _with_items(result.get(change.name), change, declared)
+        if len(result.get(change.name, "")) > VALUE_LENGTH_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{change.name}: a value has at most {VALUE_LENGTH_MAX} characters",
+            )
+    return result
+
+
+def replaced(changes: Sequence[Change]) -> dict[str, str]:
+    """The resource's settings after the older AlterConfigs: these and no others."""
+    return altered({}, [change._replace(operation=Operation.SET) for change in changes], {})
+
+
+def _check_form(changes: Sequence[Change]) -> None:
+    names = [change.name for change in changes]
+    if len(set(names)) != len(names):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a setting is changed twice in one request")
+    known = frozenset(Operation)
+    for change in changes:
+        if change.operation not in known:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"{change.name}: no operation {change.operation} exists"
+            )
+        if change.value is None and change.operation != Operation.DELETE:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name}: the value is missing")
+
+
+def _text(change: Change) -> str:
+    assert change.value is not None
+    return change.value
+
+
+def _with_items(current: str | None, change: Change, declared: Mapping[str, Setting]) -> str:
+    """A list with items added or taken away. Without a value it starts as the default."""
+    setting = declared.get(change.name)
+    if setting is None:
+        raise unknown_setting(change.name, declared)
+    if setting.kind is not Kind.LIST:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{change.name}: only a list can be appended to or subtracted from",
+        )
+    items = _items(setting.text(setting.default) if current is None else current)
+    given = _items(_text(change))
+    if change.operation == Operation.APPEND:
+        items += [item for item in dict.fromkeys(given) if item not in items]
+    else:
+        items = [item for item in items if item not in given]
+    return ",".join(items)
+
+
+def _items(text: str | None) -> list[str]:
+    return [item.strip() for item in (text or "").split(",") if item.strip()]
