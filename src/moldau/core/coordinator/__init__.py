@@ -1,1 +1,3 @@
-"""What every coordinator shard has in common."""
+"""What every coordinator has in common: a state machine per partition of its topic (a shard), that
+decides on records, replays them, and asks for everything else by effects.
+"""

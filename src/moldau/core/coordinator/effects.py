@@ -1,0 +1,92 @@
+"""What a shard asks its shell to do, collected in a `Turn`: one event's worth of decisions.
+
+What depends on a record changes after the append, which may be refused, and is told after the
+commit. So an `Append` names what follows: records to replay, answers to send, a sequel to run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NewType, TypeAlias
+
+from moldau.core.coordinator.records import CoordinatorRecord
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.schema import Message, Struct
+
+Ticket = NewType("Ticket", int)
+"""A request that waits for its answer."""
+
+TimerKey: TypeAlias = tuple[str, ...]
+Answer: TypeAlias = Message | Struct | list[Struct] | ErrorCode
+"""An ErrorCode refuses the whole request; its handler knows how its API says that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Nobody may be waiting any more; then it is dropped."""
+
+    ticket: Ticket
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimer:
+    """A timer of that key that is running already starts again."""
+
+    key: TimerKey
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopTimer:
+    key: TimerKey
+
+
+@dataclass(slots=True, kw_only=True)
+class Append:
+    """In the log's order: appended, replayed, `sequel` told of the append, committed, answered,
+    `sequel` told of the commit. If any step fails, answers become refusals and `sequel` is told.
+    Without records, the answers wait until everything appended before is committed.
+    """
+
+    records: Sequence[CoordinatorRecord]
+    replays: bool = False
+    """The records are replayed at once. Otherwise the sequel, or who asked, has what is in them."""
+    replies: list[Reply] = field(default_factory=list)
+    sequel: object = None
+    is_atomic: bool = True
+    """One batch, or nothing. Otherwise as many batches as it takes."""
+    may_gather: bool = False
+    """No other decision depends on these records: they may share a batch with later ones."""
+
+
+Effect: TypeAlias = Reply | StartTimer | StopTimer | Append
+
+
+class Turn:
+    """The time at which an event happens, and what is to be done about it, in order."""
+
+    __slots__ = ("effects", "now_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.effects: list[Effect] = []
+
+    def reply(self, ticket: Ticket, answer: Answer) -> None:
+        self.effects.append(Reply(ticket, answer))
+
+    def reply_when_durable(self, ticket: Ticket, answer: Answer) -> None:
+        """After the commit of what this turn appends, if it appends anything."""
+        for effect in reversed(self.effects):
+            if isinstance(effect, Append):
+                effect.replies.append(Reply(ticket, answer))
+                return
+        self.reply(ticket, answer)
+
+    def start_timer(self, key: TimerKey, delay_ms: int) -> None:
+        self.effects.append(StartTimer(key, delay_ms))
+
+    def stop_timer(self, key: TimerKey) -> None:
+        self.effects.append(StopTimer(key))
+
+    def append(self, append: Append) -> None:
+        self.effects.append(append)

@@ -1,0 +1,18 @@
+"""Which partition of a coordinator's topic a key belongs to. Every client and broker must agree, so
+it is Java's arithmetic.
+"""
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode(): over UTF-16 code units, 32 bits, signed."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for at in range(0, len(units), 2):
+        value = (31 * value + (units[at] << 8) + units[at + 1]) & 0xFFFF_FFFF
+    return value - (1 << 32) if value & 0x8000_0000 else value
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    hashed = java_hash(key)
+    # Java cannot negate its smallest integer; Kafka takes zero for it.
+    return 0 if hashed == -(1 << 31) else abs(hashed) % partition_count

@@ -1,0 +1,211 @@
+"""A classic group: its members, what they have in common, and the state it is in. Keeps the books
+only; when to rebalance is decided in rebalancing.py.
+
+Between one assignment and the next the members are soft state: the log has the last assignment.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+
+from moldau.core.coordinator.effects import Ticket
+from moldau.core.groups.member import NO_ASSIGNMENT, Member, Protocols
+from moldau.core.groups.states import ALLOWED, GroupState
+from moldau.core.groups.subscriptions import CONSUMER_PROTOCOL, subscribed_topics
+from moldau.protocol.error_codes import ErrorCode
+
+
+def select_protocol(members: Collection[Member]) -> str:
+    """Of those that all members know, the one that most of them want most."""
+    candidates = set.intersection(*({name for name, _ in m.protocols} for m in members))
+    votes = Counter(member.vote(candidates) for member in members)
+    return votes.most_common(1)[0][0]
+
+
+class ClassicGroup:
+    def __init__(self, group_id: str, state_since_ms: int | None = None) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.DEAD
+        self.state_since_ms = state_since_ms
+        """None if the log has not kept it."""
+        self.generation = 0
+        self.protocol_type: str | None = None
+        """None: nobody ever joined; simple consumers keep their offsets here."""
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_ids: dict[str, str] = {}
+        """Instance ids to member ids."""
+        self.pending_members: set[str] = set()
+        """Ids given out that nobody has joined with yet."""
+        self.pending_syncs: set[str] = set()
+        """Members of this generation that have not asked for their assignment."""
+        self.topics: frozenset[str] | None = None
+        """What consumers are subscribed to; None if that is not known."""
+        self.has_new_member = False
+        """Somebody joined since the initial delay started: it is worth waiting a little more."""
+        self.initial_remaining_ms = 0
+        self._joined_count = 0
+        self._supporters: Counter[str] = Counter()
+
+    def __repr__(self) -> str:
+        return (
+            f"ClassicGroup({self.group_id!r}, {self.state.value}, generation={self.generation}, "
+            f"members={list(self.members)})"
+        )
+
+    # What it looks like
+
+    @property
+    def joined_count(self) -> int:
+        return self._joined_count
+
+    @property
+    def all_joined(self) -> bool:
+        return self._joined_count == len(self.members) and not self.pending_members
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    @property
+    def is_consumers(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL
+
+    @property
+    def is_initial_rebalance(self) -> bool:
+        return (
+            self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
+        )
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Consumers whose subscription is not known may be subscribed to anything."""
+        return self.is_consumers if self.topics is None else topic in self.topics
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member with these could be one of them."""
+        if self.state is GroupState.EMPTY:
+            return protocol_type != "" and protocols != ()
+        return self.protocol_type == protocol_type and any(
+            self._supporters[name] == len(self.members) for name, _ in protocols
+        )
+
+    def wrong_member(
+        self, member_id: str, instance_id: str | None, principal: str
+    ) -> ErrorCode | None:
+        """What is wrong about somebody who says that it is this member."""
+        if instance_id is not None:
+            known_id = self.static_ids.get(instance_id)
+            if known_id is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known_id != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        member = self.members.get(member_id)
+        # Ids can be listed by anybody who may describe the group; to know one is not enough.
+        if member is None or member.principal not in {None, principal}:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return None
+
+    # Members come and go
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        if not self.members:
+            self.protocol_type = protocol_type
+        assert self.protocol_type == protocol_type, (self, member)
+        if member.instance_id is not None:
+            assert member.instance_id not in self.static_ids, (self, member)
+            self.static_ids[member.instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._supporters.update(name for name, _ in member.protocols)
+        self._joined_count += member.join_ticket is not None
+        self.pending_members.discard(member.member_id)
+
+    def remove(self, member_id: str) -> Member | None:
+        """Also a pending one, of which there is nothing to give back."""
+        self.pending_members.discard(member_id)
+        self.pending_syncs.discard(member_id)
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return None
+        self._supporters.subtract(name for name, _ in member.protocols)
+        self._joined_count -= member.join_ticket is not None
+        if member.instance_id is not None:
+            del self.static_ids[member.instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        return member
+
+    def replace_static(self, old_id: str, new: Member) -> None:
+        """A static member came back under a new id: it keeps its place and its leadership."""
+        old = self.members[old_id]
+        assert old.instance_id == new.instance_id is not None, (old, new)
+        assert old.join_ticket is None, old
+        assert old.sync_ticket is None, old
+        self._supporters.subtract(name for name, _ in old.protocols)
+        self._supporters.update(name for name, _ in new.protocols)
+        self._joined_count += new.join_ticket is not None
+        self.members = {m.member_id: m for m in self.members_with(old_id, new)}
+        self.static_ids[new.instance_id] = new.member_id
+        self.pending_syncs.discard(old_id)
+        if self.leader_id == old_id:
+            self.leader_id = new.member_id
+
+    def members_with(self, old_id: str, new: Member) -> list[Member]:
+        """As if `new` were in the place of the member of that id."""
+        return [new if m.member_id == old_id else m for m in self.members.values()]
+
+    def renew(self, member: Member, protocols: Protocols, ticket: Ticket) -> Ticket | None:
+        """It joins again, maybe with other protocols. Gives back who waited for it before."""
+        self._supporters.subtract(name for name, _ in member.protocols)
+        member.protocols = protocols
+        self._supporters.update(name for name, _ in protocols)
+        return self.park_join(member, ticket)
+
+    def park_join(self, member: Member, ticket: Ticket | None) -> Ticket | None:
+        """Gives back who waited before, if anybody."""
+        self._joined_count += (ticket is not None) - (member.join_ticket is not None)
+        waited, member.join_ticket = member.join_ticket, ticket
+        return waited
+
+    # Generations
+
+    def elect_joined_leader(self) -> bool:
+        """Whether there is a leader that has joined; the old one if it has."""
+        leader = self.members.get(self.leader_id or "")
+        if leader is not None and leader.join_ticket is not None:
+            return True
+        joined = (m for m in self.members.values() if m.join_ticket is not None)
+        elected = next(joined, None)
+        if elected is not None:
+            self.leader_id = elected.member_id
+        return elected is not None
+
+    def begin_generation(self, now_ms: int) -> None:
+        self.generation += 1
+        self.pending_syncs.clear()
+        self.protocol_name = select_protocol(self.members.values()) if self.members else None
+        self.topics = self.read_topics()
+        next_state = GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY
+        self.move_to(next_state, now_ms)
+
+    def read_topics(self) -> frozenset[str] | None:
+        if not self.is_consumers:
+            return None
+        name = self.protocol_name
+        return subscribed_topics(m.metadata_for(name) for m in self.members.values())
+
+    def mark_loaded(self) -> None:
+        """The log keeps groups that are empty or stable; it says which by their members."""
+        self.state = GroupState.STABLE if self.members else GroupState.EMPTY
+        self.topics = self.read_topics()
+
+    def move_to(self, state: GroupState, now_ms: int) -> None:
+        assert state in ALLOWED[self.state], (self, state)
+        self.previous_state, self.state = self.state, state
+        self.state_since_ms = now_ms
+
+    def forget_assignments(self) -> None:
+        for member in self.members.values():
+            member.assignment = NO_ASSIGNMENT

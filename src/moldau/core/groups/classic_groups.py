@@ -1,0 +1,288 @@
+"""What the members of classic groups ask of their coordinator. Each request takes one turn."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+from moldau.core.coordinator.effects import Append, Ticket, TimerKey, Turn
+from moldau.core.groups.classic_group import ClassicGroup
+from moldau.core.groups.group_records import empty_group_record, group_record
+from moldau.core.groups.joining import (
+    Join,
+    StaticMemberStored,
+    join_group,
+    static_member_appended,
+    static_member_committed,
+    wrong_join,
+)
+from moldau.core.groups.member import NO_ASSIGNMENT, NO_MEMBER_ID, Caller
+from moldau.core.groups.rebalancing import (
+    JOIN,
+    SESSION,
+    answer_syncs,
+    complete_if_all_joined,
+    drop_member,
+    expect_heartbeat,
+    join_time_is_up,
+    membership_changed,
+    prepare_rebalance,
+    session_ended,
+    session_timer,
+    sync_time_is_up,
+    sync_timer,
+)
+from moldau.core.groups.registry import GroupRegistry
+from moldau.core.groups.responses import join_refused, sync_refused, synced
+from moldau.core.groups.settings import GroupSettings
+from moldau.core.groups.states import GroupState
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
+from moldau.protocol.messages.sync_group import SyncGroupRequest
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCreated:
+    """The first member's JoinGroup goes on once its group is in the log."""
+
+    join: Join
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentStored:
+    """The leader's assignment is on its way into the log. The group is stable once it is there."""
+
+    group_id: str
+    generation: int
+    assignments: dict[str, bytes]
+
+
+Sequel = GroupCreated | AssignmentStored | StaticMemberStored
+
+
+class ClassicGroups:
+    def __init__(self, registry: GroupRegistry, settings: Callable[[], GroupSettings]) -> None:
+        self._registry = registry
+        self._settings = settings
+
+    def join(self, join: Join, turn: Turn) -> None:
+        settings = self._settings()
+        wrong = wrong_join(join, settings)
+        if wrong is not None:
+            turn.reply(join.ticket, join_refused(wrong, join.member_id))
+            return
+        group = self._registry.get(join.group_id)
+        if isinstance(group, ClassicGroup):
+            join_group(group, join, settings, turn)
+        elif group is not None and not group.may_become_classic:
+            turn.reply(join.ticket, join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        elif join.member_id != NO_MEMBER_ID:
+            refusal = join_refused(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id)
+            turn.reply(join.ticket, refusal)
+        elif join.protocol_type == "" or not join.protocols:
+            turn.reply(join.ticket, join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        else:
+            # A group of another kind that has no members any more makes room.
+            left_over = [] if group is None else group.tombstones()
+            created = empty_group_record(join.group_id, turn.now_ms)
+            turn.append(
+                Append(records=[*left_over, created], replays=True, sequel=GroupCreated(join))
+            )
+
+    def sync(self, request: SyncGroupRequest, ticket: Ticket, caller: Caller, turn: Turn) -> None:
+        group = self._registry.classic(request.group_id)
+        refusal = _wrong_sync(group, request, caller)
+        if refusal is not None or group is None:
+            turn.reply(ticket, sync_refused(refusal or ErrorCode.UNKNOWN_MEMBER_ID))
+            return
+        member = group.members[request.member_id]
+        group.pending_syncs.discard(member.member_id)
+        if not group.pending_syncs:
+            turn.stop_timer(sync_timer(group))
+        if group.state is GroupState.STABLE:
+            turn.reply(ticket, synced(group, member))
+            return
+        earlier, member.sync_ticket = member.sync_ticket, ticket
+        if earlier is not None:
+            turn.reply(earlier, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
+        if group.leader_id == member.member_id:
+            given = {a.member_id: a.assignment for a in request.assignments}
+            assignments = {m: given.get(m, NO_ASSIGNMENT) for m in group.members}
+            sequel = AssignmentStored(group.group_id, group.generation, assignments)
+            turn.append(Append(records=[group_record(group, assignments)], sequel=sequel))
+
+    def heartbeat(self, request: HeartbeatRequest, caller: Caller, turn: Turn) -> HeartbeatResponse:
+        """Reads only, but for the timer."""
+        group = self._registry.classic(request.group_id)
+        if group is None:
+            return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        member_id = request.member_id
+        wrong = group.wrong_member(member_id, request.group_instance_id, caller.principal)
+        if wrong is None and request.generation_id != group.generation:
+            wrong = ErrorCode.ILLEGAL_GENERATION
+        if wrong is not None:
+            return HeartbeatResponse(error_code=wrong)
+        expect_heartbeat(group, group.members[member_id], turn)
+        preparing = group.state is GroupState.PREPARING_REBALANCE
+        code = ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
+        return HeartbeatResponse(error_code=code)
+
+    def leave(
+        self, group_id: str, leaving: list[MemberIdentity], ticket: Ticket, turn: Turn
+    ) -> None:
+        """Anybody who may use the group may end its memberships: administrators do."""
+        group = self._registry.classic(group_id)
+        codes = [
+            ErrorCode.UNKNOWN_MEMBER_ID if group is None else _leave_one(group, one, turn)
+            for one in leaving
+        ]
+        answer = LeaveGroupResponse(
+            members=[
+                MemberResponse(
+                    member_id=one.member_id,
+                    group_instance_id=one.group_instance_id,
+                    error_code=code,
+                )
+                for one, code in zip(leaving, codes, strict=True)
+            ]
+        )
+        if group is not None and ErrorCode.NONE in codes:
+            if group.state in {GroupState.STABLE, GroupState.COMPLETING_REBALANCE}:
+                prepare_rebalance(group, self._settings(), turn)
+            else:
+                complete_if_all_joined(group, turn)
+        turn.reply_when_durable(ticket, answer)
+
+    # What happens besides requests
+
+    def loaded(self, turn: Turn) -> None:
+        settings = self._settings()
+        for group in self._registry.classic_groups():
+            for member in group.members.values():
+                expect_heartbeat(group, member, turn)
+            if len(group.members) > settings.members_max:
+                # So that members can still commit before some of them are turned away.
+                prepare_rebalance(group, settings, turn)
+
+    def unloaded(self, turn: Turn) -> None:
+        for group in self._registry.classic_groups():
+            for member in group.members.values():
+                ticket = group.park_join(member, None)
+                if ticket is not None:
+                    refusal = join_refused(ErrorCode.NOT_COORDINATOR, member.member_id)
+                    turn.reply(ticket, refusal)
+            answer_syncs(group, ErrorCode.NOT_COORDINATOR, turn)
+            group.move_to(GroupState.DEAD, turn.now_ms)
+
+    def timer_fired(self, key: TimerKey, turn: Turn) -> None:
+        kind, group_id, *rest = key
+        group = self._registry.classic(group_id)
+        if group is None:
+            return
+        if kind == SESSION:
+            session_ended(group, rest[0], self._settings(), turn)
+        elif kind == JOIN:
+            join_time_is_up(group, self._settings(), turn)
+        else:
+            sync_time_is_up(group, self._settings(), turn)
+
+    def appended(self, sequel: Sequel, turn: Turn) -> None:
+        match sequel:
+            case GroupCreated(join):
+                group = self._registry.classic(join.group_id)
+                assert group is not None, join
+                join_group(group, join, self._settings(), turn)
+            case StaticMemberStored(join):
+                group = self._registry.classic(join.group_id)
+                assert group is not None, join
+                static_member_appended(group, sequel, turn)
+            case AssignmentStored():
+                pass
+            case _:
+                assert_never(sequel)
+
+    def committed(self, sequel: Sequel, turn: Turn) -> None:
+        match sequel:
+            case GroupCreated():
+                pass
+            case StaticMemberStored(join):
+                group = self._registry.classic(join.group_id)
+                if group is None:
+                    turn.reply(join.ticket, join_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+                else:
+                    static_member_committed(group, sequel, self._settings(), turn)
+            case AssignmentStored(assignments=assignments):
+                group = self._waiting_for(sequel)
+                if group is None:
+                    return
+                for member in group.members.values():
+                    member.assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
+                group.move_to(GroupState.STABLE, turn.now_ms)
+                answer_syncs(group, None, turn)
+            case _:
+                assert_never(sequel)
+
+    def failed(self, sequel: Sequel, code: ErrorCode, turn: Turn) -> None:
+        match sequel:
+            case GroupCreated(join) | StaticMemberStored(join):
+                # If this comes after the append, the group is there; only the answer is lost.
+                turn.reply(join.ticket, join_refused(code))
+            case AssignmentStored():
+                group = self._waiting_for(sequel)
+                if group is not None:
+                    group.forget_assignments()
+                    answer_syncs(group, code, turn)
+                    membership_changed(group, self._settings(), turn)
+            case _:
+                assert_never(sequel)
+
+    def _waiting_for(self, stored: AssignmentStored) -> ClassicGroup | None:
+        """Another rebalance may have come in between; then the assignment is nobody's."""
+        group = self._registry.classic(stored.group_id)
+        if (
+            group is None
+            or group.state is not GroupState.COMPLETING_REBALANCE
+            or group.generation != stored.generation
+        ):
+            return None
+        return group
+
+
+def _wrong_sync(
+    group: ClassicGroup | None, request: SyncGroupRequest, caller: Caller
+) -> ErrorCode | None:
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    wrong = group.wrong_member(request.member_id, request.group_instance_id, caller.principal)
+    if wrong is not None:
+        return wrong
+    if request.generation_id != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    # Old versions do not say what they believe the protocol is.
+    if request.protocol_type not in {None, group.protocol_type} or request.protocol_name not in {
+        None,
+        group.protocol_name,
+    }:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return None
+
+
+def _leave_one(group: ClassicGroup, leaving: MemberIdentity, turn: Turn) -> ErrorCode:
+    member_id, instance_id = leaving.member_id, leaving.group_instance_id
+    if member_id == NO_MEMBER_ID and instance_id is not None:
+        # Administrators name static members by their instance ids alone.
+        member_id = group.static_ids.get(instance_id, NO_MEMBER_ID)
+    if member_id in group.pending_members:
+        group.remove(member_id)
+        turn.stop_timer(session_timer(group, member_id))
+        return ErrorCode.NONE
+    member = group.members.get(member_id)
+    if instance_id is not None and group.static_ids.get(instance_id) not in {None, member_id}:
+        return ErrorCode.FENCED_INSTANCE_ID
+    if member is None or (instance_id is not None and member.instance_id != instance_id):
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    turn.stop_timer(session_timer(group, member_id))
+    drop_member(group, member, turn)
+    return ErrorCode.NONE

@@ -1,0 +1,300 @@
+"""What is decided about committed offsets: whose commits count, what is fetched, what may go."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from moldau.core.coordinator.effects import Turn
+from moldau.core.coordinator.records import CoordinatorRecord
+from moldau.core.decision import Decision
+from moldau.core.groups.classic_group import ClassicGroup
+from moldau.core.groups.group_records import offset_record, offset_tombstone
+from moldau.core.groups.member import Caller
+from moldau.core.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetStore, differs
+from moldau.core.groups.rebalancing import expect_heartbeat
+from moldau.core.groups.registry import AnyGroup, GroupRegistry
+from moldau.core.groups.settings import GroupSettings
+from moldau.core.groups.states import GroupState
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.log_records.offset_commit import OffsetCommitValue
+from moldau.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from moldau.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from moldau.protocol.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from moldau.types import TopicPartition, Uuid
+
+NO_OFFSET = -1
+GROUP_ID_NOT_FOUND_FROM = 9
+"""The OffsetCommit version from which clients understand that there is no such group."""
+
+
+class GroupOffsets:
+    def __init__(
+        self,
+        registry: GroupRegistry,
+        store: OffsetStore,
+        settings: Callable[[], GroupSettings],
+    ) -> None:
+        self._registry = registry
+        self._store = store
+        self._settings = settings
+
+    # Committing
+
+    def decide_commit(
+        self, request: OffsetCommitRequest, version: int, caller: Caller, turn: Turn
+    ) -> Decision[CoordinatorRecord, OffsetCommitResponse]:
+        """The topics are known to exist and have both name and id. Raises KafkaError if nothing can
+        be committed.
+        """
+        self._check_committer(request, version, caller, turn)
+        metadata_max = self._settings().offset_metadata_chars_max
+        kept_ms = request.retention_time_ms
+        expire_ms = NO_EXPIRY if kept_ms == NO_EXPIRY else turn.now_ms + kept_ms
+        records: list[CoordinatorRecord] = []
+        topics: list[OffsetCommitResponseTopic] = []
+        for topic in request.topics:
+            results: list[OffsetCommitResponsePartition] = []
+            for partition in topic.partitions:
+                code = ErrorCode.NONE
+                if len(partition.committed_metadata or "") > metadata_max:
+                    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    value = _value_of(partition, topic.topic_id, turn.now_ms, expire_ms)
+                    records.append(
+                        offset_record(
+                            request.group_id, topic.name, partition.partition_index, value
+                        )
+                    )
+                results.append(
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                )
+            topics.append(
+                OffsetCommitResponseTopic(
+                    name=topic.name, topic_id=topic.topic_id, partitions=results
+                )
+            )
+        return Decision(OffsetCommitResponse(topics=topics), records)
+
+    def _check_committer(
+        self, request: OffsetCommitRequest, version: int, caller: Caller, turn: Turn
+    ) -> None:
+        group = self._registry.get(request.group_id)
+        generation = request.generation_id_or_member_epoch
+        if group is None:
+            # A consumer that assigns its partitions itself needs no group.
+            if generation >= 0:
+                has_code = version >= GROUP_ID_NOT_FOUND_FROM
+                raise KafkaError(
+                    ErrorCode.GROUP_ID_NOT_FOUND if has_code else ErrorCode.ILLEGAL_GENERATION
+                )
+        elif not isinstance(group, ClassicGroup):
+            if generation >= 0 or not group.is_empty:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        elif generation >= 0 or group.state is not GroupState.EMPTY:
+            _check_member(group, request, caller)
+            if group.state is not GroupState.COMPLETING_REBALANCE:
+                expect_heartbeat(group, group.members[request.member_id], turn)
+
+    # Fetching
+
+    def fetch(
+        self, request: OffsetFetchRequestGroup, *, requires_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        group_id = request.group_id
+        committed = self._store.of_group(group_id)
+        topics: list[OffsetFetchResponseTopics] = []
+        if request.topics is None:
+            for name, offsets in committed.items():
+                answered = [
+                    self._fetched(group_id, TopicPartition(name, index), found, requires_stable)
+                    for index, found in offsets.items()
+                ]
+                topics.append(OffsetFetchResponseTopics(name=name, partitions=answered))
+        else:
+            for topic in request.topics:
+                offsets = committed.get(topic.name, {})
+                answered = []
+                for index in topic.partition_indexes:
+                    found = offsets.get(index)
+                    if found is not None and differs(found.topic_id, topic.topic_id):
+                        found = None
+                    place = TopicPartition(topic.name, index)
+                    answered.append(self._fetched(group_id, place, found, requires_stable))
+                topics.append(
+                    OffsetFetchResponseTopics(
+                        name=topic.name, topic_id=topic.topic_id, partitions=answered
+                    )
+                )
+        return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+
+    def _fetched(
+        self,
+        group_id: str,
+        partition: TopicPartition,
+        found: CommittedOffset | None,
+        requires_stable: bool,
+    ) -> OffsetFetchResponsePartitions:
+        index = partition.partition
+        if requires_stable and self._store.is_pending(group_id, partition):
+            return OffsetFetchResponsePartitions(
+                partition_index=index,
+                committed_offset=NO_OFFSET,
+                error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
+            )
+        if found is None:
+            return OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET)
+        return OffsetFetchResponsePartitions(
+            partition_index=index,
+            committed_offset=found.offset,
+            committed_leader_epoch=found.leader_epoch,
+            metadata=found.metadata,
+        )
+
+    # Deleting
+
+    def decide_delete(
+        self, request: OffsetDeleteRequest
+    ) -> Decision[CoordinatorRecord, OffsetDeleteResponse]:
+        """Raises KafkaError if none of the group's offsets may be deleted."""
+        group = self._registry.get(request.group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if isinstance(group, ClassicGroup):
+            refuses = group.state is not GroupState.EMPTY and not group.is_consumers
+        else:
+            # Nobody here knows what its members are subscribed to.
+            refuses = not group.is_empty
+        if refuses:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        records: list[CoordinatorRecord] = []
+        topics: list[OffsetDeleteResponseTopic] = []
+        for topic in request.topics:
+            subscribed = isinstance(group, ClassicGroup) and group.subscribes_to(topic.name)
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
+            results: list[OffsetDeleteResponsePartition] = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                results.append(
+                    OffsetDeleteResponsePartition(partition_index=index, error_code=code)
+                )
+                place = TopicPartition(topic.name, index)
+                if not subscribed and self._has_any(request.group_id, place):
+                    records.append(offset_tombstone(request.group_id, *place))
+            topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
+        return Decision(OffsetDeleteResponse(topics=topics), records)
+
+    def _has_any(self, group_id: str, partition: TopicPartition) -> bool:
+        offsets = self._store.of_group(group_id).get(partition.topic, {})
+        return partition.partition in offsets or self._store.is_pending(group_id, partition)
+
+    def tombstones_of_group(self, group_id: str) -> Iterator[CoordinatorRecord]:
+        committed = {
+            TopicPartition(topic, partition)
+            for topic, offsets in self._store.of_group(group_id).items()
+            for partition in offsets
+        }
+        for place in sorted(committed.union(self._store.pending_of_group(group_id))):
+            yield offset_tombstone(group_id, *place)
+
+    def tombstones_of_topics(
+        self, deleted: Iterable[tuple[str, Uuid]]
+    ) -> Iterator[CoordinatorRecord]:
+        for name, topic_id in deleted:
+            for group_id, partition in self._store.of_topic(name, topic_id):
+                yield offset_tombstone(group_id, name, partition)
+
+    # Expiring
+
+    def expired_of_group(
+        self, group: AnyGroup, now_ms: int
+    ) -> tuple[list[CoordinatorRecord], bool]:
+        """Tombstones, and whether nothing is left."""
+        group_id = group.group_id
+        by_topic = self._store.of_group(group_id)
+        pending = self._store.pending_of_group(group_id)
+        if not by_topic:
+            return [], not pending
+        since = _expiry_counts_from(group)
+        if since is None:
+            return [], False
+        retention_ms = self._settings().offsets_retention_ms
+        tombstones: list[CoordinatorRecord] = []
+        everything = not pending
+        for topic, offsets in by_topic.items():
+            if isinstance(group, ClassicGroup) and group.subscribes_to(topic):
+                everything = False
+                continue
+            for partition, committed in offsets.items():
+                due_ms = committed.expire_ms
+                if due_ms == NO_EXPIRY:
+                    due_ms = since(committed) + retention_ms
+                if due_ms <= now_ms and TopicPartition(topic, partition) not in pending:
+                    tombstones.append(offset_tombstone(group_id, topic, partition))
+                else:
+                    everything = False
+        return tombstones, everything
+
+
+def _check_member(group: ClassicGroup, request: OffsetCommitRequest, caller: Caller) -> None:
+    generation = request.generation_id_or_member_epoch
+    member_id, instance_id = request.member_id, request.group_instance_id
+    if generation < 0 and member_id == "" and instance_id is None:
+        # Somebody who is not in the group, while others are.
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+    wrong = group.wrong_member(member_id, instance_id, caller.principal)
+    if wrong is None and generation != group.generation:
+        wrong = ErrorCode.ILLEGAL_GENERATION
+    if wrong is None and group.state is GroupState.COMPLETING_REBALANCE:
+        # It has the new generation but no assignment yet: it must not commit for the old one.
+        wrong = ErrorCode.REBALANCE_IN_PROGRESS
+    if wrong is not None:
+        raise KafkaError(wrong)
+
+
+def _value_of(
+    partition: OffsetCommitRequestPartition, topic_id: Uuid, now_ms: int, expire_ms: int
+) -> OffsetCommitValue:
+    return OffsetCommitValue(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp=now_ms,
+        expire_timestamp=expire_ms,
+        topic_id=topic_id,
+    )
+
+
+def _expiry_counts_from(group: AnyGroup) -> Callable[[CommittedOffset], int] | None:
+    """Since when an offset is unused; None if the group is in a state in which none expires."""
+    if not isinstance(group, ClassicGroup):
+        return _commit_time if group.is_empty else None
+    if group.protocol_type is None:
+        return _commit_time
+    if group.state is GroupState.EMPTY:
+        since_ms = group.state_since_ms
+        return _commit_time if since_ms is None else lambda _: since_ms
+    if group.is_consumers and group.topics is not None and group.state is GroupState.STABLE:
+        # Of topics that its members are not subscribed to any more.
+        return _commit_time
+    return None
+
+
+def _commit_time(committed: CommittedOffset) -> int:
+    return committed.commit_ms

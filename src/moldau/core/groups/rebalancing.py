@@ -1,0 +1,171 @@
+"""The course of a rebalance of a classic group: it is prepared until everybody has joined or time
+is up, then a generation begins and waits for its leader's assignment.
+"""
+
+from moldau.core.coordinator.effects import Append, TimerKey, Turn
+from moldau.core.groups.classic_group import ClassicGroup
+from moldau.core.groups.group_records import group_record
+from moldau.core.groups.member import NO_MEMBER_ID, Member
+from moldau.core.groups.responses import join_refused, joined, sync_refused, synced
+from moldau.core.groups.settings import GroupSettings
+from moldau.core.groups.states import GroupState, may_rebalance
+from moldau.protocol.error_codes import ErrorCode
+
+SESSION = "session"
+JOIN = "join"
+SYNC = "sync"
+
+
+def session_timer(group: ClassicGroup, member_id: str) -> TimerKey:
+    return (SESSION, group.group_id, member_id)
+
+
+def join_timer(group: ClassicGroup) -> TimerKey:
+    return (JOIN, group.group_id)
+
+
+def sync_timer(group: ClassicGroup) -> TimerKey:
+    return (SYNC, group.group_id)
+
+
+def expect_heartbeat(group: ClassicGroup, member: Member, turn: Turn) -> None:
+    turn.start_timer(session_timer(group, member.member_id), member.session_timeout_ms)
+
+
+# Preparing
+
+
+def membership_changed(group: ClassicGroup, settings: GroupSettings, turn: Turn) -> None:
+    """Somebody joined, left or changed what it supports: there must be a new generation."""
+    if may_rebalance(group.state):
+        prepare_rebalance(group, settings, turn)
+    else:
+        complete_if_all_joined(group, turn)
+
+
+def prepare_rebalance(group: ClassicGroup, settings: GroupSettings, turn: Turn) -> None:
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        group.forget_assignments()
+        answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, turn)
+    group.pending_syncs.clear()
+    turn.stop_timer(sync_timer(group))
+    if group.state is GroupState.EMPTY:
+        # More members are likely to come right after the first.
+        delay_ms = settings.initial_rebalance_delay_ms
+        group.has_new_member = False
+        group.initial_remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        group.move_to(GroupState.PREPARING_REBALANCE, turn.now_ms)
+        turn.start_timer(join_timer(group), delay_ms)
+        return
+    group.move_to(GroupState.PREPARING_REBALANCE, turn.now_ms)
+    if group.all_joined:
+        complete_join(group, turn)
+    else:
+        turn.start_timer(join_timer(group), group.rebalance_timeout_ms)
+
+
+def join_time_is_up(group: ClassicGroup, settings: GroupSettings, turn: Turn) -> None:
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        return
+    remaining_ms = group.initial_remaining_ms
+    if group.is_initial_rebalance and group.has_new_member and remaining_ms:
+        delay_ms = min(settings.initial_rebalance_delay_ms, remaining_ms)
+        group.has_new_member = False
+        group.initial_remaining_ms = remaining_ms - delay_ms
+        turn.start_timer(join_timer(group), delay_ms)
+    else:
+        complete_join(group, turn)
+
+
+def complete_if_all_joined(group: ClassicGroup, turn: Turn) -> None:
+    # The first rebalance of a group takes its delay even if all of its few members are there.
+    if (
+        group.state is GroupState.PREPARING_REBALANCE
+        and not group.is_initial_rebalance
+        and group.all_joined
+    ):
+        complete_join(group, turn)
+
+
+# A new generation
+
+
+def complete_join(group: ClassicGroup, turn: Turn) -> None:
+    """Who has not joined by now is out, except static members: their sessions decide."""
+    turn.stop_timer(join_timer(group))
+    for member in list(group.members.values()):
+        if member.join_ticket is None and not member.is_static:
+            group.remove(member.member_id)
+            turn.stop_timer(session_timer(group, member.member_id))
+    if group.members and not group.elect_joined_leader():
+        # Only static members are left and none is back. Their sessions will end.
+        group.initial_remaining_ms = 0
+        turn.start_timer(join_timer(group), group.rebalance_timeout_ms)
+        return
+    group.begin_generation(turn.now_ms)
+    if group.members:
+        _tell_generation(group, turn)
+    else:
+        # If this is lost, the log still has members, whose sessions will end again.
+        turn.append(Append(records=[group_record(group, {})]))
+
+
+def _tell_generation(group: ClassicGroup, turn: Turn) -> None:
+    for member in group.members.values():
+        ticket = group.park_join(member, None)
+        if ticket is not None:
+            turn.reply(ticket, joined(group, member.member_id))
+        expect_heartbeat(group, member, turn)
+        member.is_new = False
+        group.pending_syncs.add(member.member_id)
+    turn.start_timer(sync_timer(group), group.rebalance_timeout_ms)
+
+
+def answer_syncs(group: ClassicGroup, code: ErrorCode | None, turn: Turn) -> None:
+    for member in group.members.values():
+        ticket, member.sync_ticket = member.sync_ticket, None
+        if ticket is not None:
+            turn.reply(ticket, synced(group, member) if code is None else sync_refused(code))
+            # While it waited, its session was allowed to end without any effect.
+            expect_heartbeat(group, member, turn)
+
+
+def sync_time_is_up(group: ClassicGroup, settings: GroupSettings, turn: Turn) -> None:
+    """Members that never asked for their assignment do not work on it either."""
+    if group.state not in {GroupState.COMPLETING_REBALANCE, GroupState.STABLE}:
+        return
+    if group.pending_syncs:
+        for member_id in sorted(group.pending_syncs):
+            group.remove(member_id)
+            turn.stop_timer(session_timer(group, member_id))
+        prepare_rebalance(group, settings, turn)
+
+
+# Members that go
+
+
+def drop_member(group: ClassicGroup, member: Member, turn: Turn) -> None:
+    """Whoever waits in its name is told to start again."""
+    ticket = group.park_join(member, None)
+    if ticket is not None:
+        turn.reply(ticket, join_refused(ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER_ID))
+    if member.sync_ticket is not None:
+        turn.reply(member.sync_ticket, sync_refused(ErrorCode.UNKNOWN_MEMBER_ID))
+        member.sync_ticket = None
+    group.remove(member.member_id)
+
+
+def session_ended(group: ClassicGroup, member_id: str, settings: GroupSettings, turn: Turn) -> None:
+    if member_id in group.pending_members:
+        group.remove(member_id)
+        if group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
+            complete_join(group, turn)
+        return
+    member = group.members.get(member_id)
+    if member is None or member.is_excused():
+        return
+    drop_member(group, member, turn)
+    if group.state in {GroupState.STABLE, GroupState.COMPLETING_REBALANCE}:
+        prepare_rebalance(group, settings, turn)
+    elif group.state is GroupState.PREPARING_REBALANCE and group.all_joined:
+        complete_join(group, turn)

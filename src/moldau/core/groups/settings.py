@@ -1,0 +1,24 @@
+"""The numbers that groups are run by. The shell makes them from the node's settings."""
+
+from dataclasses import dataclass
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+"""A new member has no id to send heartbeats with while its first JoinGroup waits. This long."""
+PROTOCOL_METADATA_BYTES_MAX = 256 * 1024
+PROTOCOLS_MAX = 64
+PENDING_MEMBERS_MAX = 10_000
+"""Ids given out that nobody has joined with yet; they cost their askers nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    session_timeout_min_ms: int = 6_000
+    session_timeout_max_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
+    members_max: int = 2**31 - 1
+    new_member_join_timeout_ms: int = NEW_MEMBER_JOIN_TIMEOUT_MS
+    protocol_metadata_bytes_max: int = PROTOCOL_METADATA_BYTES_MAX
+    pending_members_max: int = PENDING_MEMBERS_MAX
+    offset_metadata_chars_max: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    offsets_check_interval_ms: int = 600_000

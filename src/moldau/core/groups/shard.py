@@ -1,0 +1,184 @@
+"""The group coordinator's shard: the groups and offsets of one partition of __consumer_offsets."""
+
+from collections.abc import Callable, Iterable
+
+from moldau.core.coordinator.effects import Append, TimerKey, Turn
+from moldau.core.coordinator.records import CoordinatorRecord
+from moldau.core.decision import Decision
+from moldau.core.groups.classic_group import ClassicGroup
+from moldau.core.groups.classic_groups import ClassicGroups, Sequel
+from moldau.core.groups.foreign_group import ForeignKind, group_id_of
+from moldau.core.groups.group_offsets import GroupOffsets
+from moldau.core.groups.group_records import group_tombstone
+from moldau.core.groups.offsets import OffsetStore
+from moldau.core.groups.registry import AnyGroup, GroupRegistry
+from moldau.core.groups.settings import GroupSettings
+from moldau.core.groups.states import GroupState
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.log_records.group_metadata import GroupMetadataKey, GroupMetadataValue
+from moldau.protocol.log_records.legacy_offset_commit import (
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+)
+from moldau.protocol.log_records.offset_commit import OffsetCommitKey, OffsetCommitValue
+from moldau.protocol.messages.delete_groups import DeletableGroupResult
+from moldau.types import NO_PRODUCER_ID, Uuid
+
+EXPIRY_TIMER: TimerKey = ("expiry",)
+EXPIRY_GROUPS_MAX = 500
+"""How many groups are looked at in one turn; the others can wait for the next."""
+
+
+class GroupShard:
+    def __init__(self, settings: Callable[[], GroupSettings]) -> None:
+        self.registry = GroupRegistry()
+        self.store = OffsetStore()
+        self.classic = ClassicGroups(self.registry, settings)
+        self.offsets = GroupOffsets(self.registry, self.store, settings)
+        self._settings = settings
+        self._to_expire: list[str] = []
+
+    # What the log says
+
+    def replay(
+        self, record: CoordinatorRecord, offset: int, producer_id: int = NO_PRODUCER_ID
+    ) -> None:
+        key, value = record.key, record.value
+        match key:
+            case OffsetCommitKey():
+                assert value is None or isinstance(value, OffsetCommitValue)
+                self._replay_offset(key, value, offset, producer_id)
+            case LegacyOffsetCommitKey():
+                assert value is None or isinstance(value, LegacyOffsetCommitValue)
+                modern = OffsetCommitKey(group=key.group, topic=key.topic, partition=key.partition)
+                self._replay_offset(modern, _modern_value(value), offset, producer_id)
+            case GroupMetadataKey():
+                assert value is None or isinstance(value, GroupMetadataValue)
+                self.registry.replay_classic(key, value)
+            case _:
+                self._replay_foreign(record, group_id_of(key))
+
+    def _replay_foreign(self, record: CoordinatorRecord, group_id: str) -> None:
+        self.registry.replay_foreign(record, group_id)
+        if self.store.knows(group_id):
+            # It was dissolved; its offsets are still somebody's.
+            self.registry.ensure_simple(group_id)
+
+    def _replay_offset(
+        self,
+        key: OffsetCommitKey,
+        value: OffsetCommitValue | None,
+        offset: int,
+        producer_id: int,
+    ) -> None:
+        if value is not None:
+            self.registry.ensure_simple(key.group)
+        self.store.replay(key, value, offset, producer_id)
+
+    def end_transaction(self, producer_id: int, *, commits: bool) -> None:
+        self.store.end_transaction(producer_id, commits=commits)
+
+    # What happens
+
+    def loaded(self, turn: Turn) -> None:
+        self.classic.loaded(turn)
+        turn.start_timer(EXPIRY_TIMER, self._settings().offsets_check_interval_ms)
+
+    def unloaded(self, turn: Turn) -> None:
+        self.classic.unloaded(turn)
+
+    def timer_fired(self, key: TimerKey, turn: Turn) -> None:
+        if key == EXPIRY_TIMER:
+            self._expire(turn)
+        else:
+            self.classic.timer_fired(key, turn)
+
+    def appended(self, sequel: Sequel, turn: Turn) -> None:
+        self.classic.appended(sequel, turn)
+
+    def committed(self, sequel: Sequel, turn: Turn) -> None:
+        self.classic.committed(sequel, turn)
+
+    def failed(self, sequel: Sequel, code: ErrorCode, turn: Turn) -> None:
+        self.classic.failed(sequel, code, turn)
+
+    # What goes
+
+    def _expire(self, turn: Turn) -> None:
+        if not self._to_expire:
+            self._to_expire = self.registry.ids()
+        group_ids, self._to_expire = (
+            self._to_expire[:EXPIRY_GROUPS_MAX],
+            self._to_expire[EXPIRY_GROUPS_MAX:],
+        )
+        tombstones: list[CoordinatorRecord] = []
+        for group_id in group_ids:
+            group = self.registry.get(group_id)
+            if group is not None:
+                tombstones += self._expired(group, turn.now_ms)
+        if tombstones:
+            turn.append(Append(records=tombstones, replays=True, is_atomic=False))
+        interval_ms = self._settings().offsets_check_interval_ms
+        turn.start_timer(EXPIRY_TIMER, 0 if self._to_expire else interval_ms)
+
+    def _expired(self, group: AnyGroup, now_ms: int) -> list[CoordinatorRecord]:
+        if not isinstance(group, ClassicGroup) and group.kind is ForeignKind.SHARE:
+            return []
+        tombstones, nothing_left = self.offsets.expired_of_group(group, now_ms)
+        if nothing_left and _is_empty(group):
+            tombstones += _group_tombstones(group)
+        return tombstones
+
+    def decide_topics_deleted(self, deleted: Iterable[tuple[str, Uuid]], turn: Turn) -> None:
+        tombstones = list(self.offsets.tombstones_of_topics(deleted))
+        if tombstones:
+            turn.append(Append(records=tombstones, replays=True, is_atomic=False))
+
+    def decide_delete_groups(
+        self, group_ids: Iterable[str]
+    ) -> Decision[CoordinatorRecord, list[DeletableGroupResult]]:
+        results: list[DeletableGroupResult] = []
+        records: list[CoordinatorRecord] = []
+        for group_id in group_ids:
+            group = self.registry.get(group_id)
+            code = _why_not_deletable(group)
+            if group is not None and code is ErrorCode.NONE:
+                records += self.offsets.tombstones_of_group(group_id)
+                records += _group_tombstones(group)
+            results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+        return Decision(results, records)
+
+
+def _modern_value(value: LegacyOffsetCommitValue | None) -> OffsetCommitValue | None:
+    if value is None:
+        return None
+    return OffsetCommitValue(
+        offset=value.offset, metadata=value.metadata, commit_timestamp=value.commit_timestamp
+    )
+
+
+def _is_empty(group: AnyGroup) -> bool:
+    if isinstance(group, ClassicGroup):
+        # Somebody who was given an id is on its way in.
+        return group.state is GroupState.EMPTY and not group.pending_members
+    return group.is_empty
+
+
+def _why_not_deletable(group: AnyGroup | None) -> ErrorCode:
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if isinstance(group, ClassicGroup):
+        is_empty = group.state is GroupState.EMPTY
+        return ErrorCode.NONE if is_empty else ErrorCode.NON_EMPTY_GROUP
+    if not group.is_empty:
+        return ErrorCode.NON_EMPTY_GROUP
+    if group.kind is ForeignKind.SHARE:
+        # Its state is in another topic, and nobody here could delete it there.
+        return ErrorCode.UNSUPPORTED_VERSION
+    return ErrorCode.NONE
+
+
+def _group_tombstones(group: AnyGroup) -> list[CoordinatorRecord]:
+    if isinstance(group, ClassicGroup):
+        return [group_tombstone(group.group_id)]
+    return group.tombstones()

@@ -1,0 +1,192 @@
+"""A shard with its shell played by hand: time stands until it is moved, the log is a list, and both
+appends and commits can be held or refused.
+"""
+
+from dataclasses import dataclass, field
+
+from moldau.core.coordinator.effects import (
+    Answer,
+    Append,
+    Effect,
+    Reply,
+    StartTimer,
+    StopTimer,
+    Ticket,
+    TimerKey,
+    Turn,
+)
+from moldau.core.coordinator.records import CoordinatorRecord, StoredPair, encode_record
+from moldau.core.coordinator.refusals import as_coordinator_error
+from moldau.core.groups.group_records import decode_group_record
+from moldau.core.groups.joining import Join
+from moldau.core.groups.member import Caller
+from moldau.core.groups.settings import GroupSettings
+from moldau.core.groups.shard import GroupShard
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.heartbeat import HeartbeatRequest
+from moldau.protocol.messages.leave_group import MemberIdentity
+from moldau.protocol.messages.offset_commit import OffsetCommitRequest
+from moldau.protocol.messages.sync_group import SyncGroupRequest
+
+START_MS = 1_000_000
+
+
+@dataclass
+class Bench:
+    settings: GroupSettings = field(default_factory=GroupSettings)
+    now_ms: int = START_MS
+    log: list[StoredPair] = field(default_factory=list)
+    refuses: ErrorCode | None = None
+    holds_commits: bool = False
+    answers: list[tuple[Ticket, Answer]] = field(default_factory=list)
+    waiting: list[Append] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.shard = GroupShard(lambda: self.settings)
+        self.timers: dict[TimerKey, int] = {}
+        self._tickets = 0
+        self.load()
+
+    # The shell
+
+    def load(self) -> None:
+        """A new shard with what the log says."""
+        self.shard = GroupShard(lambda: self.settings)
+        self.timers = {}
+        self.waiting = []
+        replay_log(self.shard, self.log)
+        turn = self.turn()
+        self.shard.loaded(turn)
+        self.perform(turn)
+
+    def unload(self) -> None:
+        turn = self.turn()
+        self.shard.unloaded(turn)
+        self.timers = {}
+        self.perform(turn)
+
+    def turn(self) -> Turn:
+        return Turn(self.now_ms)
+
+    def perform(self, turn: Turn) -> None:
+        for effect in turn.effects:
+            self._perform_one(effect)
+
+    def _perform_one(self, effect: Effect) -> None:
+        match effect:
+            case Reply(ticket, answer):
+                self.answers.append((ticket, answer))
+            case StartTimer(key, delay_ms):
+                self.timers[key] = self.now_ms + delay_ms
+            case StopTimer(key):
+                self.timers.pop(key, None)
+            case Append():
+                self._append(effect)
+
+    def _append(self, append: Append) -> None:
+        if self.refuses is not None and append.records:
+            self._fail(append, as_coordinator_error(self.refuses))
+            return
+        for record in append.records:
+            self.log.append(encode_record(record))
+            if append.replays:
+                self.shard.replay(_through_bytes(record), len(self.log) - 1)
+        if append.sequel is not None:
+            turn = self.turn()
+            self.shard.appended(append.sequel, turn)  # type: ignore[arg-type]
+            self.perform(turn)
+        self.waiting.append(append)
+        if not self.holds_commits:
+            self.commit_all()
+
+    def commit_all(self) -> None:
+        while self.waiting:
+            append = self.waiting.pop(0)
+            for reply in append.replies:
+                self._perform_one(reply)
+            if append.sequel is not None:
+                turn = self.turn()
+                self.shard.committed(append.sequel, turn)  # type: ignore[arg-type]
+                self.perform(turn)
+
+    def fail_all(self, code: ErrorCode) -> None:
+        while self.waiting:
+            self._fail(self.waiting.pop(0), as_coordinator_error(code))
+
+    def _fail(self, append: Append, code: ErrorCode) -> None:
+        for reply in append.replies:
+            self.answers.append((reply.ticket, code))
+        if append.sequel is not None:
+            turn = self.turn()
+            self.shard.failed(append.sequel, code, turn)  # type: ignore[arg-type]
+            self.perform(turn)
+
+    def advance(self, ms: int) -> None:
+        """Timers fire in their order, each at its time."""
+        until_ms = self.now_ms + ms
+        while self.timers:
+            key = min(self.timers, key=lambda k: (self.timers[k], k))
+            if self.timers[key] > until_ms:
+                break
+            self.now_ms = self.timers.pop(key)
+            turn = self.turn()
+            self.shard.timer_fired(key, turn)
+            self.perform(turn)
+        self.now_ms = until_ms
+
+    # The requests
+
+    def ticket(self) -> Ticket:
+        self._tickets += 1
+        return Ticket(self._tickets)
+
+    def join(self, join: Join) -> None:
+        turn = self.turn()
+        self.shard.classic.join(join, turn)
+        self.perform(turn)
+
+    def sync(self, request: SyncGroupRequest, caller: Caller) -> Ticket:
+        turn, ticket = self.turn(), self.ticket()
+        self.shard.classic.sync(request, ticket, caller, turn)
+        self.perform(turn)
+        return ticket
+
+    def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> Ticket:
+        turn, ticket = self.turn(), self.ticket()
+        turn.reply(ticket, self.shard.classic.heartbeat(request, caller, turn))
+        self.perform(turn)
+        return ticket
+
+    def leave(self, group_id: str, members: list[MemberIdentity]) -> Ticket:
+        turn, ticket = self.turn(), self.ticket()
+        self.shard.classic.leave(group_id, members, ticket, turn)
+        self.perform(turn)
+        return ticket
+
+    def commit(self, request: OffsetCommitRequest, caller: Caller, version: int = 9) -> Ticket:
+        turn, ticket = self.turn(), self.ticket()
+        decision = self.shard.offsets.decide_commit(request, version, caller, turn)
+        replies = [Reply(ticket, decision.response)]
+        turn.append(Append(records=decision.records, replays=True, replies=replies))
+        self.perform(turn)
+        return ticket
+
+    def write(self, records: list[CoordinatorRecord]) -> None:
+        """As a decision without an answer."""
+        turn = self.turn()
+        turn.append(Append(records=records, replays=True))
+        self.perform(turn)
+
+
+def replay_log(shard: GroupShard, log: list[StoredPair]) -> None:
+    for offset, pair in enumerate(log):
+        record = decode_group_record(pair.key, pair.value)
+        if record is not None:
+            shard.replay(record, offset)
+
+
+def _through_bytes(record: CoordinatorRecord) -> CoordinatorRecord:
+    pair = encode_record(record)
+    decoded = decode_group_record(pair.key, pair.value)
+    assert decoded is not None
+    return decoded

@@ -1,0 +1,14 @@
+"""Every scenario in scenarios/ happens as it is written."""
+
+from pathlib import Path
+
+import pytest
+from core.groups.scenario import play
+
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_it_happens_as_written(path: Path) -> None:
+    expected, happened = play(path)
+    assert happened == expected
