@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from moldau.config.broker import BrokerConfig
-from moldau.config.dynamic import Layers, check_broker_change, effective_properties, usable
+from moldau.config.dynamic import check_broker_change, layered_config, usable
 from moldau.core.metadata.image import ConfigResource
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.errors import KafkaError
@@ -28,18 +28,12 @@ class Settings:
 
     def __init__(self, static: BrokerConfig) -> None:
         self._current = static
-        self._layers = Layers(static.given)
         self._own_resource = ConfigResource(ConfigResourceType.BROKER, str(static.node_id))
         self._listeners: list[Listener] = []
 
     @property
     def current(self) -> BrokerConfig:
         return self._current
-
-    @property
-    def layers(self) -> Layers:
-        """Where the settings in force come from. What could not be used is not in it."""
-        return self._layers
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -48,16 +42,16 @@ class Settings:
         """What can not be put in force is logged, and what was in force stays."""
         if not delta.changed_configs & {_ALL_BROKERS, self._own_resource}:
             return
-        layers = self._layers._replace(
+        layers = self._current.layers._replace(
             cluster=_usable_part(image.configs.get(_ALL_BROKERS, {}), for_all=True),
             own=_usable_part(image.configs.get(self._own_resource, {}), for_all=False),
         )
         try:
-            config = BrokerConfig.parse(effective_properties(layers))
+            config = layered_config(layers)
         except KafkaError as error:
             _log.error("settings changed at run time are not used: %s", error.detail)
             return
-        before, self._current, self._layers = self._current, config, layers
+        before, self._current = self._current, config
         if config != before:
             for listener in self._listeners:
                 listener(before, config)
@@ -67,11 +61,8 @@ class Settings:
         (empty name) or of this one.
         """
         for_all = resource_name == ""
-        layers = (
-            self._layers._replace(cluster=properties)
-            if for_all
-            else self._layers._replace(own=properties)
-        )
+        layers = self._current.layers
+        layers = layers._replace(cluster=properties) if for_all else layers._replace(own=properties)
         check_broker_change(layers, self._current, for_all=for_all)
 
 

@@ -24,6 +24,7 @@ from moldau.config.broker_settings.streams import StreamsSettings
 from moldau.config.broker_settings.tls import TlsSettings
 from moldau.config.broker_settings.transactions import TransactionSettings
 from moldau.config.cross_checks import check_broker_config
+from moldau.config.layers import Layers
 from moldau.config.listeners import (
     WILDCARD_HOST,
     Listener,
@@ -104,6 +105,11 @@ class BrokerConfig(
     def given(self) -> Mapping[str, str]:
         """What was parsed. Empty if the values came from elsewhere."""
         return {}
+
+    @cached_property
+    def layers(self) -> Layers:
+        """Where the values come from."""
+        return Layers(self.given)
 
     def of_listener(self, listener: str, name: str) -> Any:
         """A setting's value for one listener: its own, or everybody's."""

@@ -1,13 +1,11 @@
-"""Settings of brokers that change at run time: what may change where, and what is then in force.
-What is set for one broker comes before what is set for all, and that before server.properties.
-"""
+"""Settings of brokers that change at run time: what may change where, and what is then in force."""
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from moldau.config.broker import BrokerConfig
 from moldau.config.broker_settings.throttles import ThrottleSettings
+from moldau.config.layers import Layers, merged
 from moldau.config.schema import Setting, UpdateMode, unknown_setting
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -16,17 +14,6 @@ DYNAMIC_SETTINGS: dict[str, Setting] = ThrottleSettings.declared | {
     name: declared
     for name, declared in BrokerConfig.declared.items()
     if declared.mode is not UpdateMode.READ_ONLY
-}
-# Names of one thing, the first comes before the second.
-_SYNONYMS = (
-    ("log.roll.ms", "log.roll.hours"),
-    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
-    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
-)
-_FLUSH_SYNONYMS = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
-_SYNONYMS_OF = {name: names for names in _SYNONYMS for name in names} | {
-    # The scheduler's interval is only a default, so that it has no synonym itself.
-    _FLUSH_SYNONYMS[0]: _FLUSH_SYNONYMS
 }
 _KEYS_AND_CERTIFICATES = frozenset(
     {
@@ -61,32 +48,14 @@ _CLAMPED = (
 _OF_LISTENER = r"listener\.name\.[^.]+\."
 
 
-class Layers(NamedTuple):
-    """Where a broker's settings come from, by name."""
-
-    static: Mapping[str, str]
-    cluster: Mapping[str, str] = {}
-    """Set for all brokers."""
-    own: Mapping[str, str] = {}
-    """Set for this broker."""
-
-
-def broker_synonyms(name: str) -> tuple[str, ...]:
-    """Names that mean the same, those that count first come first; at least the name itself."""
-    return _SYNONYMS_OF.get(name, (name,))
-
-
-def effective_properties(layers: Layers) -> dict[str, str]:
-    """All layers in one. A synonym in a higher layer hides the others in a lower one."""
-    properties = dict(layers.static)
-    for layer in (layers.cluster, layers.own):
-        for name, text in layer.items():
-            for synonym in broker_synonyms(name):
-                properties.pop(synonym, None)
-            properties[name] = text
+def layered_config(layers: Layers) -> BrokerConfig:
+    """What is in force. Raises INVALID_CONFIG if the layers do not fit together."""
+    properties = merged(layers)
     for name in ThrottleSettings.declared:
         properties.pop(name, None)
-    return properties | _clamped(properties, layers)
+    config = BrokerConfig.parse(properties | _clamped(properties, layers))
+    config.__dict__["layers"] = layers
+    return config
 
 
 def _clamped(properties: Mapping[str, str], layers: Layers) -> dict[str, str]:
@@ -152,7 +121,7 @@ def check_broker_change(layers: Layers, current: BrokerConfig, *, for_all: bool)
     try:
         for name, text in changed.items():
             check_dynamic(name, text, for_all=for_all)
-        new = BrokerConfig.parse(effective_properties(layers))
+        new = layered_config(layers)
         _check_threads(new, current)
         _check_listeners(new, current)
     except KafkaError as error:
