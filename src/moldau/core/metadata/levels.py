@@ -71,11 +71,22 @@ def check_level(level: int) -> None:
         )
 
 
-def encode_records(records: Iterable[Message], level: int) -> tuple[list[bytes], int]:
-    """Records as the log holds them, and the level after them: one of them may change it."""
-    encoded = []
+def level_after(records: Iterable[Message], level: int | None) -> int | None:
+    """The level once these records are in the log: one of them may set it."""
     for record in records:
         if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
             level = record.feature_level
-        encoded.append(encode_metadata_record(record, record_version(record, level)))
-    return encoded, level
+    return level
+
+
+def encode_records(records: Iterable[Message], level: int | None) -> list[bytes]:
+    """As the log holds them. Each is written by the rules of the level in front of it, or of the
+    one that it sets.
+    """
+    encoded = []
+    for record in records:
+        level = level_after([record], level)
+        encoded.append(
+            encode_metadata_record(record, record_version(record, level or OLDEST_LEVEL))
+        )
+    return encoded

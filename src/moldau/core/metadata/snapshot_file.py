@@ -3,12 +3,13 @@ newest record is, the footer that nothing is missing; the quorum's own records f
 Offsets count the records of the file.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
-from moldau.core.metadata.levels import OLDEST_LEVEL, encode_records
+from moldau.core.metadata.levels import encode_records, level_after
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batches import Record, RecordBatch, iterate_batches
 from moldau.protocol.codec import decode, encode
@@ -59,10 +60,11 @@ def encode_snapshot(
     values = (first, *head.control_values)
     yield control_batch(values, ControlPlace(0, head.epoch), now_ms)
     offset = len(values)
-    level = OLDEST_LEVEL
+    level: int | None = None
     rest = iter(records)
     while group := list(islice(rest, RECORDS_IN_BATCH_MAX)):
-        encoded, level = encode_records(group, level)
+        encoded = encode_records(group, level)
+        level = level_after(group, level)
         yield metadata_batch(encoded, ControlPlace(offset, head.epoch), now_ms)
         offset += len(group)
     footer = (ControlType.SNAPSHOT_FOOTER, encode(SnapshotFooterRecord(), _CONTROL_VERSION))
@@ -85,8 +87,8 @@ def decode_snapshot(content: Buffer) -> Snapshot:
     control: list[ControlValue] = []
     records: list[Message] = []
     epoch = 0
-    try:
-        for batch in checked_batches(content):
+    with _damaged():
+        for batch in _checked_batches(content):
             if control and control[-1][0] is ControlType.SNAPSHOT_FOOTER:
                 raise DamagedSnapshotError("something follows the footer")
             if batch.base_offset != len(control) + len(records):
@@ -96,7 +98,36 @@ def decode_snapshot(content: Buffer) -> Snapshot:
                 control += control_values(batch)
             else:
                 records += metadata_records(batch)
-        return Snapshot(_head_of(control, epoch), records)
+        if not control or control[-1][0] is not ControlType.SNAPSHOT_FOOTER:
+            raise DamagedSnapshotError("it has no footer: its end is missing")
+        head = SnapshotHead(
+            epoch=epoch,
+            timestamp_ms=_header_timestamp_ms(control),
+            control_values=tuple(control[1:-1]),
+        )
+        return Snapshot(head, records)
+
+
+def snapshot_timestamp_ms(start: Buffer) -> int:
+    """From the first batch; what follows may be cut off."""
+    with _damaged():
+        for batch in iterate_batches(start):
+            batch.check_crc()
+            return _header_timestamp_ms(control_values(batch) if batch.is_control else [])
+        raise DamagedSnapshotError("it has no header")
+
+
+def _header_timestamp_ms(control: list[ControlValue]) -> int:
+    if not control or control[0][0] is not ControlType.SNAPSHOT_HEADER:
+        raise DamagedSnapshotError("it has no header")
+    header = decode(SnapshotHeaderRecord, _CONTROL_VERSION, control[0][1])
+    return header.last_contained_log_timestamp
+
+
+@contextlib.contextmanager
+def _damaged() -> Iterator[None]:
+    try:
+        yield
     except MalformedRequestError as error:
         raise DamagedSnapshotError(str(error)) from error
     except KafkaError as error:
@@ -105,20 +136,7 @@ def decode_snapshot(content: Buffer) -> Snapshot:
         raise DamagedSnapshotError(str(error)) from error
 
 
-def _head_of(control: list[ControlValue], epoch: int) -> SnapshotHead:
-    if not control or control[0][0] is not ControlType.SNAPSHOT_HEADER:
-        raise DamagedSnapshotError("it has no header")
-    if control[-1][0] is not ControlType.SNAPSHOT_FOOTER:
-        raise DamagedSnapshotError("it has no footer: its end is missing")
-    header = decode(SnapshotHeaderRecord, _CONTROL_VERSION, control[0][1])
-    return SnapshotHead(
-        epoch=epoch,
-        timestamp_ms=header.last_contained_log_timestamp,
-        control_values=tuple(control[1:-1]),
-    )
-
-
-def checked_batches(content: Buffer) -> Iterator[RecordBatch]:
+def _checked_batches(content: Buffer) -> Iterator[RecordBatch]:
     """Nothing of a batch is believed before its checksum."""
     end = 0
     for batch in iterate_batches(content):

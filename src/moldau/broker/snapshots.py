@@ -1,0 +1,158 @@
+"""The snapshots of the metadata log: `<end offset>-<epoch>.checkpoint` beside its segments. One is
+whole or not there: it is written under another name, synced, and renamed. A damaged one is kept
+aside and never used.
+"""
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from moldau.core.metadata.snapshot_file import (
+    DamagedSnapshotError,
+    Snapshot,
+    decode_snapshot,
+    snapshot_timestamp_ms,
+)
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.storage.damage import keep_aside
+from moldau.storage.failures import refused_if_full
+from moldau.storage.filesystem import FileSystem, read_whole
+
+_log = logging.getLogger(__name__)
+
+SUFFIX = ".checkpoint"
+PARTIAL_SUFFIX = ".checkpoint.part"
+DELETED_SUFFIX = ".checkpoint.deleted"
+
+_OFFSET_DIGITS = 20
+_EPOCH_DIGITS = 10
+# The first batch has the header and the voters.
+_HEAD_BYTES_MAX = 1 << 20
+
+
+class SnapshotId(NamedTuple):
+    """In the order in which they were made."""
+
+    epoch: int
+    offset: int
+    """The first that is not in it."""
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.offset:0{_OFFSET_DIGITS}d}-{self.epoch:0{_EPOCH_DIGITS}d}{SUFFIX}"
+
+
+def parse_snapshot_name(name: str) -> SnapshotId | None:
+    stem = name.removesuffix(SUFFIX)
+    offset, dash, epoch = stem.partition("-")
+    if not (name.endswith(SUFFIX) and dash and offset.isdecimal() and epoch.isdecimal()):
+        return None
+    if len(offset) != _OFFSET_DIGITS or len(epoch) != _EPOCH_DIGITS:
+        return None
+    return SnapshotId(int(epoch), int(offset))
+
+
+class MissingSnapshotError(MoldauError):
+    """Records are gone from the log and no snapshot has them."""
+
+
+class SnapshotStore:
+    """`path` is the metadata log's directory. All calls but `write` are the owner's."""
+
+    def __init__(self, filesystem: FileSystem, path: Path) -> None:
+        self._filesystem = filesystem
+        self.path = path
+        self.ids: list[SnapshotId] = []
+        """From the oldest to the newest."""
+        self._timestamps_ms: dict[SnapshotId, int] = {}
+
+    def load(self, log_start_offset: int) -> None:
+        """Find what is there. Half-written ones, and those from before the log, are removed."""
+        for name in self._filesystem.list_directory(self.path):
+            found = parse_snapshot_name(name)
+            if found is not None and found.offset >= log_start_offset:
+                self.ids.append(found)
+            elif found is not None or name.endswith((PARTIAL_SUFFIX, DELETED_SUFFIX)):
+                self._filesystem.remove(self.path / name)
+        self.ids.sort()
+
+    def read_newest(
+        self, log_start_offset: int, log_end_offset: int
+    ) -> tuple[SnapshotId, Snapshot] | None:
+        """The newest that is whole; None if there is none and the log has everything."""
+        reason = "there is none"
+        while self.ids:
+            newest = self.ids[-1]
+            try:
+                return newest, self.read(newest)
+            except DamagedSnapshotError as error:
+                reason = f"{newest.file_name} is damaged: {error}"
+            if newest.offset > log_end_offset or (log_start_offset > 0 and len(self.ids) == 1):
+                break
+            _log.error("%s: %s; it is kept aside and the log read instead", self.path, reason)
+            keep_aside(self._filesystem, self.path / newest.file_name)
+            self._filesystem.sync_directory(self.path)
+            self.ids.pop()
+        if log_start_offset == 0 and not self.ids:
+            return None
+        raise MissingSnapshotError(
+            f"{self.path}: the metadata log has offsets {log_start_offset} to {log_end_offset} and "
+            f"needs a snapshot of the others; {reason}"
+        )
+
+    def read(self, snapshot_id: SnapshotId) -> Snapshot:
+        path = self.path / snapshot_id.file_name
+        try:
+            return decode_snapshot(read_whole(self._filesystem, path))
+        except KafkaError as error:
+            # Of a later release: not damaged, and no older one would be right.
+            raise MissingSnapshotError(f"{path}: {error}") from error
+
+    def write(self, snapshot_id: SnapshotId, batches: Iterable[bytes]) -> None:
+        """In any thread; tell `add` afterwards. DiskFullError leaves nothing behind."""
+        target = self.path / snapshot_id.file_name
+        partial = target.with_name(target.name.removesuffix(SUFFIX) + PARTIAL_SUFFIX)
+        self._filesystem.remove(partial)
+        try:
+            with refused_if_full(target):
+                file = self._filesystem.open(partial, create=True)
+                try:
+                    for batch in batches:
+                        file.append([batch])
+                    file.sync()
+                finally:
+                    file.close()
+        except KafkaError:
+            self._filesystem.remove(partial)
+            raise
+        self._filesystem.rename(partial, target)
+        self._filesystem.sync_directory(self.path)
+
+    def add(self, snapshot_id: SnapshotId) -> None:
+        self.ids.append(snapshot_id)
+        self.ids.sort()
+
+    def remove_before(self, snapshot_id: SnapshotId) -> None:
+        for older in [each for each in self.ids if each < snapshot_id]:
+            self._filesystem.remove(self.path / older.file_name)
+            self.ids.remove(older)
+            self._timestamps_ms.pop(older, None)
+
+    def size_in_bytes(self, snapshot_id: SnapshotId) -> int:
+        return self._filesystem.file_size(self.path / snapshot_id.file_name)
+
+    def timestamp_ms(self, snapshot_id: SnapshotId) -> int:
+        """Of the last record in it; 0 if it is damaged, which nobody needs to keep."""
+        if snapshot_id not in self._timestamps_ms:
+            file = self._filesystem.open(self.path / snapshot_id.file_name)
+            try:
+                start = file.read(0, _HEAD_BYTES_MAX)
+            finally:
+                file.close()
+            try:
+                found_ms = snapshot_timestamp_ms(start)
+            except DamagedSnapshotError:
+                found_ms = 0
+            self._timestamps_ms[snapshot_id] = found_ms
+        return self._timestamps_ms[snapshot_id]
