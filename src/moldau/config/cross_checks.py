@@ -117,8 +117,9 @@ def _check_connections(config: "BrokerConfig") -> None:
         f"queued.max.request.bytes={queued} must not be below "
         f"socket.request.max.bytes={config.socket_request_max_bytes}",
     )
+    limits = config.connection_limits_by_host
     _require(
-        config.max_connections_per_ip > 0 or config.connection_limits_by_host,
+        config.max_connections_per_ip > 0 or limits,
         "max.connections.per.ip=0 needs max.connections.per.ip.overrides",
     )
     delay_ms, idle_ms = (

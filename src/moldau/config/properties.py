@@ -1,5 +1,6 @@
 """Java's .properties format, read as java.util.Properties reads it: comments, lines that go on,
-escapes, three kinds of separators. Names and values come back as text; nothing is trimmed.
+escapes, three kinds of separators. Names and values come back as text; nothing is trimmed. Only a
+lone backslash at the end of the file is nothing here, and an empty name for Java.
 """
 
 import re
