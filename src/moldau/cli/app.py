@@ -7,9 +7,32 @@ import typer
 from moldau.cli.lazy_commands import LazyCommand, lazy_group
 from moldau.cli.version import version_text
 
+_USE = "Records"
+_ADMINISTER = "Cluster"
 _FILES = "Files"
 
 COMMANDS = {
+    "produce": LazyCommand("moldau.cli.produce:produce", "Write records to a topic.", _USE, True),
+    "consume": LazyCommand("moldau.cli.consume:consume", "Read records of topics.", _USE, True),
+    "offsets": LazyCommand("moldau.cli.offsets:offsets", "First and last offsets, by time.", _USE),
+    "records": LazyCommand("moldau.cli.records:app", "Delete records before an offset.", _USE),
+    "topics": LazyCommand("moldau.cli.topics:app", "Topics and their partitions.", _ADMINISTER),
+    "groups": LazyCommand(
+        "moldau.cli.groups:app", "Consumer groups: members, lag, offsets.", _ADMINISTER
+    ),
+    "configs": LazyCommand(
+        "moldau.cli.configs:app", "Settings of topics, brokers and groups.", _ADMINISTER
+    ),
+    "cluster": LazyCommand(
+        "moldau.cli.cluster:app", "Brokers, controller, features, API versions.", _ADMINISTER
+    ),
+    "logdirs": LazyCommand(
+        "moldau.cli.logdirs:logdirs", "Sizes on disk, by broker and directory.", _ADMINISTER
+    ),
+    "bench": LazyCommand("moldau.cli.bench:app", "Measure a broker under load.", _ADMINISTER),
+    "storage": LazyCommand(
+        "moldau.cli.storage:app", "Format log directories, say whose they are.", _FILES
+    ),
     "dump": LazyCommand(
         "moldau.cli.dump:dump", "Show files of a log directory and what is wrong.", _FILES, True
     ),
