@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from moldau.broker.context import Peer, Staged
 from moldau.broker.dispatch import Begun, Dispatcher, failed
@@ -26,6 +26,12 @@ _log = logging.getLogger(__name__)
 
 STAGED_MAX = 100
 """Requests of one connection that may wait for their second stage together."""
+_BACKLOG_MAX = 32
+"""Frames that may wait for a request before them. Above it nothing more is read; below it is, since
+only who reads hears that the client has gone.
+"""
+_OUT_BYTES_MAX = 256 * 1024
+"""Answers that are collected for one write."""
 _LOG_CHARS_MAX = 255
 
 
@@ -58,6 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._held_bytes = 0
         self._out: list[Buffer] = []
+        self._out_bytes = 0
         self._writing_paused_since_ms: float | None = None
         self._frame_started_ms: float | None = None
         self.last_active_ms = self._clock.mono_ms()
@@ -67,11 +74,11 @@ class Connection(asyncio.BufferedProtocol):
     # What the transport tells
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self.peer = self._listener.admit(self, transport)
+        # uvloop's transports are no asyncio.Transport, they only behave as one.
+        self._transport = cast("asyncio.Transport", transport)
+        self.peer = self._listener.admit(self, self._transport)
         if self.peer is None:
-            transport.abort()
+            self._transport.abort()
         elif self.throttled_until_ms:
             self._adjust_reading()
 
@@ -95,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.metrics.bytes_in += count
         try:
             for frame, is_scratch in self._frames.received(count):
-                if self._is_busy or self._backlog:
+                if self._backlog or self._is_stuffed():
                     kept = memoryview(bytearray(frame)) if is_scratch else frame
                     self._hold(len(kept))
                     self._backlog.append(kept)
@@ -204,28 +211,34 @@ class Connection(asyncio.BufferedProtocol):
         if answer is None:
             return
         try:
-            self._out += build_response(
+            chunks = build_response(
                 answer, begun.version, correlation_id=begun.frame.header.correlation_id
             )
         except (KafkaError, ValueError, TypeError, AttributeError, OverflowError) as error:
             # Our own bug, but this connection alone shall suffer from it.
             _log.exception("the answer to %s cannot be written", api_key.name)
             raise MalformedRequestError(f"no answer to {api_key.name}") from error
+        self._out += chunks
+        self._out_bytes += sum(map(len, chunks))
+        if self._out_bytes > _OUT_BYTES_MAX:
+            self._flush()
 
     def _flush(self) -> None:
         if self._out and self._transport is not None and not self._is_closing:
-            chunks, self._out = self._out, []
             self.last_active_ms = self._clock.mono_ms()
-            self._listener.metrics.bytes_out += sum(map(len, chunks))
+            self._listener.metrics.bytes_out += self._out_bytes
+            chunks, self._out, self._out_bytes = self._out, [], 0
             self._transport.writelines(chunks)
 
     # Back-pressure
 
     def _is_stuffed(self) -> bool:
+        """No further request is begun."""
+        return self._is_busy or self._is_closing or self._is_full()
+
+    def _is_full(self) -> bool:
         return (
-            self._is_busy
-            or self._is_closing
-            or self._writing_paused_since_ms is not None
+            self._writing_paused_since_ms is not None
             or len(self._exchanges) >= STAGED_MAX
             or self._held_bytes >= self._listener.held_bytes_max
         )
@@ -238,8 +251,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_closing or self._transport is None:
             return
         wanted = not (
-            self._backlog
-            or self._is_stuffed()
+            len(self._backlog) > _BACKLOG_MAX
+            or self._is_full()
             or self._listener.budget.is_spent(self)
             or self.throttled_until_ms > self.last_active_ms
         )

@@ -72,9 +72,7 @@ class ConnectionLimits:
         config = self._config()
         if self._count >= config.max_connections:
             return f"max.connections is {config.max_connections}"
-        allowed = _overrides(config.max_connections_per_ip_overrides).get(
-            host, config.max_connections_per_ip
-        )
+        allowed = config.connection_limits_by_host.get(host, config.max_connections_per_ip)
         if self._by_host[host] >= allowed:
             return f"max.connections.per.ip is {allowed}"
         return None
@@ -98,11 +96,6 @@ class ConnectionLimits:
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
-
-
-def _overrides(text: str | None) -> dict[str, int]:
-    pairs = (item.rpartition(":") for item in (text or "").split(",") if item.strip())
-    return {host.strip(): int(count) for host, _, count in pairs}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,7 +145,7 @@ class Listener:
         self.frame_deadline_ms = config.moldau_frame_deadline_ms
         self.unread_deadline_ms = config.moldau_unread_answer_deadline_ms
         self.idle_ms = config.connections_max_idle_ms
-        self.connections_max = _own_limit(config, self.name)
+        self.connections_max = int(config.of_listener(self.name, "max.connections"))
 
     def bind(self) -> int:
         """Take the port, so that it can be advertised; nobody is served yet. Port 0 takes a free
@@ -261,11 +254,6 @@ class Listener:
         for connection in list(self._connections):
             connection.check_deadlines(now_ms)
         self._sweep_later()
-
-
-def _own_limit(config: "BrokerConfig", name: str) -> int:
-    text = config.listener_override(name, "max.connections")
-    return int(text) if text is not None else _UNLIMITED
 
 
 def _addresses(host: str) -> list[tuple[socket.AddressFamily, str]]:

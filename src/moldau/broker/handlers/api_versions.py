@@ -5,7 +5,7 @@ every client, so it must be answered whatever the client's age.
 import re
 
 from moldau.broker.context import RequestContext
-from moldau.core.features import SUPPORTED_FEATURES
+from moldau.core.controller.features import SUPPORTED_FEATURES
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.api_versions import (

@@ -1,0 +1,126 @@
+"""The node's numbers as Prometheus reads them. Labels are names that the cluster knows (APIs,
+topics, groups), never what a client made up, and the number of series is bounded.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from moldau.broker.metrics import LATENCY_BOUNDS_MS
+
+if TYPE_CHECKING:
+    from moldau.broker.context import BrokerServices
+    from moldau.broker.listener import Listener
+
+SERIES_MAX = 20_000
+"""Of one metric; what is beyond is counted and left out."""
+
+
+class NodeCollector:
+    def __init__(self, services: "BrokerServices", listeners: "list[Listener]") -> None:
+        self._services = services
+        self._listeners = listeners
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._requests()
+        yield from self._network()
+        yield from self._logs()
+        yield from self._groups()
+
+    def _requests(self) -> Iterator[Metric]:
+        latencies = HistogramMetricFamily(
+            "moldau_request_seconds", "From a request's frame to its answer.", labels=["api"]
+        )
+        for api_key, api in sorted(self._services.metrics.by_api.items()):
+            buckets: list[tuple[str, float]] = []
+            total = 0
+            for bound_ms, count in zip((*LATENCY_BOUNDS_MS, None), api.buckets, strict=True):
+                total += count
+                buckets.append(("+Inf" if bound_ms is None else str(bound_ms / 1000), total))
+            latencies.add_metric([api_key.name], buckets, api.total_ms / 1000)
+        yield latencies
+
+    def _network(self) -> Iterator[Metric]:
+        metrics = self._services.metrics
+        yield _counter("moldau_received_bytes", "From all clients.", metrics.bytes_in)
+        yield _counter("moldau_sent_bytes", "To all clients.", metrics.bytes_out)
+        yield _counter("moldau_connections_made", "Since the start.", metrics.connections_made)
+        yield _counter(
+            "moldau_connections_refused", "Because of a limit.", metrics.connections_refused
+        )
+        open_now = GaugeMetricFamily("moldau_connections", "Open now.", labels=["listener"])
+        for listener in self._listeners:
+            open_now.add_metric([listener.name], listener.connection_count)
+        yield open_now
+        yield GaugeMetricFamily(
+            "moldau_event_loop_lag_seconds",
+            "How late the event loop ran its latest timer.",
+            value=metrics.loop_lag_ms / 1000,
+        )
+        yield GaugeMetricFamily(
+            "moldau_event_loop_lag_max_seconds",
+            "The worst since the start.",
+            value=metrics.loop_lag_max_ms / 1000,
+        )
+
+    def _logs(self) -> Iterator[Metric]:
+        labels = ["topic", "partition"]
+        sizes = GaugeMetricFamily("moldau_log_bytes", "Size of a log on disk.", labels=labels)
+        starts = GaugeMetricFamily("moldau_log_start_offset", "First offset.", labels=labels)
+        ends = GaugeMetricFamily("moldau_log_end_offset", "Next offset.", labels=labels)
+        marks = GaugeMetricFamily("moldau_high_watermark", "Committed up to.", labels=labels)
+        partitions = self._services.replicas.partitions
+        for (topic, index), partition in islice(sorted(partitions.items()), SERIES_MAX):
+            if not partition.has_log:
+                continue
+            log, names = partition.log, [topic, str(index)]
+            sizes.add_metric(names, log.size)
+            starts.add_metric(names, log.log_start_offset)
+            ends.add_metric(names, log.log_end_offset)
+            marks.add_metric(names, log.high_watermark)
+        yield from (sizes, starts, ends, marks)
+        yield GaugeMetricFamily("moldau_partitions", "With a replica here.", value=len(partitions))
+
+    def _groups(self) -> Iterator[Metric]:
+        groups = self._services.groups
+        states = GaugeMetricFamily("moldau_groups", "Groups by state.", labels=["state"])
+        for state, count in sorted(groups.count_by_state().items()):
+            states.add_metric([state], count)
+        yield states
+        yield GaugeMetricFamily(
+            "moldau_group_members", "Of all groups.", value=groups.member_count()
+        )
+        lags = GaugeMetricFamily(
+            "moldau_group_lag",
+            "Records between a group's committed offset and the end.",
+            labels=["group", "topic", "partition"],
+        )
+        for group, topic, index, committed in islice(self._committed(), SERIES_MAX):
+            partition = self._services.replicas.get(topic, index)
+            if partition is not None and partition.has_log:
+                lag = max(partition.log.high_watermark - committed, 0)
+                lags.add_metric([group, topic, str(index)], lag)
+        yield lags
+
+    def _committed(self) -> Iterable[tuple[str, str, int, int]]:
+        return self._services.groups.committed_offsets()
+
+
+def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def renderer(services: "BrokerServices", listeners: "list[Listener]") -> "Iterator[bytes]":
+    """Never ends: each `next` gives the text of the moment."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(NodeCollector(services, listeners))
+    while True:
+        yield generate_latest(registry)

@@ -1,0 +1,181 @@
+"""`moldau start`: runs one node until it is told to stop."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moldau.broker.node import Node, NodeOptions
+from moldau.broker.runtime import run_in_loop
+from moldau.cli.logs import set_up_logs
+from moldau.config.broker import BrokerConfig
+from moldau.config.properties import parse_properties
+from moldau.config.standalone import standalone_properties
+from moldau.protocol.errors import MoldauError
+
+DEFAULT_DIRECTORY = "moldau-data"
+DEFAULT_PORT = 9092
+_FORCED_STATUS = 1
+
+_HELP = """Run one Kafka node: broker and controller in one process.
+
+Without --config it keeps its data in --dir, which it formats at the first start, and listens on this machine only.
+
+[bold]Examples[/bold]
+
+  moldau start                                   # data in ./moldau-data, port 9092
+  moldau start --dir /var/lib/moldau --port 9192
+  moldau start --ephemeral --port 0              # for a test: temporary directory, free port
+  moldau start --config server.properties --set log.retention.hours=24
+"""
+
+
+class LogFormat(str, Enum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(str, Enum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def start(
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help=f"Where the data is [{DEFAULT_DIRECTORY}].")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", "-p", min=0, max=65535, help="For clients; 0 takes a free one."),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="A server.properties, as Kafka's.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", metavar="NAME=VALUE", help="One more setting; repeatable."),
+    ] = None,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="In a temporary directory, removed at the end.")
+    ] = False,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="Written with HOST:PORT once requests are taken.")
+    ] = None,
+    insecure_listener: Annotated[
+        list[str] | None,
+        typer.Option(help="Let this listener be reached from other machines without a password."),
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve /metrics for Prometheus on this port.")
+    ] = None,
+    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
+    log_level: Annotated[LogLevel, typer.Option(help="The least to be logged.")] = LogLevel.INFO,
+) -> None:
+    set_up_logs(log_format.value, log_level.value)
+    if config is not None and (directory is not None or ephemeral):
+        raise MoldauError("--config says where the data is; leave out --dir and --ephemeral")
+    if directory is not None and ephemeral:
+        raise MoldauError("--ephemeral uses a directory of its own; leave out --dir")
+    with contextlib.ExitStack() as cleanup:
+        if config is not None:
+            properties = parse_properties(_read(config), source=str(config))
+            if port is not None:
+                properties = _with_port(properties, port)
+        else:
+            if ephemeral:
+                log_dir = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="moldau-"))
+            else:
+                log_dir = str(directory or DEFAULT_DIRECTORY)
+            properties = standalone_properties(
+                log_dir, host=host, port=DEFAULT_PORT if port is None else port
+            )
+        if ephemeral:
+            properties["moldau.flush.policy"] = "os"
+        properties |= _settings(settings or [])
+        if metrics_port is not None:
+            properties["moldau.metrics.port"] = str(metrics_port)
+        options = NodeOptions(
+            formats_itself=config is None,
+            insecure_listeners=frozenset(insecure_listener or ()),
+        )
+        node = Node(BrokerConfig.parse(properties), options)
+        run_in_loop(_run(node, ready_file))
+
+
+start.__doc__ = _HELP
+
+
+async def _run(node: Node, ready_file: Path | None) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def told_to_stop() -> None:
+        if stop.is_set():
+            sys.stderr.write("moldau: stopped at once; the next start checks the logs\n")
+            sys.stderr.flush()
+            os._exit(_FORCED_STATUS)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told_to_stop)
+    await node.start()
+    try:
+        address = node.client_address
+        sys.stdout.write(f"moldau ready on {address} ({node.description})\n")
+        sys.stdout.flush()
+        if ready_file is not None:
+            _write_whole(ready_file, f"{address}\n")
+        await node.wait_until_failed_or(stop)
+    finally:
+        await node.stop()
+    if node.failure is not None:
+        raise MoldauError(node.failure)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Nobody who waits for the file reads half of it."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise MoldauError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        return path.read_text(encoding="iso-8859-1")
+
+
+def _settings(pairs: list[str]) -> dict[str, str]:
+    properties = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise MoldauError(f"--set {pair!r} is not NAME=VALUE")
+        properties[name.strip()] = value.strip()
+    return properties
+
+
+def _with_port(properties: dict[str, str], port: int) -> dict[str, str]:
+    """The first client listener of the file gets another port."""
+    controllers = properties.get("controller.listener.names", "").split(",")
+    listeners = properties.get("listeners", f"PLAINTEXT://:{DEFAULT_PORT}").split(",")
+    for place, listener in enumerate(listeners):
+        if listener.partition("://")[0].strip() not in controllers:
+            listeners[place] = f"{listener.rpartition(':')[0]}:{port}"
+            break
+    changed = {**properties, "listeners": ",".join(listeners)}
+    changed.pop("advertised.listeners", None)
+    return changed

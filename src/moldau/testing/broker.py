@@ -1,0 +1,206 @@
+"""A real broker for tests: `with broker() as b:`. In a thread of the test's process by default, or
+in a process of its own; on a free port, in a temporary directory, ready in a fraction of a second.
+"""
+
+import asyncio
+import contextlib
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from moldau.broker.node import Node, NodeOptions
+from moldau.broker.runtime import new_event_loop
+from moldau.config.broker import BrokerConfig
+from moldau.config.standalone import standalone_properties
+from moldau.net.clock import ShiftedClock
+from moldau.protocol.errors import MoldauError
+from moldau.testing.faults import Faults
+
+if TYPE_CHECKING:
+    from moldau.testing.broker_process import ProcessBroker
+
+ResultT = TypeVar("ResultT")
+
+START_DEADLINE_S = 60
+TEST_SETTINGS = {
+    "moldau.flush.policy": "os",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "log.cleaner.dedupe.buffer.size": str(4 << 20),
+}
+"""Cheap where a test does not care. Any of them can be overridden."""
+
+
+def properties_for_tests(
+    log_dir: Path, settings: Mapping[str, str], port: int = 0
+) -> dict[str, str]:
+    base = standalone_properties(str(log_dir), host="127.0.0.1", port=port)
+    return base | TEST_SETTINGS | {name: str(value) for name, value in settings.items()}
+
+
+class BrokerClock:
+    """The broker's time. It runs as always, and can be moved ahead."""
+
+    def __init__(self, call: Callable[[Callable[[], None]], None], clock: ShiftedClock) -> None:
+        self._call = call
+        self._clock = clock
+
+    def advance(self, *, seconds: float = 0, ms: int = 0) -> None:
+        """Timeouts, retention and expiry that fall due happen now."""
+        self._call(lambda: self._clock.advance(ms + int(seconds * 1000)))
+
+
+class ThreadBroker:
+    """A node in a thread. Every method may be called from any thread."""
+
+    def __init__(
+        self, settings: Mapping[str, str], directory: Path | None = None, port: int = 0
+    ) -> None:
+        self._settings = dict(settings)
+        self._cleanup = contextlib.ExitStack()
+        self._directory = directory
+        self._port = port
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._node: Node | None = None
+        self._faults: Faults | None = None
+        self.clock: BrokerClock
+
+    # Life
+
+    def start(self) -> None:
+        if self._directory is None:
+            made = tempfile.TemporaryDirectory(prefix="moldau-test-", ignore_cleanup_errors=True)
+            self._directory = Path(self._cleanup.enter_context(made))
+        properties = properties_for_tests(self._directory, self._settings, self._port)
+        clock = ShiftedClock()
+        node = Node(BrokerConfig.parse(properties), NodeOptions(formats_itself=True), clock=clock)
+        started: Future[None] = Future()
+        self._loop = new_event_loop()
+        self._thread = threading.Thread(
+            target=self._run, args=(self._loop, node, started), name="moldau-broker", daemon=True
+        )
+        self._thread.start()
+        started.result(START_DEADLINE_S)
+        self._node = node
+        self._port = node.client_port
+        self.clock = BrokerClock(self._call, clock)
+        self._faults = Faults(clock, node.handler_of)
+        self._call(lambda: node.intercept(self._faults.intercept if self._faults else None))
+
+    def _run(self, loop: asyncio.AbstractEventLoop, node: Node, started: Future[None]) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(node.start())
+        except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+            started.set_exception(error)
+            return
+        started.set_result(None)
+        loop.run_forever()
+        loop.run_until_complete(node.stop())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+    def stop(self) -> None:
+        """A clean stop; the data is still there for `start`."""
+        if self._loop is not None and self._thread is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(START_DEADLINE_S)
+            if self._thread.is_alive():
+                raise MoldauError("the broker's thread does not end")
+        self._loop = self._thread = self._node = None
+
+    def restart(self) -> None:
+        """On the same port and data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        self.stop()
+        self._cleanup.close()
+
+    # Using it
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients call bootstrap.servers."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def directory(self) -> Path:
+        assert self._directory is not None
+        return self._directory
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> None:
+        node = self._running()
+        self._wait(node.create_topic(name, partitions, config or {}))
+
+    # Faults
+
+    def fail_next(self, api: str, error: str, times: int = 1) -> None:
+        """The next requests of an API get an error: `fail_next("Produce", "NOT_LEADER…", 3)`."""
+        self._with_faults(lambda faults: faults.fail_next(api, error, times))
+
+    def delay(self, api: str, ms: int, times: int | None = None) -> None:
+        self._with_faults(lambda faults: faults.delay(api, ms, times))
+
+    def clear_faults(self) -> None:
+        self._with_faults(Faults.clear)
+
+    def drop_connections(self) -> int:
+        """Cut all client connections; how many there were."""
+        return self._call(self._running().drop_connections)
+
+    def _with_faults(self, action: Callable[[Faults], None]) -> None:
+        self._running()
+        faults = self._faults
+        assert faults is not None
+        self._call(lambda: action(faults))
+
+    # The thread's border
+
+    def _running(self) -> Node:
+        if self._node is None:
+            raise MoldauError("the broker is not running")
+        return self._node
+
+    def _call(self, action: Callable[[], ResultT]) -> ResultT:
+        async def called() -> ResultT:
+            return action()
+
+        return self._wait(called())
+
+    def _wait(self, coroutine: Any) -> Any:
+        if self._loop is None:
+            coroutine.close()
+            raise MoldauError("the broker is not running")
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(START_DEADLINE_S)
+
+
+@contextlib.contextmanager
+def broker(
+    settings: Mapping[str, str] | None = None,
+    *,
+    directory: Path | None = None,
+    process: bool = False,
+) -> "Iterator[ThreadBroker | ProcessBroker]":
+    """A running broker; `settings` are Kafka's. `process=True` runs it in a process of its own,
+    which a test can kill. `directory` keeps the data there.
+    """
+    made: ThreadBroker | ProcessBroker
+    if process:
+        from moldau.testing.broker_process import ProcessBroker
+
+        made = ProcessBroker(settings or {}, directory)
+    else:
+        made = ThreadBroker(settings or {}, directory)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()

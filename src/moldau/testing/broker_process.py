@@ -1,0 +1,171 @@
+"""A broker in a process of its own: what `ThreadBroker` can do, and it can be killed. The two
+processes speak JSON lines over the child's stdin and stdout.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from moldau.protocol.errors import MoldauError
+
+STOP_DEADLINE_S = 60
+
+
+class ProcessClock:
+    def __init__(self, owner: "ProcessBroker") -> None:
+        self._owner = owner
+
+    def advance(self, *, seconds: float = 0, ms: int = 0) -> None:
+        """Timeouts, retention and expiry that fall due happen now."""
+        self._owner.ask("advance", seconds=seconds, ms=ms)
+
+
+class ProcessBroker:
+    def __init__(self, settings: Mapping[str, str], directory: Path | None = None) -> None:
+        self._settings = {name: str(value) for name, value in settings.items()}
+        self._cleanup = contextlib.ExitStack()
+        self._directory = directory
+        self._port = 0
+        self._process: subprocess.Popen[str] | None = None
+        self.clock = ProcessClock(self)
+
+    def start(self) -> None:
+        if self._directory is None:
+            made = tempfile.TemporaryDirectory(prefix="moldau-test-", ignore_cleanup_errors=True)
+            self._directory = Path(self._cleanup.enter_context(made))
+        orders = {
+            "directory": str(self._directory),
+            "port": self._port,
+            "settings": self._settings,
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, json.dumps(orders)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._port = self._answer()["port"]
+
+    def stop(self) -> None:
+        """A clean stop; the data is still there for `start`."""
+        process, self._process = self._process, None
+        if process is not None:
+            # Its end of input tells the child to stop.
+            process.communicate(timeout=STOP_DEADLINE_S)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate(timeout=STOP_DEADLINE_S)
+
+    def restart(self) -> None:
+        """On the same port and data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        try:
+            self.stop()
+        except subprocess.TimeoutExpired:
+            self.kill()
+        finally:
+            self._cleanup.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients call bootstrap.servers."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def directory(self) -> Path:
+        assert self._directory is not None
+        return self._directory
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> None:
+        self.ask("create_topic", name=name, partitions=partitions, config=dict(config or {}))
+
+    def fail_next(self, api: str, error: str, times: int = 1) -> None:
+        self.ask("fail_next", api=api, error=error, times=times)
+
+    def delay(self, api: str, ms: int, times: int | None = None) -> None:
+        self.ask("delay", api=api, ms=ms, times=times)
+
+    def clear_faults(self) -> None:
+        self.ask("clear_faults")
+
+    def drop_connections(self) -> int:
+        return int(self.ask("drop_connections"))
+
+    def ask(self, action: str, **arguments: Any) -> Any:
+        stdin = self._running().stdin
+        assert stdin is not None
+        stdin.write(json.dumps({"action": action, "arguments": arguments}) + "\n")
+        stdin.flush()
+        return self._answer()["result"]
+
+    def _answer(self) -> dict[str, Any]:
+        process = self._running()
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise MoldauError(f"the broker's process ended with status {process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise MoldauError(answer["error"])
+        return answer
+
+    def _running(self) -> "subprocess.Popen[str]":
+        if self._process is None:
+            raise MoldauError("the broker is not running")
+        return self._process
+
+
+def main() -> None:
+    """The child."""
+    from moldau.testing.broker import ThreadBroker
+
+    orders = json.loads(sys.argv[1])
+    made = ThreadBroker(orders["settings"], Path(orders["directory"]), port=orders["port"])
+    try:
+        made.start()
+    except (MoldauError, OSError) as error:
+        _say({"error": str(error)})
+        return
+    _say({"port": int(made.bootstrap.rpartition(":")[2])})
+    actions = {
+        "advance": made.clock.advance,
+        "create_topic": made.create_topic,
+        "fail_next": made.fail_next,
+        "delay": made.delay,
+        "clear_faults": made.clear_faults,
+        "drop_connections": made.drop_connections,
+    }
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            _say({"result": actions[asked["action"]](**asked["arguments"])})
+        except (MoldauError, ValueError) as error:
+            _say({"error": str(error)})
+    made.close()
+
+
+def _say(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Faults that a test asks a running node for: answers with errors, delays. They are decided where
+requests are dispatched, before any handler sees them.
+"""
+
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.context import Handler, RequestContext, Staged
+from moldau.broker.error_responses import error_response
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.produce import ProduceRequest
+from moldau.protocol.schema import Message
+
+if TYPE_CHECKING:
+    from moldau.net.clock import Clock
+
+
+@dataclass(slots=True)
+class _Fault:
+    times: int | None
+    """None: for ever."""
+    error: ErrorCode | None = None
+    delay_ms: int = 0
+
+    def use(self) -> bool:
+        """False if it is used up."""
+        if self.times is None:
+            return True
+        self.times -= 1
+        return self.times >= 0
+
+
+class Faults:
+    """The interceptor of one node. Its methods are called in the node's event loop."""
+
+    def __init__(self, clock: "Clock", handler_of: Callable[[ApiKey], Handler]) -> None:
+        self._clock = clock
+        self._handler_of = handler_of
+        self._errors: dict[ApiKey, deque[_Fault]] = {}
+        self._delays: dict[ApiKey, deque[_Fault]] = {}
+
+    def fail_next(self, api: str, error: str, times: int = 1) -> None:
+        """The next `times` requests get `error` and change nothing."""
+        fault = _Fault(_positive(times), error=error_named(error))
+        self._errors.setdefault(api_named(api), deque()).append(fault)
+
+    def delay(self, api: str, delay_ms: int, times: int | None = None) -> None:
+        """Requests wait before they are handled: all of them, or the next `times`."""
+        fault = _Fault(None if times is None else _positive(times), delay_ms=delay_ms)
+        self._delays.setdefault(api_named(api), deque()).append(fault)
+
+    def clear(self) -> None:
+        self._errors.clear()
+        self._delays.clear()
+
+    def intercept(self, ctx: RequestContext, request: Message) -> Any:
+        """None leaves the request to its handler."""
+        failing = _next(self._errors.get(ctx.api_key))
+        delaying = _next(self._delays.get(ctx.api_key))
+        if failing is not None:
+            assert failing.error is not None
+            answer = error_response(request, ctx.version, failing.error, "injected by a test")
+            return self._later(delaying.delay_ms, answer) if delaying is not None else answer
+        if delaying is not None:
+            _own_records(request)
+            return self._handled_later(delaying.delay_ms, ctx, request)
+        return None
+
+    async def _later(self, delay_ms: int, answer: Message | None) -> Message | None:
+        await self._clock.sleep(delay_ms)
+        return answer
+
+    async def _handled_later(
+        self, delay_ms: int, ctx: RequestContext, request: Message
+    ) -> Message | None:
+        await self._clock.sleep(delay_ms)
+        outcome = self._handler_of(ctx.api_key)(ctx, request)
+        if isinstance(outcome, Staged):
+            outcome = outcome.answer
+        return await outcome if isinstance(outcome, Awaitable) else outcome
+
+
+def _next(faults: deque[_Fault] | None) -> _Fault | None:
+    while faults:
+        if faults[0].use():
+            return faults[0]
+        faults.popleft()
+    return None
+
+
+def _own_records(request: Message) -> None:
+    """They are views of a buffer that the next read overwrites."""
+    if isinstance(request, ProduceRequest):
+        for topic in request.topic_data:
+            for partition in topic.partition_data:
+                if partition.records is not None:
+                    partition.records = bytearray(partition.records)
+
+
+def _positive(times: int) -> int:
+    if times < 1:
+        raise ValueError(f"times is {times}, at least 1 is needed")
+    return times
+
+
+def api_named(name: str) -> ApiKey:
+    """`ListOffsets`, `list_offsets` or `LIST_OFFSETS`."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper()
+    if snake in ApiKey.__members__:
+        return ApiKey[snake]
+    raise ValueError(f"there is no API {name!r}{_hint(snake, ApiKey.__members__)}")
+
+
+def error_named(name: str) -> ErrorCode:
+    if name in ErrorCode.__members__:
+        return ErrorCode[name]
+    raise ValueError(f"there is no error {name!r}{_hint(name.upper(), ErrorCode.__members__)}")
+
+
+def _hint(name: str, known: Any) -> str:
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,287 @@
+"""Answers leave in the order of their requests, and nothing that a client does costs without bound."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from moldau.broker.context import BrokerServices, RequestContext, Staged
+from moldau.broker.dispatch import Dispatcher, broker_table
+from moldau.broker.listener import ByteBudget, ConnectionLimits, Listener, ListenerServices
+from moldau.broker.metrics import Metrics
+from moldau.config.broker import BrokerConfig
+from moldau.config.standalone import standalone_properties
+from moldau.net.clock import ShiftedClock
+from moldau.net.tasks import Tasks
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.frame import build_request, read_response
+from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.protocol.schema import Message
+
+Outcome = Callable[[RequestContext, Any], Any]
+VERSION = 4
+DEADLINE_S = 30
+
+
+class Server:
+    def __init__(self, outcome: Outcome, **settings: str) -> None:
+        properties = standalone_properties("unused", host="127.0.0.1", port=0)
+        properties |= {name.replace("_", "."): value for name, value in settings.items()}
+        config = BrokerConfig.parse(properties)
+        self.clock = ShiftedClock()
+        self.tasks = Tasks()
+        self.metrics = Metrics()
+        self.budget = ByteBudget(lambda: config.moldau_inflight_bytes_max)
+        services = ListenerServices(
+            clock=self.clock,
+            tasks=self.tasks,
+            metrics=self.metrics,
+            limits=ConnectionLimits(lambda: config, self.clock),
+            budget=self.budget,
+            config=lambda: config,
+        )
+        self.listener = Listener("PLAINTEXT", "127.0.0.1", 0, services)
+        # No handler is reached: the interceptor gives every outcome.
+        self.dispatcher = Dispatcher(cast("BrokerServices", None), broker_table())
+        self.dispatcher.interceptor = outcome
+        self.clients: list[Client] = []
+
+
+@asynccontextmanager
+async def serving(outcome: Outcome, **settings: str) -> AsyncIterator[Server]:
+    server = Server(outcome, **settings)
+    server.listener.bind()
+    await server.listener.serve(server.dispatcher)
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            yield server
+    finally:
+        server.listener.stop_accepting()
+        server.listener.drop_connections()
+        for client in server.clients:
+            client.writer.transport.abort()
+            await asyncio.wait([asyncio.ensure_future(client.writer.wait_closed())])
+        await server.tasks.close()
+        server.clock.close()
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def to(cls, server: Server) -> "Client":
+        client = cls(*await asyncio.open_connection("127.0.0.1", server.listener.port))
+        server.clients.append(client)
+        return client
+
+    def send(self, number: int, member_id: str = "") -> None:
+        request = HeartbeatRequest(group_id="g", generation_id=number, member_id=member_id)
+        self.writer.writelines(
+            build_request(request, VERSION, correlation_id=number, client_id="test")
+        )
+
+    async def answer(self) -> tuple[int, Message]:
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        frame = await self.reader.readexactly(size)
+        return read_response(frame, HeartbeatResponse, VERSION)
+
+    async def is_closed(self) -> bool:
+        return await self.reader.read() == b""
+
+
+def echo(_ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    return HeartbeatResponse(throttle_time_ms=request.generation_id)
+
+
+async def test_pipelined_requests_are_answered_in_order() -> None:
+    async with serving(echo) as server:
+        client = await Client.to(server)
+        for number in range(1000):
+            client.send(number)
+        answers = [await client.answer() for _ in range(1000)]
+        assert [number for number, _ in answers] == list(range(1000))
+
+
+async def test_a_staged_request_lets_the_next_begin_and_still_answers_first() -> None:
+    seen: list[int] = []
+    gate = asyncio.Event()
+
+    def outcome(_ctx: RequestContext, request: HeartbeatRequest) -> Staged | HeartbeatResponse:
+        seen.append(request.generation_id)
+        if request.generation_id > 0:
+            gate.set()
+            return HeartbeatResponse()
+
+        async def second_stage() -> HeartbeatResponse:
+            await gate.wait()
+            return HeartbeatResponse(throttle_time_ms=7)
+
+        return Staged(second_stage())
+
+    async with serving(outcome) as server:
+        client = await Client.to(server)
+        client.send(0)
+        client.send(1)
+        assert [(await client.answer())[0] for _ in range(2)] == [0, 1]
+        assert seen == [0, 1]
+
+
+async def test_a_waiting_request_keeps_the_next_from_beginning() -> None:
+    gate = asyncio.Event()
+    seen: list[int] = []
+
+    async def outcome(_ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        seen.append(request.generation_id)
+        await gate.wait()
+        return HeartbeatResponse()
+
+    async with serving(outcome) as server:
+        client, other = await Client.to(server), await Client.to(server)
+        client.send(0)
+        client.send(1)
+        other.send(2)
+        while 2 not in seen:
+            await asyncio.sleep(0)
+        assert 1 not in seen
+        gate.set()
+        assert [(await client.answer())[0] for _ in range(2)] == [0, 1]
+
+
+async def test_a_handler_with_a_bug_answers_unknown_server_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(_ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        if request.generation_id == 0:
+            raise RuntimeError("a bug")
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+
+    async with serving(broken) as server:
+        client = await Client.to(server)
+        client.send(0)
+        client.send(1)
+        codes = [cast("HeartbeatResponse", (await client.answer())[1]).error_code for _ in range(2)]
+        assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_GROUP_ID]
+        assert "a bug" in caplog.text
+
+
+async def test_a_client_that_never_reads_stops_being_read() -> None:
+    served = 0
+
+    def outcome(_ctx: RequestContext, _request: HeartbeatRequest) -> Any:
+        nonlocal served
+        served += 1
+        from moldau.protocol.messages.sync_group import SyncGroupResponse
+
+        return SyncGroupResponse(assignment=bytes(100_000))
+
+    async with serving(outcome) as server:
+        client = await Client.to(server)
+        for number in range(20_000):
+            client.send(number)
+        before = -1
+        while before != served:
+            before = served
+            for _ in range(100):
+                await asyncio.sleep(0)
+        # Answers of 2 GB are asked for; what fits into sockets and buffers is made.
+        assert served < 2000
+        server.clock.advance(70_000)
+        while server.listener.connection_count:
+            await asyncio.sleep(0)
+
+
+async def test_half_a_frame_is_waited_for_and_then_given_up() -> None:
+    async with serving(echo) as server:
+        client = await Client.to(server)
+        client.writer.write(b"\x00\x00\x01\x00abc")
+        await client.writer.drain()
+        while not server.metrics.bytes_in:
+            await asyncio.sleep(0)
+        server.clock.advance(31_000)
+        assert await client.is_closed()
+
+
+async def test_an_idle_connection_is_closed() -> None:
+    async with serving(echo) as server:
+        client = await Client.to(server)
+        client.send(0)
+        await client.answer()
+        server.clock.advance(11 * 60_000)
+        assert await client.is_closed()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"max_connections": "2"}, {"max_connections_per_ip": "2"}], ids=str
+)
+async def test_one_connection_too_many_is_refused(settings: dict[str, str]) -> None:
+    async with serving(echo, **settings) as server:
+        kept = [await Client.to(server) for _ in range(2)]
+        for client in kept:
+            client.send(1)
+            await client.answer()
+        assert await (await Client.to(server)).is_closed()
+        kept[0].writer.close()
+        while server.listener.connection_count > 1:
+            await asyncio.sleep(0)
+        again = await Client.to(server)
+        again.send(3)
+        assert (await again.answer())[0] == 3
+
+
+async def test_what_waits_is_cancelled_when_the_client_goes() -> None:
+    began = asyncio.Event()
+    ended = asyncio.Event()
+
+    async def outcome(_ctx: RequestContext, _request: HeartbeatRequest) -> HeartbeatResponse:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return HeartbeatResponse()
+
+    async with serving(outcome) as server:
+        client = await Client.to(server)
+        client.send(0)
+        await began.wait()
+        client.writer.close()
+        await ended.wait()
+        while len(server.tasks):
+            await asyncio.sleep(0)
+        assert server.budget.held == 0
+
+
+async def test_the_total_of_held_bytes_is_bounded() -> None:
+    """Waiting requests of many connections share one budget."""
+    gate = asyncio.Event()
+    began = 0
+
+    def outcome(_ctx: RequestContext, _request: HeartbeatRequest) -> Staged:
+        nonlocal began
+        began += 1
+
+        async def second_stage() -> HeartbeatResponse:
+            await gate.wait()
+            return HeartbeatResponse()
+
+        return Staged(second_stage())
+
+    async with serving(outcome, moldau_inflight_bytes_max="1048576") as server:
+        clients = [await Client.to(server) for _ in range(10)]
+        for client in clients:
+            for number in range(50):
+                client.send(number, "m" * 20_000)
+        before = -1
+        while before != began:
+            before = began
+            for _ in range(100):
+                await asyncio.sleep(0)
+        assert began < 300
+        gate.set()
+        for client in clients:
+            assert [(await client.answer())[0] for _ in range(50)] == list(range(50))
