@@ -93,7 +93,7 @@ class Bench:
                 self.shard.replay(_through_bytes(record), len(self.log) - 1)
         if append.sequel is not None:
             turn = self.turn()
-            self.shard.appended(append.sequel, turn)  # type: ignore[arg-type]
+            self.shard.appended(append.sequel, turn)
             self.perform(turn)
         self.waiting.append(append)
         if not self.holds_commits:
@@ -106,7 +106,7 @@ class Bench:
                 self._perform_one(reply)
             if append.sequel is not None:
                 turn = self.turn()
-                self.shard.committed(append.sequel, turn)  # type: ignore[arg-type]
+                self.shard.committed(append.sequel, turn)
                 self.perform(turn)
 
     def fail_all(self, code: ErrorCode) -> None:
@@ -118,7 +118,7 @@ class Bench:
             self.answers.append((reply.ticket, code))
         if append.sequel is not None:
             turn = self.turn()
-            self.shard.failed(append.sequel, code, turn)  # type: ignore[arg-type]
+            self.shard.failed(append.sequel, code, turn)
             self.perform(turn)
 
     def advance(self, ms: int) -> None:

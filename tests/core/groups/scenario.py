@@ -269,12 +269,9 @@ class Scenario:
                 codes = " ".join(ErrorCode(m.error_code).name for m in answer.members)
                 return f"{client.name} left: {codes}"
             case OffsetCommitResponse():
-                codes = [
-                    ErrorCode(p.error_code).name
-                    for topic in answer.topics
-                    for p in topic.partitions
-                ]
-                return f"{client.name} committed: {' '.join(codes)}"
+                results = [p for topic in answer.topics for p in topic.partitions]
+                codes = " ".join(ErrorCode(p.error_code).name for p in results)
+                return f"{client.name} committed: {codes}"
             case SyncGroupResponse() | HeartbeatResponse():
                 return f"{client.name} {action}: {ErrorCode(answer.error_code).name}"
             case ErrorCode():

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import NewType, TypeAlias
 
 from moldau.core.coordinator.records import CoordinatorRecord
-from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.schema import Message, Struct
 
 Ticket = NewType("Ticket", int)
 """A request that waits for its answer."""
 
 TimerKey: TypeAlias = tuple[str, ...]
-Answer: TypeAlias = Message | Struct | list[Struct] | ErrorCode
-"""An ErrorCode refuses the whole request; its handler knows how its API says that."""
+Answer: TypeAlias = object
+"""A response, or what goes into one. An ErrorCode refuses the whole request; the handler knows how
+its API says that.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,9 +83,9 @@ def describe_group(registry: GroupRegistry, group_id: str, version: int) -> Desc
     )
 
 
-def count_groups(registry: GroupRegistry) -> Counter[tuple[str, str]]:
-    """By type and state."""
-    return Counter((listed.group_type, listed.group_state) for listed in map(_listed, registry))
+def count_groups(registry: GroupRegistry) -> Counter[str]:
+    """By state."""
+    return Counter(listed.group_state for listed in map(_listed, registry))
 
 
 def count_members(registry: GroupRegistry) -> int:

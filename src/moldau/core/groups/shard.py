@@ -93,13 +93,16 @@ class GroupShard:
         else:
             self.classic.timer_fired(key, turn)
 
-    def appended(self, sequel: Sequel, turn: Turn) -> None:
+    def appended(self, sequel: object, turn: Turn) -> None:
+        assert isinstance(sequel, Sequel), sequel
         self.classic.appended(sequel, turn)
 
-    def committed(self, sequel: Sequel, turn: Turn) -> None:
+    def committed(self, sequel: object, turn: Turn) -> None:
+        assert isinstance(sequel, Sequel), sequel
         self.classic.committed(sequel, turn)
 
-    def failed(self, sequel: Sequel, code: ErrorCode, turn: Turn) -> None:
+    def failed(self, sequel: object, code: ErrorCode, turn: Turn) -> None:
+        assert isinstance(sequel, Sequel), sequel
         self.classic.failed(sequel, code, turn)
 
     # What goes
@@ -146,7 +149,8 @@ class GroupShard:
                 records += self.offsets.tombstones_of_group(group_id)
                 records += _group_tombstones(group)
             results.append(DeletableGroupResult(group_id=group_id, error_code=code))
-        return Decision(results, records)
+        # In as many batches as it takes: groups can have very many offsets.
+        return Decision(results, records, is_atomic=False)
 
 
 def _modern_value(value: LegacyOffsetCommitValue | None) -> OffsetCommitValue | None:

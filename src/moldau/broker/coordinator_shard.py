@@ -1,0 +1,330 @@
+"""One shard of a coordinator at work: it is loaded from its partition's log, and then performs what
+the shard's turns ask for. Everything happens in the node's event loop, so turns never interleave.
+
+Decisions that nothing else depends on (commits of offsets) gather until the loop has read what its
+connections have sent, and go into the log as one batch.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, assert_never
+
+from moldau.broker.coordinator_batches import PackedBatch, PackLimits, Piece, pack
+from moldau.broker.coordinator_timers import KeyedTimers
+from moldau.core.coordinator.effects import (
+    Append,
+    Reply,
+    StartTimer,
+    StopTimer,
+    Ticket,
+    TimerKey,
+    Turn,
+)
+from moldau.core.coordinator.playback import Decoder, replay_batch
+from moldau.core.coordinator.refusals import as_coordinator_error
+from moldau.core.coordinator.shard import Shard
+from moldau.protocol.batches import iterate_batches
+from moldau.protocol.compression import Compression
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.storage.log_read import Isolation
+from moldau.storage.producer_state import AppendOrigin
+
+if TYPE_CHECKING:
+    from moldau.broker.parked import Bucket, Deadlines
+    from moldau.broker.partition import Partition
+    from moldau.net.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+LOAD_CHUNK_BYTES = 128 << 10
+"""How much is replayed before the event loop has its turn again."""
+
+ShardT = TypeVar("ShardT", bound=Shard)
+AnswerT = TypeVar("AnswerT")
+
+
+class HostState(Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    """Its log cannot be read. A new leader epoch tries again."""
+    CLOSED = "closed"
+
+
+class HostOptions(NamedTuple):
+    commit_timeout_ms: int
+    compression: Compression
+
+
+class HostServices(NamedTuple):
+    clock: "Clock"
+    deadlines: "Deadlines"
+    options: Callable[[], HostOptions]
+    """Asked at each use: settings change."""
+
+
+class _Written:
+    """Appends that are in the log up to an offset, and wait for its commit."""
+
+    __slots__ = ("deadline", "last_offset", "pieces")
+
+    def __init__(self, pieces: list[Piece], last_offset: int) -> None:
+        self.pieces = pieces
+        self.last_offset = last_offset
+        self.deadline: tuple[Bucket, Callable[[], None]] | None = None
+
+
+class ShardHost(Generic[ShardT]):
+    def __init__(
+        self,
+        shard: ShardT,
+        partition: "Partition",
+        decode: Decoder,
+        services: HostServices,
+    ) -> None:
+        self.shard = shard
+        self.partition = partition
+        self.state = HostState.LOADING
+        self._decode = decode
+        self._services = services
+        self._timers = KeyedTimers(services.clock, self._timer_fired)
+        self._tickets = 0
+        self._asked: dict[Ticket, asyncio.Future[Any]] = {}
+        self._gathered: list[Append] = []
+        self._written: set[_Written] = set()
+        self._end_offset = 0
+        """What is replayed of the log."""
+        self._on_loaded: list[Callable[[], None]] = []
+
+    # Loading and unloading
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to load: no need to wait for it."""
+        log = self.partition.log
+        return log.log_start_offset == log.log_end_offset
+
+    async def load(self) -> None:
+        """What cannot be read fails the shard, not the node."""
+        clock, name = self._services.clock, self.partition.topic_partition
+        started_ms = clock.mono_ms()
+        try:
+            count = await self._replay_log()
+        except MoldauError as error:
+            _log.error("%s cannot be loaded: %s", name, error)
+        else:
+            if self.state is HostState.LOADING:
+                self.activate()
+                took_ms = clock.mono_ms() - started_ms
+                _log.info("%s: %d records loaded in %.0f ms", name, count, took_ms)
+        finally:
+            if self.state is HostState.LOADING:
+                self.state = HostState.FAILED
+
+    async def _replay_log(self) -> int:
+        count = 0
+        offset = self.partition.log.log_start_offset
+        while offset < self.partition.log.log_end_offset and self.state is HostState.LOADING:
+            offset, replayed = self._load_chunk(offset)
+            count += replayed
+            await asyncio.sleep(0)
+        return count
+
+    def _load_chunk(self, offset: int) -> tuple[int, int]:
+        result = self.partition.log.read(offset, LOAD_CHUNK_BYTES, isolation=Isolation.LOG_END)
+        count = 0
+        next_offset = offset
+        for batch in iterate_batches(result.records):
+            count += replay_batch(self.shard, batch, self._decode)
+            next_offset = batch.next_offset
+        if next_offset == offset:
+            # Compaction may leave nothing at the end of a log.
+            next_offset = self.partition.log.log_end_offset
+        return next_offset, count
+
+    def activate(self) -> None:
+        self.state = HostState.ACTIVE
+        self._end_offset = self.partition.log.log_end_offset
+        self.run(self.shard.loaded)
+        for callback in self._on_loaded:
+            callback()
+        self._on_loaded.clear()
+
+    def when_loaded(self, callback: Callable[[], None]) -> None:
+        """At once if it is; never if it will not be."""
+        if self.state is HostState.ACTIVE:
+            callback()
+        elif self.state is HostState.LOADING:
+            self._on_loaded.append(callback)
+
+    def unload(self) -> None:
+        """Another node coordinates, or none. Whoever waits is told."""
+        was_active = self.state is HostState.ACTIVE
+        self.state = HostState.CLOSED
+        self._timers.stop_all()
+        gathered, self._gathered = self._gathered, []
+        for append in gathered:
+            self._refuse(append, ErrorCode.NOT_COORDINATOR)
+        for written in list(self._written):
+            self._settle(written, ErrorCode.NOT_COORDINATOR)
+        if was_active:
+            self.run(self.shard.unloaded)
+        for ticket in list(self._asked):
+            self._answer(Reply(ticket, ErrorCode.NOT_COORDINATOR))
+        self._timers.stop_all()
+
+    # Turns
+
+    def run(self, event: Callable[[Turn], AnswerT], *, depends: bool = True) -> AnswerT:
+        """One turn. What does not depend on gathered records need not wait for them."""
+        if depends:
+            self._flush_gathered()
+        turn = Turn(self._services.clock.wall_ms())
+        answer = event(turn)
+        self._perform(turn)
+        return answer
+
+    def ask(
+        self, event: Callable[[Ticket, Turn], None], *, depends: bool = True
+    ) -> asyncio.Future[Any]:
+        """The turn is taken at once; the answer comes when the shard gives it, or a KafkaError if
+        it refuses.
+        """
+        self._tickets += 1
+        ticket = Ticket(self._tickets)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[ticket] = answer
+        answer.add_done_callback(lambda _: self._asked.pop(ticket, None))
+        try:
+            self.run(lambda turn: event(ticket, turn), depends=depends)
+        except KafkaError as error:
+            answer.set_exception(error)
+        return answer
+
+    def _perform(self, turn: Turn) -> None:
+        for effect in turn.effects:
+            match effect:
+                case Reply():
+                    self._answer(effect)
+                case StartTimer(key, delay_ms):
+                    self._timers.start(key, delay_ms)
+                case StopTimer(key):
+                    self._timers.stop(key)
+                case Append():
+                    self._append(effect)
+                case _:
+                    assert_never(effect)
+
+    def _answer(self, reply: Reply) -> None:
+        waiting = self._asked.pop(reply.ticket, None)
+        if waiting is None or waiting.done():
+            return
+        if isinstance(reply.answer, ErrorCode):
+            waiting.set_exception(KafkaError(reply.answer))
+        else:
+            waiting.set_result(reply.answer)
+
+    def _timer_fired(self, key: TimerKey) -> None:
+        self.run(lambda turn: self.shard.timer_fired(key, turn))
+
+    # The log
+
+    def _append(self, append: Append) -> None:
+        if not append.records:
+            self._flush_gathered()
+            self._await_commit(_Written([Piece(append, (), True)], self._end_offset - 1))
+        elif append.may_gather:
+            self._gathered.append(append)
+            if len(self._gathered) == 1:
+                asyncio.get_running_loop().call_soon(self._flush_gathered)
+        else:
+            self._flush_gathered()
+            self._write([append])
+
+    def _flush_gathered(self) -> None:
+        if self._gathered:
+            gathered, self._gathered = self._gathered, []
+            self._write(gathered)
+
+    def _write(self, appends: list[Append]) -> None:
+        try:
+            bytes_max = self.partition.log.config.max_message_bytes
+        except KafkaError as error:
+            for append in appends:
+                self._refuse(append, as_coordinator_error(error.code))
+            return
+        options = self._services.options()
+        limits = PackLimits(bytes_max, options.compression, self._services.clock.wall_ms())
+        for batch in pack(appends, limits):
+            self._write_batch(batch)
+
+    def _write_batch(self, batch: PackedBatch) -> None:
+        try:
+            result = self.partition.append(batch.data, origin=AppendOrigin.COORDINATOR)
+        except KafkaError as error:
+            _log.warning("%s refuses records: %s", self.partition.topic_partition, error)
+            for piece in batch.pieces:
+                self._refuse(piece.append, as_coordinator_error(error.code))
+            return
+        self._end_offset = result.last_offset + 1
+        offset = result.first_offset
+        for piece in batch.pieces:
+            if piece.append.replays:
+                for number, record in enumerate(piece.records):
+                    self.shard.replay(record, offset + number)
+            offset += len(piece.records)
+            sequel = piece.append.sequel
+            if piece.is_last and sequel is not None:
+                self._tell(self.shard.appended, sequel)
+        self._await_commit(_Written(batch.pieces, result.last_offset))
+
+    def _await_commit(self, written: _Written) -> None:
+        self._written.add(written)
+        services = self._services
+        timeout_ms = services.options().commit_timeout_ms
+
+        def time_is_up() -> None:
+            self._settle(written, ErrorCode.REQUEST_TIMED_OUT)
+
+        def decided(error: KafkaError | None) -> None:
+            self._settle(written, None if error is None else error.code)
+
+        if written.last_offset < 0:
+            decided(None)
+            return
+        written.deadline = (services.deadlines.add(timeout_ms, time_is_up), time_is_up)
+        self.partition.on_committed(written.last_offset, decided)
+
+    def _settle(self, written: _Written, refusal: ErrorCode | None) -> None:
+        """It is committed, or nobody will know in time. Only the first word counts."""
+        if written not in self._written:
+            return
+        self._written.remove(written)
+        if written.deadline is not None:
+            bucket, callback = written.deadline
+            bucket.pop(callback, None)
+        for piece in written.pieces:
+            if refusal is not None:
+                self._refuse(piece.append, as_coordinator_error(refusal))
+            elif piece.is_last:
+                self._committed(piece.append)
+
+    def _committed(self, append: Append) -> None:
+        for reply in append.replies:
+            self._answer(reply)
+        sequel = append.sequel
+        if sequel is not None:
+            self._tell(self.shard.committed, sequel)
+
+    def _refuse(self, append: Append, code: ErrorCode) -> None:
+        for reply in append.replies:
+            self._answer(Reply(reply.ticket, code))
+        sequel, append.sequel = append.sequel, None
+        if sequel is not None:
+            self.run(lambda turn: self.shard.failed(sequel, code, turn), depends=False)
+
+    def _tell(self, listener: Callable[[object, Turn], None], sequel: object) -> None:
+        self.run(lambda turn: listener(sequel, turn), depends=False)

@@ -1,0 +1,52 @@
+"""The timers of a coordinator's shard, by key. Most of them are put off again and again before they
+fire (every heartbeat does), so that must cost little: a timer that fires too early is set again.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from moldau.core.coordinator.effects import TimerKey
+
+if TYPE_CHECKING:
+    from moldau.net.clock import Clock, Timer
+
+
+class KeyedTimers:
+    def __init__(self, clock: "Clock", fire: Callable[[TimerKey], None]) -> None:
+        self._clock = clock
+        self._fire = fire
+        self._running: dict[TimerKey, tuple[float, Timer]] = {}
+        """When each is due, and what will look after it, at that time or before."""
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, key: TimerKey, delay_ms: int) -> None:
+        due_ms = self._clock.mono_ms() + delay_ms
+        running = self._running.get(key)
+        if running is not None:
+            timer = running[1]
+            if timer.due_ms <= due_ms:
+                self._running[key] = (due_ms, timer)
+                return
+            timer.cancel()
+        self._running[key] = (due_ms, self._clock.call_later(delay_ms, lambda: self._look(key)))
+
+    def stop(self, key: TimerKey) -> None:
+        running = self._running.pop(key, None)
+        if running is not None:
+            running[1].cancel()
+
+    def stop_all(self) -> None:
+        for _, timer in self._running.values():
+            timer.cancel()
+        self._running.clear()
+
+    def _look(self, key: TimerKey) -> None:
+        due_ms, _ = self._running[key]
+        left_ms = due_ms - self._clock.mono_ms()
+        if left_ms > 0:
+            self._running[key] = (due_ms, self._clock.call_later(left_ms, lambda: self._look(key)))
+        else:
+            del self._running[key]
+            self._fire(key)

@@ -1,0 +1,11 @@
+"""DeleteGroups: groups without members go, with their offsets."""
+
+from moldau.broker.context import RequestContext
+from moldau.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+
+
+async def handle_delete_groups(
+    ctx: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse:
+    asked = dict.fromkeys(request.groups_names)
+    return DeleteGroupsResponse(results=await ctx.broker.groups.delete_groups(asked))

@@ -1,0 +1,89 @@
+"""FindCoordinator: which broker coordinates a group. The topic that groups live in is made at the
+first question; transactions and share groups are not coordinated yet, and say so.
+"""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from moldau.broker.context import RequestContext
+from moldau.core.controller.topic_names import CONSUMER_OFFSETS
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+_KEYS_FROM = 4
+_SHARE_FROM = 6
+NO_NODE = -1
+
+
+class KeyType(IntEnum):
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+class _Found(NamedTuple):
+    code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    node_id: int = NO_NODE
+    host: str = ""
+    port: int = -1
+
+
+async def handle_find_coordinator(
+    ctx: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    refused = _refuse_type(ctx, request.key_type)
+    if refused is None and ctx.broker.image.topic(CONSUMER_OFFSETS) is None:
+        await ctx.broker.topic_creation.ensure([CONSUMER_OFFSETS])
+    if ctx.version < _KEYS_FROM:
+        found = refused or _find(ctx, request.key)
+        return FindCoordinatorResponse(
+            error_code=found.code,
+            error_message=found.message,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+    return FindCoordinatorResponse(
+        coordinators=[_answer(key, refused or _find(ctx, key)) for key in request.coordinator_keys]
+    )
+
+
+def _answer(key: str, found: _Found) -> Coordinator:
+    return Coordinator(
+        key=key,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+        error_code=found.code,
+        error_message=found.message,
+    )
+
+
+def _refuse_type(ctx: RequestContext, key_type: int) -> _Found | None:
+    if key_type == KeyType.GROUP:
+        return None
+    if key_type == KeyType.TRANSACTION:
+        text = "Transactions are not supported by this node yet."
+        return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+    if key_type == KeyType.SHARE and ctx.version >= _SHARE_FROM:
+        text = "Share groups are not supported by this node yet."
+        return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+    return _Found(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {key_type}.")
+
+
+def _find(ctx: RequestContext, group_id: str) -> _Found:
+    image = ctx.broker.image
+    topic = image.topic(CONSUMER_OFFSETS)
+    if topic is not None:
+        partition = topic.partitions.get(ctx.broker.groups.partition_for(group_id))
+        broker = None if partition is None else image.brokers.get(partition.leader)
+        if broker is not None and not broker.is_fenced:
+            endpoint = broker.endpoints.get(ctx.peer.listener_name)
+            if endpoint is not None:
+                return _Found(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port)
+    return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")

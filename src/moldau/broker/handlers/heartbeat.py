@@ -1,0 +1,19 @@
+"""Heartbeat: a member is alive, and hears whether it must join again."""
+
+from moldau.broker.context import RequestContext
+from moldau.broker.group_requests import caller_of
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def handle_heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    if request.group_id == "":
+        return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    try:
+        return ctx.broker.groups.heartbeat(request, caller_of(ctx))
+    except KafkaError as error:
+        if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            # Sessions start anew once the group is loaded: the member may as well stay calm.
+            return HeartbeatResponse()
+        return HeartbeatResponse(error_code=error.code)

@@ -1,0 +1,27 @@
+"""LeaveGroup: one member by itself, or several by an administrator."""
+
+from moldau.broker.context import RequestContext
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+
+_SEVERAL_FROM = 3
+
+
+async def handle_leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    if request.group_id == "":
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    members = request.members
+    if ctx.version < _SEVERAL_FROM:
+        members = [MemberIdentity(member_id=request.member_id)]
+    try:
+        response = await ctx.broker.groups.leave(request.group_id, members)
+    except KafkaError as error:
+        return LeaveGroupResponse(error_code=error.code)
+    if ctx.version < _SEVERAL_FROM:
+        return LeaveGroupResponse(error_code=response.members[0].error_code)
+    return response

@@ -1,0 +1,88 @@
+"""OffsetCommit: offsets of partitions that exist, in the name of a group's member or of nobody."""
+
+from collections.abc import Iterable
+
+from moldau.broker.context import RequestContext
+from moldau.broker.group_requests import caller_of
+from moldau.core.metadata.image import TopicImage
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+_TOPIC_IDS_FROM = 10
+
+
+async def handle_offset_commit(
+    ctx: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse:
+    accepted: list[OffsetCommitRequestTopic] = []
+    refused: list[OffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        found = _find(ctx, topic)
+        if found is None:
+            by_id = ctx.version >= _TOPIC_IDS_FROM
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            refused.append(_refuse(topic, topic.partitions, unknown))
+            continue
+        indexes = found.partitions
+        missing = [p for p in topic.partitions if p.partition_index not in indexes]
+        if missing:
+            refused.append(_refuse(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            topic.partitions = [p for p in topic.partitions if p.partition_index in indexes]
+        if topic.partitions:
+            topic.name, topic.topic_id = found.name, found.topic_id
+            accepted.append(topic)
+    committed = await _commit(ctx, request, accepted) if accepted else []
+    return OffsetCommitResponse(topics=_merged(committed, refused) if refused else committed)
+
+
+def _find(ctx: RequestContext, topic: OffsetCommitRequestTopic) -> TopicImage | None:
+    image = ctx.broker.image
+    if ctx.version >= _TOPIC_IDS_FROM:
+        return image.topics_by_id.get(topic.topic_id)
+    return image.topic(topic.name)
+
+
+async def _commit(
+    ctx: RequestContext, request: OffsetCommitRequest, topics: list[OffsetCommitRequestTopic]
+) -> list[OffsetCommitResponseTopic]:
+    request.topics = topics
+    try:
+        response = await ctx.broker.groups.commit_offsets(request, ctx.version, caller_of(ctx))
+    except KafkaError as error:
+        return [_refuse(topic, topic.partitions, error.code) for topic in topics]
+    return response.topics
+
+
+def _refuse(
+    topic: OffsetCommitRequestTopic,
+    partitions: Iterable[OffsetCommitRequestPartition],
+    code: ErrorCode,
+) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
+            for p in partitions
+        ],
+    )
+
+
+def _merged(
+    committed: list[OffsetCommitResponseTopic], refused: list[OffsetCommitResponseTopic]
+) -> list[OffsetCommitResponseTopic]:
+    """Some partitions of a topic may be in one and some in the other."""
+    merged: dict[tuple[str, bytes], OffsetCommitResponseTopic] = {}
+    for topic in (*committed, *refused):
+        known = merged.setdefault((topic.name, topic.topic_id), topic)
+        if known is not topic:
+            known.partitions = [*known.partitions, *topic.partitions]
+    return list(merged.values())

@@ -1,0 +1,131 @@
+"""OffsetFetch: what groups have committed, for the partitions asked about or for all."""
+
+from moldau.broker.context import RequestContext
+from moldau.core.metadata.image import MetadataImage
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from moldau.types import ZERO_UUID
+
+_GROUP_ERROR_FROM = 2
+_GROUPS_FROM = 8
+_TOPIC_IDS_FROM = 10
+
+# What consumers before 3.9 do not expect here, they take for a coordinator that moved.
+_AS_MOVED = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR}
+
+
+async def handle_offset_fetch(
+    ctx: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse:
+    if ctx.version >= _GROUPS_FROM:
+        groups = [await _fetch(ctx, group, request.require_stable) for group in request.groups]
+        return OffsetFetchResponse(groups=groups)
+    group = await _fetch(ctx, _only_group(request), request.require_stable)
+    return OffsetFetchResponse(
+        error_code=group.error_code, topics=[_as_old(topic) for topic in group.topics]
+    )
+
+
+def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    topics = request.topics
+    return OffsetFetchRequestGroup(
+        group_id=request.group_id,
+        topics=None
+        if topics is None
+        else [
+            OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes)
+            for t in topics
+        ],
+    )
+
+
+def _as_old(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
+    return OffsetFetchResponseTopic(
+        name=topic.name,
+        partitions=[
+            OffsetFetchResponsePartition(
+                partition_index=p.partition_index,
+                committed_offset=p.committed_offset,
+                committed_leader_epoch=p.committed_leader_epoch,
+                metadata=p.metadata,
+                error_code=p.error_code,
+            )
+            for p in topic.partitions
+        ],
+    )
+
+
+async def _fetch(
+    ctx: RequestContext, group: OffsetFetchRequestGroup, requires_stable: bool
+) -> OffsetFetchResponseGroup:
+    by_id = ctx.version >= _TOPIC_IDS_FROM
+    unknown = _name_topics(ctx.broker.image, group) if by_id else []
+    try:
+        fetched = await ctx.broker.groups.fetch_offsets(group, requires_stable=requires_stable)
+    except KafkaError as error:
+        return _refused(group, _AS_MOVED.get(error.code, error.code), ctx.version)
+    if by_id:
+        fetched.topics = [*_identified(ctx.broker.image, fetched.topics), *unknown]
+    return fetched
+
+
+def _name_topics(
+    image: MetadataImage, group: OffsetFetchRequestGroup
+) -> list[OffsetFetchResponseTopics]:
+    """Takes topics that no longer exist, or never did, out of the request: their answers."""
+    known: list[OffsetFetchRequestTopics] = []
+    unknown: list[OffsetFetchResponseTopics] = []
+    for topic in group.topics or ():
+        name = image.topic_name(topic.topic_id)
+        if name is None:
+            unknown.append(_refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID))
+        else:
+            topic.name = name
+            known.append(topic)
+    if group.topics is not None:
+        group.topics = known
+    return unknown
+
+
+def _identified(
+    image: MetadataImage, topics: list[OffsetFetchResponseTopics]
+) -> list[OffsetFetchResponseTopics]:
+    """Without an id a topic cannot be named any more, so one that is gone is left out."""
+    for topic in topics:
+        found = image.topic(topic.name)
+        if topic.topic_id == ZERO_UUID and found is not None:
+            topic.topic_id = found.topic_id
+    return [topic for topic in topics if topic.topic_id != ZERO_UUID]
+
+
+def _refused(
+    group: OffsetFetchRequestGroup, code: ErrorCode, version: int
+) -> OffsetFetchResponseGroup:
+    if version >= _GROUP_ERROR_FROM:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
+    topics = [_refused_topic(topic, code) for topic in group.topics or ()]
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+
+def _refused_topic(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=-1, error_code=code
+            )
+            for index in topic.partition_indexes
+        ],
+    )
