@@ -1,0 +1,208 @@
+"""Which features this release has, which levels of them, and UpdateFeatures."""
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+
+from moldau.core.controller.situation import ELIGIBLE_LEADER_REPLICAS, Situation
+from moldau.core.controller.topic_settings import MIN_INSYNC_REPLICAS
+from moldau.core.decision import Decision
+from moldau.core.metadata.image import KRAFT_VERSION, METADATA_VERSION
+from moldau.core.metadata.levels import (
+    CONTROLLER_REGISTRATION_FROM,
+    LATEST_RELEASED_LEVEL,
+    OLDEST_LEVEL,
+)
+from moldau.protocol.enums import FEATURES, METADATA_VERSIONS, ConfigResourceType
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.log_records import ConfigRecord, FeatureLevelRecord, NoOpRecord
+from moldau.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from moldau.protocol.schema import Message
+
+Ranges = Mapping[str, tuple[int, int]]
+
+SUPPORTED_FEATURES: Ranges = {
+    METADATA_VERSION: (OLDEST_LEVEL, LATEST_RELEASED_LEVEL),
+    **{name: (levels[0].level, levels[-1].level) for name, levels in FEATURES.items()},
+}
+"""Name -> lowest and highest level. Every broker and controller of this release registers them."""
+
+_RESULTS_UNTIL = 1
+"""Up to this version the answer has a line for each feature."""
+
+
+class UpgradeType(IntEnum):
+    UNKNOWN = 0
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+def decide_update_features(
+    situation: Situation, request: UpdateFeaturesRequest, version: int
+) -> Decision[Message, UpdateFeaturesResponse]:
+    updates = {update.feature: update for update in request.feature_updates}
+    proposed = {**situation.image.features}
+    proposed |= {name: update.max_version_level for name, update in updates.items()}
+    records: list[Message] = []
+    try:
+        for update in updates.values():
+            records += _update(situation, update, proposed)
+    except KafkaError as error:
+        return Decision(_refusal(error))
+    if proposed.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0 and ELIGIBLE_LEADER_REPLICAS in updates:
+        records = [*_eligible_replicas_records(situation), *records]
+    response = UpdateFeaturesResponse(error_message=None)
+    if version <= _RESULTS_UNTIL:
+        response.results = [
+            UpdatableFeatureResult(feature=update.feature, error_message=None)
+            for update in request.feature_updates
+        ]
+    return Decision(response, [] if request.validate_only else records)
+
+
+def _refusal(error: KafkaError) -> UpdateFeaturesResponse:
+    return UpdateFeaturesResponse(
+        error_code=error.code,
+        error_message="The update failed for all features since the following feature had an "
+        f"error: {error.detail}",
+    )
+
+
+def _update(
+    situation: Situation, update: FeatureUpdateKey, proposed: Mapping[str, int]
+) -> list[Message]:
+    name, level = update.feature, update.max_version_level
+    kind = _upgrade_type(update)
+    current = _current_level(situation, name)
+    if kind is UpgradeType.UNKNOWN:
+        raise _invalid(update, "The controller does not support the given upgrade type.")
+    if level < 0:
+        raise _invalid(update, "A feature version cannot be less than 0.")
+    reason = next(_reasons_against(situation, name, level), None)
+    if reason is not None:
+        raise _invalid(update, reason)
+    if level < current and kind is UpgradeType.UPGRADE:
+        raise _invalid(
+            update,
+            "Can't downgrade the version of this feature without setting the upgrade type to "
+            "either safe or unsafe downgrade.",
+        )
+    if level > current and kind is not UpgradeType.UPGRADE:
+        raise _invalid(update, "Can't downgrade to a newer version.")
+    if name == METADATA_VERSION:
+        return _metadata_version_records(current, level, kind)
+    if name == KRAFT_VERSION:
+        return _kraft_version_records(update, current, kind)
+    _check_needs(update, proposed)
+    return [FeatureLevelRecord(name=name, feature_level=level)]
+
+
+def _upgrade_type(update: FeatureUpdateKey) -> UpgradeType:
+    """Version 0 says it in another field, which Kafka's controllers do not look at."""
+    known = set(UpgradeType)
+    return UpgradeType(update.upgrade_type) if update.upgrade_type in known else UpgradeType.UNKNOWN
+
+
+def _current_level(situation: Situation, name: str) -> int:
+    if name == KRAFT_VERSION:
+        return situation.kraft_version
+    return situation.image.features.get(name, 0)
+
+
+def _reasons_against(situation: Situation, name: str, level: int) -> Iterator[str]:
+    node_id = situation.config.node_id
+    yield from _not_in(SUPPORTED_FEATURES, name, level, f"Local controller {node_id}")
+    for broker in situation.image.brokers.values():
+        yield from _not_in(broker.features, name, level, f"Broker {broker.broker_id}")
+    if situation.level < CONTROLLER_REGISTRATION_FROM:
+        return
+    for controller in situation.image.controllers.values():
+        if controller.controller_id != node_id:
+            who = f"Controller {controller.controller_id}"
+            yield from _not_in(controller.features, name, level, who)
+
+
+def _not_in(supported: Ranges, name: str, level: int, who: str) -> Iterator[str]:
+    lowest, highest = supported.get(name, (0, 0))
+    if lowest <= level <= highest:
+        return
+    if highest == 0:
+        yield f"{who} does not support this feature."
+    elif lowest == highest:
+        yield f"{who} only supports versions {lowest}"
+    else:
+        yield f"{who} only supports versions {lowest}-{highest}"
+
+
+def _metadata_version_records(current: int, level: int, kind: UpgradeType) -> list[Message]:
+    between = (v for v in METADATA_VERSIONS if level < v.level <= current)
+    if any(version.record_format_changed for version in between):
+        reason = (
+            "Unsafe metadata downgrade is not supported in this version."
+            if kind is UpgradeType.UNSAFE_DOWNGRADE
+            else "Refusing to perform the requested downgrade because it might delete metadata "
+            "information."
+        )
+        raise KafkaError(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"Unsupported metadata.version downgrade from {current} to {level}. {reason}",
+        )
+    return [FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)]
+
+
+def _kraft_version_records(
+    update: FeatureUpdateKey, current: int, kind: UpgradeType
+) -> list[Message]:
+    """The quorum keeps this level in control records of its own; it is as new as it can be from the
+    start on, so there is nothing to raise.
+    """
+    if update.max_version_level < current:
+        raise _invalid(update, "Can't downgrade the version of this feature.")
+    if update.max_version_level > current:
+        raise _invalid(update, "This cluster's quorum cannot be upgraded while it runs.")
+    return [NoOpRecord()] if kind is UpgradeType.UPGRADE else []
+
+
+def _check_needs(update: FeatureUpdateKey, proposed: Mapping[str, int]) -> None:
+    name, level = update.feature, update.max_version_level
+    for known in FEATURES[name]:
+        for needed, needed_level in known.needs if known.level == level else ():
+            if proposed.get(needed, 0) < needed_level:
+                raise _invalid(
+                    update,
+                    f"{name} could not be set to {level} because it depends on {needed} level "
+                    f"{needed_level}",
+                )
+
+
+def _eligible_replicas_records(situation: Situation) -> Iterator[Message]:
+    """Eligible leaders need one min.insync.replicas for all brokers, which nobody undercuts."""
+    if MIN_INSYNC_REPLICAS not in situation.image.config_of(ConfigResourceType.BROKER, ""):
+        yield ConfigRecord(
+            resource_type=ConfigResourceType.BROKER,
+            resource_name="",
+            name=MIN_INSYNC_REPLICAS,
+            value=str(situation.config.min_insync_replicas),
+        )
+    for resource, values in situation.image.configs.items():
+        is_broker = resource.kind is ConfigResourceType.BROKER and resource.name != ""
+        if is_broker and MIN_INSYNC_REPLICAS in values:
+            yield ConfigRecord(
+                resource_type=ConfigResourceType.BROKER,
+                resource_name=resource.name,
+                name=MIN_INSYNC_REPLICAS,
+                value=None,
+            )
+
+
+def _invalid(update: FeatureUpdateKey, reason: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_UPDATE_VERSION,
+        f"Invalid update version {update.max_version_level} for feature {update.feature}. {reason}",
+    )

@@ -1,0 +1,31 @@
+"""AllocateProducerIds: brokers get ids by the block, so that few of them go through the log."""
+
+from moldau.core.controller.situation import Situation
+from moldau.core.decision import Decision
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.log_records import ProducerIdsRecord
+from moldau.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from moldau.protocol.schema import Message
+
+BLOCK_SIZE = 1000
+_LAST_ID = 2**63 - 1
+
+
+def decide_allocate_producer_ids(
+    situation: Situation, request: AllocateProducerIdsRequest, _version: int
+) -> Decision[Message, AllocateProducerIdsResponse]:
+    situation.check_broker_epoch(request.broker_id, request.broker_epoch)
+    first = situation.image.next_producer_id
+    if first > _LAST_ID - BLOCK_SIZE:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been given out")
+    record = ProducerIdsRecord(
+        broker_id=request.broker_id,
+        broker_epoch=request.broker_epoch,
+        next_producer_id=first + BLOCK_SIZE,
+    )
+    response = AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK_SIZE)
+    return Decision(response, [record])

@@ -1,0 +1,190 @@
+"""A controller without a log: decisions are replayed at once, and every record is kept, so that a
+test can ask whether the image is what the records say.
+"""
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from moldau.config.broker import BrokerConfig
+from moldau.core.controller.features import SUPPORTED_FEATURES
+from moldau.core.controller.heartbeats import decide_fence_stale_broker
+from moldau.core.controller.machine import Controller, decide
+from moldau.core.controller.situation import Situation
+from moldau.core.decision import Decision
+from moldau.core.metadata.delta import MetadataDelta
+from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage
+from moldau.protocol.log_records import FeatureLevelRecord, NoOpRecord
+from moldau.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from moldau.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    Feature,
+    Listener,
+)
+from moldau.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from moldau.protocol.schema import Message
+from moldau.types import TopicPartition, Uuid
+
+CLUSTER_ID = "MoldauTestCluster0000A"
+CONTROLLER_ID = 100
+EPOCH = 1
+SETTINGS = {
+    "process.roles": "controller",
+    "node.id": str(CONTROLLER_ID),
+    "listeners": "CONTROLLER://127.0.0.1:0",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
+}
+METADATA_LEVEL = 30
+
+
+def uuid_of(number: int) -> Uuid:
+    """A directory's or incarnation's id that a test can name."""
+    return Uuid(bytes([number]) * 16)
+
+
+class Cluster:
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        level: int = METADATA_LEVEL,
+        eligible_replicas: bool = True,
+        seed: int = 1,
+    ) -> None:
+        self.config = BrokerConfig.parse({**SETTINGS, **(settings or {})})
+        self.controller = Controller(self.config, CLUSTER_ID, random.Random(seed))
+        self.log: list[Message] = []
+        self.now_ms = 0.0
+        features = {"metadata.version": level}
+        if eligible_replicas:
+            features["eligible.leader.replicas.version"] = 1
+        self._append(
+            [FeatureLevelRecord(name=n, feature_level=each) for n, each in features.items()]
+        )
+        self.controller.activate(self.now_ms)
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.controller.image
+
+    @property
+    def situation(self) -> Situation:
+        return self.controller.situation(self.config, len(self.log), self.now_ms)
+
+    def ask(self, request: Message, version: int | None = None) -> Any:
+        """The answer; the records of the decision are in the log."""
+        if version is None:
+            version = request.VERSIONS[1]
+        decision = decide(self.situation, request, version)
+        self._append(decision.records)
+        self.controller.answered(request, self.now_ms)
+        return decision.response
+
+    def do(self, decision: Decision[Message, Any]) -> Any:
+        self._append(decision.records)
+        return decision.response
+
+    def fence_stale(self) -> tuple[int, int] | None:
+        decision = decide_fence_stale_broker(self.situation)
+        self._append(decision.records)
+        if decision.response is not None:
+            self.controller.sessions.end(*decision.response)
+        return decision.response
+
+    def register(
+        self,
+        broker_id: int,
+        *,
+        rack: str | None = None,
+        incarnation: int = 0,
+        directories: tuple[int, ...] = (),
+        previous_epoch: int = -1,
+    ) -> int:
+        """The broker epoch."""
+        request = registration(broker_id, rack=rack, incarnation=incarnation)
+        request.previous_broker_epoch = previous_epoch
+        if directories:
+            request.log_dirs = [uuid_of(number) for number in directories]
+        response = self.ask(request)
+        assert response.error_code == 0
+        return int(response.broker_epoch)
+
+    def heartbeat(self, broker_id: int, **wishes: Any) -> Any:
+        broker = self.image.brokers[broker_id]
+        request = BrokerHeartbeatRequest(
+            broker_id=broker_id,
+            broker_epoch=wishes.pop("broker_epoch", broker.epoch),
+            current_metadata_offset=wishes.pop("offset", self.image.offset),
+            **wishes,
+        )
+        return self.ask(request)
+
+    def start(self, *broker_ids: int, racks: Mapping[int, str] | None = None) -> None:
+        """Register brokers and let them be unfenced."""
+        for broker_id in broker_ids:
+            self.register(broker_id, rack=(racks or {}).get(broker_id))
+            assert not self.heartbeat(broker_id).is_fenced
+
+    def create(
+        self, name: str, *assignment: list[int], configs: Mapping[str, str] | None = None
+    ) -> Uuid:
+        """A topic with these replicas; its id."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=replicas)
+                for index, replicas in enumerate(assignment)
+            ],
+            configs=[CreatableTopicConfig(name=n, value=v) for n, v in (configs or {}).items()],
+        )
+        (result,) = self.ask(CreateTopicsRequest(topics=[topic])).topics
+        assert result.error_code == 0, result.error_message
+        return Uuid(result.topic_id)
+
+    def partition(self, name: str, index: int = 0) -> PartitionImage:
+        partition = self.image.partition(TopicPartition(name, index))
+        assert partition is not None
+        return partition
+
+    def check(self) -> None:
+        """What the controller believes is what its records say."""
+        delta = MetadataDelta(EMPTY_IMAGE)
+        for record in self.log:
+            delta.replay(record)
+        assert delta.finish(len(self.log) - 1, EPOCH, 0) == self.image
+
+    def _append(self, records: Any) -> None:
+        records = list(records)
+        if records:
+            delta = self.controller.replayed(records)
+            self.log += records
+            self.controller.adopt(delta, records, len(self.log) - 1, EPOCH)
+
+    def idle(self, count: int = 1) -> None:
+        """The log grows without anything changing."""
+        self._append([NoOpRecord() for _ in range(count)])
+
+
+def registration(
+    broker_id: int, *, rack: str | None = None, incarnation: int = 0
+) -> BrokerRegistrationRequest:
+    return BrokerRegistrationRequest(
+        broker_id=broker_id,
+        cluster_id=CLUSTER_ID,
+        incarnation_id=uuid_of(100 + 10 * broker_id % 100 + incarnation),
+        listeners=[Listener(name="PLAINTEXT", host=f"host-{broker_id}", port=9000 + broker_id)],
+        features=[
+            Feature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in SUPPORTED_FEATURES.items()
+        ],
+        rack=rack,
+        log_dirs=[uuid_of(broker_id + 1)],
+    )

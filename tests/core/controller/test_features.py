@@ -1,0 +1,110 @@
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from core.controller.cluster import Cluster
+
+from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+
+UPGRADE, SAFE, UNSAFE = 1, 2, 3
+GROUP = "group.version"
+METADATA = "metadata.version"
+ELIGIBLE = "eligible.leader.replicas.version"
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster()
+    cluster.start(1)
+    yield cluster
+    cluster.check()
+
+
+def update(
+    cluster: Cluster, *updates: tuple[str, int, int], version: int = 2, validate: bool = False
+) -> Any:
+    keys = [
+        FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+        for name, level, kind in updates
+    ]
+    request = UpdateFeaturesRequest(feature_updates=keys, validate_only=validate)
+    return cluster.ask(request, version)
+
+
+def test_levels_go_up_and_down(cluster: Cluster) -> None:
+    assert update(cluster, (GROUP, 1, UPGRADE), ("transaction.version", 2, UPGRADE)).error_code == 0
+    assert cluster.image.features[GROUP] == 1
+    assert cluster.image.features["transaction.version"] == 2
+    assert update(cluster, (GROUP, 0, SAFE)).error_code == 0
+    assert GROUP not in cluster.image.features
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ((GROUP, 7, UPGRADE), "Local controller 100 only supports versions 0-1"),
+        (("no.such", 1, UPGRADE), "Local controller 100 does not support this feature."),
+        ((GROUP, -1, SAFE), "A feature version cannot be less than 0."),
+        ((GROUP, 1, SAFE), "Can't downgrade to a newer version."),
+        ((GROUP, 1, 9), "The controller does not support the given upgrade type."),
+        ((METADATA, 29, UPGRADE), "Can't downgrade the version of this feature without"),
+        ((METADATA, 31, UPGRADE), "only supports versions 7-30"),
+        ((METADATA, 22, SAFE), "it might delete metadata information"),
+        ((METADATA, 22, UNSAFE), "Unsafe metadata downgrade is not supported"),
+        (("kraft.version", 0, SAFE), "Can't downgrade the version of this feature."),
+    ],
+)
+def test_levels_that_cannot_be(cluster: Cluster, asked: tuple[str, int, int], text: str) -> None:
+    before = len(cluster.log)
+    told = (
+        update(cluster, (GROUP, 1, UPGRADE), asked) if asked[0] != GROUP else update(cluster, asked)
+    )
+    assert told.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert text in told.error_message
+    assert len(cluster.log) == before
+
+
+def test_metadata_version_goes_down_as_long_as_no_record_is_lost() -> None:
+    cluster = Cluster(level=29)
+    assert update(cluster, (METADATA, 24, SAFE)).error_code == 0
+    assert cluster.image.features[METADATA] == 24
+    assert update(cluster, (METADATA, 30, UPGRADE)).error_code == 0
+
+
+def test_brokers_must_know_the_level(cluster: Cluster) -> None:
+    broker = cluster.image.brokers[1]
+    assert broker.features[GROUP] == (0, 1)
+    limited = Cluster(level=29)
+    limited.start(1)
+    limited.image.brokers[1].features[METADATA]
+    told = update(limited, (METADATA, 30, UPGRADE))
+    assert told.error_code == 0
+
+
+def test_needs_of_a_level_are_looked_at() -> None:
+    cluster = Cluster(level=22, eligible_replicas=False)
+    told = update(cluster, (ELIGIBLE, 1, UPGRADE))
+    assert told.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert f"{ELIGIBLE} could not be set to 1 because it depends on" in told.error_message
+    assert update(cluster, (METADATA, 30, UPGRADE), (ELIGIBLE, 1, UPGRADE)).error_code == 0
+
+
+def test_eligible_leaders_fix_min_insync_replicas_for_all_brokers() -> None:
+    cluster = Cluster(eligible_replicas=False)
+    assert update(cluster, (ELIGIBLE, 1, UPGRADE)).error_code == 0
+    assert cluster.image.config_of(ConfigResourceType.BROKER, "") == {"min.insync.replicas": "1"}
+    cluster.check()
+
+
+def test_older_answers_have_a_line_for_each_feature(cluster: Cluster) -> None:
+    told = update(cluster, (GROUP, 1, UPGRADE), version=1)
+    assert [(each.feature, each.error_code) for each in told.results] == [(GROUP, 0)]
+    assert update(cluster, (GROUP, 1, UPGRADE)).results == []
+
+
+def test_updates_can_be_tried(cluster: Cluster) -> None:
+    before = len(cluster.log)
+    assert update(cluster, (GROUP, 1, UPGRADE), validate=True).error_code == 0
+    assert len(cluster.log) == before
