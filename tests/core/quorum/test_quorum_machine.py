@@ -1,0 +1,178 @@
+"""Elections and the high watermark, as scenarios: events, and below the line what must follow."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moldau.core.quorum.election import NOBODY, Election
+from moldau.core.quorum.machine import (
+    AppendControlBatch,
+    Appended,
+    Commit,
+    Effect,
+    Event,
+    Flushed,
+    LeaderChanged,
+    QuorumMachine,
+    Started,
+    StartEpoch,
+    Stopping,
+    StoreElection,
+    VotersError,
+    majority_offset,
+)
+from moldau.core.quorum.voters import Voter, VoterEndpoint, VoterKey, VoterSet
+from moldau.types import Uuid
+
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
+DIRECTORY = Uuid(b"d" * 16)
+
+
+def voter(node_id: int, port: int = 1, directory_id: Uuid | None = None) -> Voter:
+    key = VoterKey(node_id) if directory_id is None else VoterKey(node_id, directory_id)
+    return Voter(key=key, endpoints=(VoterEndpoint("CONTROLLER", "localhost", port),))
+
+
+def steps(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Commands with what is expected of them."""
+    command, expected, below_the_line = "", [], False
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("#"):
+            continue
+        if line == "----":
+            below_the_line = True
+        elif below_the_line and line:
+            expected.append(line)
+        elif below_the_line:
+            yield command, expected
+            command, expected, below_the_line = "", [], False
+        elif line:
+            if command:
+                yield command, []
+            command = line
+
+
+class Scenario:
+    def __init__(self) -> None:
+        self.machine = QuorumMachine(voter(0))
+        self.voters = VoterSet({})
+
+    def run(self, command: str) -> list[str]:
+        verb, *words = command.split()
+        facts = {
+            name: int(value) for name, _, value in (word.partition("=") for word in words) if value
+        }
+        if verb == "node":
+            self.machine = QuorumMachine(voter(int(words[0]), facts.get("port", 1)))
+            return []
+        if verb == "voters":
+            self.voters = VoterSet.of(voter(int(word)) for word in words)
+            return []
+        try:
+            return [
+                shown(effect) for effect in self.machine.step(self.event(verb, words, facts), 0)
+            ]
+        except VotersError as error:
+            return [f"refused {error}"]
+
+    def event(self, verb: str, words: list[str], facts: dict[str, int]) -> Event:
+        match verb:
+            case "appended":
+                return Appended(int(words[0]))
+            case "flushed":
+                return Flushed(int(words[0]))
+            case "stop":
+                return Stopping()
+            case _:
+                assert verb == "start", verb
+                return self.started(facts)
+
+    def started(self, facts: dict[str, int]) -> Started:
+        election = None
+        if "stored_epoch" in facts:
+            voted = facts.get("stored_vote")
+            election = Election(
+                epoch=facts["stored_epoch"],
+                leader_id=facts.get("stored_leader", NOBODY),
+                voted_for=None if voted is None else VoterKey(voted),
+            )
+        return Started(
+            log_end_offset=facts["end"],
+            last_epoch=facts["last_epoch"],
+            election=election,
+            voters=self.voters,
+            voters_offset=facts["voters_at"],
+            kraft_version=facts["kraft_version"],
+        )
+
+
+def shown(effect: Effect) -> str:
+    match effect:
+        case StoreElection(Election(epoch=epoch, leader_id=leader_id, voted_for=None)):
+            return f"store epoch={epoch} leader={leader_id}"
+        case StoreElection(Election(epoch=epoch, voted_for=key)):
+            return f"store epoch={epoch} voted={key}"
+        case StartEpoch(epoch):
+            return f"epoch {epoch}"
+        case AppendControlBatch(epoch, values):
+            return " ".join([f"append epoch={epoch}", *(kind.name for kind, _ in values)])
+        case Commit(high_watermark):
+            return f"commit {high_watermark}"
+        case LeaderChanged(epoch, leader_id):
+            return f"leader {'nobody' if leader_id == NOBODY else leader_id} epoch={epoch}"
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_scenario(path: Path) -> None:
+    scenario = Scenario()
+    for command, expected in steps(path.read_text()):
+        assert scenario.run(command) == expected, command
+
+
+@pytest.mark.parametrize(
+    ("reached", "committed"), [([5], 5), ([9, 3], 3), ([9, 3, 7], 7), ([1, 2, 3, 4], 2)]
+)
+def test_what_more_than_half_of_the_voters_have_is_committed(
+    reached: list[int], committed: int
+) -> None:
+    assert majority_offset(reached) == committed
+
+
+def test_a_voter_is_a_node_with_its_directory() -> None:
+    voters = VoterSet.of([voter(1, directory_id=DIRECTORY)])
+    assert voters.is_only(VoterKey(1, DIRECTORY))
+    assert not voters.is_only(VoterKey(1, Uuid(b"e" * 16)))
+    # Settings name no directory.
+    assert VoterSet.of([voter(1)]).is_only(VoterKey(1, DIRECTORY))
+
+    machine = QuorumMachine(voter(1, directory_id=Uuid(b"e" * 16)))
+    with pytest.raises(VotersError, match="exchanged or formatted again"):
+        machine.step(
+            Started(
+                log_end_offset=0,
+                last_epoch=0,
+                election=None,
+                voters=voters,
+                voters_offset=-1,
+                kraft_version=1,
+            ),
+            0,
+        )
+
+
+def test_voters_survive_their_record() -> None:
+    voters = VoterSet.of([voter(1, 9093, DIRECTORY), voter(2, 9094)])
+    assert VoterSet.decode(voters.encode()) == voters
+
+
+def test_a_leader_is_up_to_date_with_itself() -> None:
+    scenario = Scenario()
+    for command in ("node 1", "voters 1", "start end=0 last_epoch=0 voters_at=-1 kraft_version=1"):
+        scenario.run(command)
+    scenario.run("appended 3")
+    status = scenario.machine.status(77)
+
+    assert (status.leader_id, status.leader_epoch, status.high_watermark) == (1, 1, -1)
+    assert [tuple(replica) for replica in status.voters] == [(VoterKey(1), 3, 77, 77)]
+    assert status.observers == ()
