@@ -11,7 +11,10 @@ _USE = "Records"
 _ADMINISTER = "Cluster"
 _FILES = "Files"
 
+_NODE = "Node"
+
 COMMANDS = {
+    "start": LazyCommand("moldau.cli.start:start", "Run a node: broker and controller.", _NODE),
     "produce": LazyCommand("moldau.cli.produce:produce", "Write records to a topic.", _USE, True),
     "consume": LazyCommand("moldau.cli.consume:consume", "Read records of topics.", _USE, True),
     "offsets": LazyCommand("moldau.cli.offsets:offsets", "First and last offsets, by time.", _USE),
