@@ -98,6 +98,7 @@ class ShardHost(Generic[ShardT]):
         self._end_offset = 0
         """What is replayed of the log."""
         self._on_loaded: list[Callable[[], None]] = []
+        self._load_ended = asyncio.Event()
 
     # Loading and unloading
 
@@ -123,6 +124,7 @@ class ShardHost(Generic[ShardT]):
         finally:
             if self.state is HostState.LOADING:
                 self.state = HostState.FAILED
+            self._load_ended.set()
 
     async def _replay_log(self) -> int:
         count = 0
@@ -152,6 +154,11 @@ class ShardHost(Generic[ShardT]):
         for callback in self._on_loaded:
             callback()
         self._on_loaded.clear()
+
+    async def wait_loaded(self) -> None:
+        """Or failed, or closed."""
+        if self.state is HostState.LOADING:
+            await self._load_ended.wait()
 
     def when_loaded(self, callback: Callable[[], None]) -> None:
         """At once if it is; never if it will not be."""

@@ -82,6 +82,11 @@ class GroupCoordinator:
         for index in list(self._hosts):
             self._hosts.pop(index).unload()
 
+    async def wait_loaded(self) -> None:
+        """Until everything that is led here now can be asked."""
+        for host in list(self._hosts.values()):
+            await host.wait_loaded()
+
     def _leadership_changed(self, partition: "Partition", leads: bool) -> None:
         topic, index = partition.topic_partition
         if topic != CONSUMER_OFFSETS:

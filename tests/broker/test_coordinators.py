@@ -1,0 +1,173 @@
+"""Groups over real logs: what is answered is durable, what is led elsewhere is refused."""
+
+import asyncio
+from pathlib import Path
+
+from broker.data_node import batch
+from broker.group_node import OFFSETS_TOPIC_NUMBER, running_groups
+
+from moldau.core.controller.topic_names import CONSUMER_OFFSETS
+from moldau.protocol.batches import iterate_batches
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from moldau.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from moldau.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+
+async def test_a_group_forms_and_survives_a_restart(tmp_path: Path) -> None:
+    async with running_groups(tmp_path) as node:
+        a = await node.new_member("g")
+        assert (a.error_code, a.generation_id, a.leader) == (0, 1, a.member_id)
+        synced = await node.sync("g", a, mine=b"all of it")
+        assert synced.assignment == b"all of it"
+        assert await node.commit_offset("g", 17, a) == ErrorCode.NONE
+        await node.restart()
+        await node.groups.wait_loaded()
+        assert await node.heartbeat("g", a) == ErrorCode.NONE
+        assert (await node.sync("g", a)).assignment == b"all of it"
+        assert await node.fetch_offset("g") == 17
+        described: DescribeGroupsResponse = await node.ask(DescribeGroupsRequest(groups=["g"]))
+        assert described.groups[0].group_state == "Stable"
+        assert described.groups[0].members[0].client_host == "/127.0.0.1"
+
+
+async def test_an_acknowledged_commit_survives_a_crash(tmp_path: Path) -> None:
+    async with running_groups(tmp_path) as node:
+        for offset in range(20):
+            assert await node.commit_offset("g", offset) == ErrorCode.NONE
+        await node.crash()
+        node.clock = type(node.clock)()
+        node.start()
+        await node.groups.wait_loaded()
+        assert await node.fetch_offset("g") == 19
+
+
+async def test_commits_of_the_same_moment_share_a_batch(tmp_path: Path) -> None:
+    async with running_groups(tmp_path) as node:
+        codes = await asyncio.gather(
+            *(node.commit_offset("g", number, partition=number % 4) for number in range(40))
+        )
+        assert set(codes) == {ErrorCode.NONE}
+        partition = node.replicas.lookup(CONSUMER_OFFSETS, node.groups.partition_for("g"))
+        batches = list(iterate_batches(partition.log.read(0, 1 << 20).records))
+        assert [batch.record_count for batch in batches] == [40]
+        assert await node.fetch_offset("g", partition=3) == 39
+
+
+async def test_a_fetch_sees_every_commit_that_came_before_it(tmp_path: Path) -> None:
+    async with running_groups(tmp_path) as node:
+        commit = asyncio.ensure_future(node.commit_offset("g", 5))
+        await asyncio.sleep(0)
+        assert await node.fetch_offset("g") == 5
+        assert await commit == ErrorCode.NONE
+
+
+async def test_a_session_ends_without_heartbeats(tmp_path: Path) -> None:
+    async with running_groups(tmp_path) as node:
+        a = await node.new_member("g")
+        await node.sync("g", a)
+        node.clock.advance(9_000)
+        await asyncio.sleep(0)
+        assert await node.heartbeat("g", a) == ErrorCode.NONE
+        node.clock.advance(9_000)
+        await asyncio.sleep(0.01)
+        assert await node.heartbeat("g", a) == ErrorCode.NONE
+        node.clock.advance(10_001)
+        await asyncio.sleep(0.01)
+        assert await node.heartbeat("g", a) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_shard_that_is_led_elsewhere_refuses_and_is_loaded_again(tmp_path: Path) -> None:
+    settings = {"group.initial.rebalance.delay.ms": "3000"}
+    async with running_groups(tmp_path, settings=settings) as node:
+        index = node.groups.partition_for("g")
+        assert await node.commit_offset("g", 1) == ErrorCode.NONE
+        a = await node.join("g")
+        waiting = asyncio.ensure_future(node.join("g", a.member_id, rebalance_timeout_ms=600_000))
+        await asyncio.sleep(0)
+        node.change_partition(OFFSETS_TOPIC_NUMBER, index, leader=-1)
+        assert (await waiting).error_code == ErrorCode.NOT_COORDINATOR
+        assert await node.commit_offset("g", 2) == ErrorCode.NOT_COORDINATOR
+        assert await node.heartbeat("g", a) == ErrorCode.NOT_COORDINATOR
+        node.change_partition(OFFSETS_TOPIC_NUMBER, index, leader=1)
+        assert (await node.join("g")).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await node.heartbeat("g", a) == ErrorCode.NONE, "while loading"
+        await node.groups.wait_loaded()
+        assert await node.fetch_offset("g") == 1
+
+
+async def test_a_damaged_record_fails_its_shard_and_no_other(tmp_path: Path) -> None:
+    async with running_groups(tmp_path) as node:
+        others = [f"g{n}" for n in range(50)]
+        index = node.groups.partition_for("g")
+        other = next(name for name in others if node.groups.partition_for(name) != index)
+        assert await node.commit_offset(other, 3) == ErrorCode.NONE
+        partition = node.replicas.lookup(CONSUMER_OFFSETS, index)
+        result = partition.append(batch(b"\x00\x03 no such value", key=b"\x00\x02\x00\x01g"))
+        await partition.wait_committed(result.last_offset)
+        await node.restart()
+        await node.groups.wait_loaded()
+        assert await node.commit_offset("g", 1) == ErrorCode.NOT_COORDINATOR
+        assert await node.fetch_offset(other) == 3
+
+
+async def test_offsets_of_a_deleted_topic_go(tmp_path: Path) -> None:
+    async with running_groups(tmp_path) as node:
+        node.create_topic("u", number=2)
+        assert await node.commit_offset("g", 1, topic="u") == ErrorCode.NONE
+        assert await node.commit_offset("g", 2, topic="t") == ErrorCode.NONE
+        node.delete_topic(2)
+        node.create_topic("u", number=3)
+        assert await node.fetch_offset("g", topic="u") == -1
+        assert await node.fetch_offset("g", topic="t") == 2
+        await node.restart()
+        await node.groups.wait_loaded()
+        assert await node.fetch_offset("g", topic="u") == -1
+
+
+async def test_groups_are_listed_and_deleted(tmp_path: Path) -> None:
+    async with running_groups(tmp_path) as node:
+        for name in ("a", "b", "c"):
+            assert await node.commit_offset(name, 1) == ErrorCode.NONE
+        member = await node.new_member("busy")
+        await node.sync("busy", member)
+        listed: ListGroupsResponse = await node.ask(ListGroupsRequest())
+        assert sorted((g.group_id, g.group_state, g.group_type) for g in listed.groups) == [
+            ("a", "Empty", "Classic"),
+            ("b", "Empty", "Classic"),
+            ("busy", "Stable", "Classic"),
+            ("c", "Empty", "Classic"),
+        ]
+        some: ListGroupsResponse = await node.ask(
+            ListGroupsRequest(states_filter=["stable"], types_filter=["CLASSIC"])
+        )
+        assert [g.group_id for g in some.groups] == ["busy"]
+        deleted: DeleteGroupsResponse = await node.ask(
+            DeleteGroupsRequest(groups_names=["a", "b", "busy", "nobody", "a"])
+        )
+        assert {r.group_id: r.error_code for r in deleted.results} == {
+            "a": ErrorCode.NONE,
+            "b": ErrorCode.NONE,
+            "busy": ErrorCode.NON_EMPTY_GROUP,
+            "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
+        }
+        await node.restart()
+        await node.groups.wait_loaded()
+        left: ListGroupsResponse = await node.ask(ListGroupsRequest())
+        assert sorted(g.group_id for g in left.groups) == ["busy", "c"]
+        assert node.groups.count_by_state() == {"Empty": 1, "Stable": 1}
+        assert node.groups.member_count() == 1
+        assert list(node.groups.committed_offsets()) == [("c", "t", 0, 1)]
+
+
+async def test_a_log_that_refuses_leaves_no_trace(tmp_path: Path) -> None:
+    async with running_groups(tmp_path) as node:
+        node.configure(CONSUMER_OFFSETS, max_message_bytes="200")
+        big = await node.join("g", protocols={"range": bytes(100)}, version=3)
+        assert big.error_code == 0
+        synced = await node.sync("g", big, mine=bytes(300))
+        assert synced.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await node.heartbeat("g", big) == ErrorCode.REBALANCE_IN_PROGRESS
+        node.configure(CONSUMER_OFFSETS, max_message_bytes="100000")
+        again = await node.join("g", big.member_id, protocols={"range": bytes(100)})
+        assert (await node.sync("g", again, mine=bytes(300))).error_code == 0
