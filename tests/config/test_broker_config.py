@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 
 import pytest
+from config.nodes import COMBINED
 
 from moldau.config.addresses import Voter
 from moldau.config.broker import BrokerConfig
@@ -14,14 +15,6 @@ from moldau.config.standalone import standalone_properties
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 
-COMBINED = {
-    "process.roles": "broker,controller",
-    "node.id": "1",
-    "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
-    "controller.listener.names": "CONTROLLER",
-    "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
-    "log.dirs": "/data",
-}
 BROKER = COMBINED | {"process.roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:9092"}
 CONTROLLER = COMBINED | {"process.roles": "controller", "listeners": "CONTROLLER://127.0.0.1:9093"}
 

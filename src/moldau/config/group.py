@@ -108,21 +108,28 @@ class GroupConfig(SettingGroup):
 
 
 def group_config(overrides: Mapping[str, str], broker: "BrokerConfig") -> GroupConfig:
-    """What is in force for a group: its own values, kept within what the broker allows now."""
-    known = {name: text for name, text in overrides.items() if name in GroupConfig.declared}
+    """What is in force for a group: its own values, kept within what the broker allows now. What
+    this version does not know or take is passed over; it was checked when it was set.
+    """
     values = _defaults(broker)
-    for name, value in _own_values(from_properties(GroupConfig, known), known).items():
+    for name, text in overrides.items():
+        declared = GroupConfig.declared.get(name)
+        if declared is None:
+            continue
+        try:
+            value = declared.parse(text)
+        except KafkaError:
+            continue
         low, high = _bounds(name, broker)
-        declared = GroupConfig.declared[name]
-        values[declared.attribute] = (
-            min(max(value, low), high) if isinstance(low, int) and isinstance(high, int) else value
-        )
+        value = value if low is None else max(value, low)
+        values[declared.attribute] = value if high is None else min(value, high)
     return GroupConfig(**values)
 
 
 def validate_group_configs(overrides: Mapping[str, str], broker: "BrokerConfig") -> None:
     """Raises INVALID_CONFIG: an unknown name, a bad value, or one outside the broker's bounds."""
-    own = _own_values(from_properties(GroupConfig, overrides), overrides)
+    parsed = from_properties(GroupConfig, overrides)
+    own = {name: getattr(parsed, GroupConfig.declared[name].attribute) for name in overrides}
     for name, value in own.items():
         low, high = _bounds(name, broker)
         if low is not None and value < low:
@@ -142,10 +149,6 @@ def validate_group_configs(overrides: Mapping[str, str], broker: "BrokerConfig")
 
 def _refused(complaint: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_CONFIG, complaint)
-
-
-def _own_values(config: GroupConfig, names: Mapping[str, str]) -> dict[str, Any]:
-    return {name: getattr(config, GroupConfig.declared[name].attribute) for name in names}
 
 
 def _by_attribute(values: Mapping[str, Any]) -> dict[str, Any]:

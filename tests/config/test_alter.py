@@ -1,0 +1,81 @@
+"""What a request makes of a resource's settings."""
+
+import pytest
+
+from moldau.config.alter import VALUE_LENGTH_MAX, Change, Operation, altered, replaced
+from moldau.config.log import LogConfig
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+
+TOPIC = LogConfig.declared
+
+
+def test_values_are_set_and_deleted() -> None:
+    current = {"segment.ms": "1", "flush.ms": "2"}
+    changes = [
+        Change("segment.ms", "9"),
+        Change("flush.ms", None, Operation.DELETE),
+        Change("retention.ms", "3"),
+        Change("never.there", None, Operation.DELETE),
+    ]
+    assert altered(current, changes, TOPIC) == {"segment.ms": "9", "retention.ms": "3"}
+    assert current == {"segment.ms": "1", "flush.ms": "2"}
+
+
+@pytest.mark.parametrize(
+    ("current", "operation", "value", "after"),
+    [
+        (None, Operation.APPEND, "compact", "delete,compact"),
+        (None, Operation.APPEND, "delete", "delete"),
+        ("", Operation.APPEND, "compact", "compact"),
+        ("compact", Operation.APPEND, "delete,compact,delete", "compact,delete"),
+        ("compact, delete", Operation.SUBTRACT, "compact", "delete"),
+        ("compact,delete", Operation.SUBTRACT, "delete,other,compact", ""),
+        (None, Operation.SUBTRACT, "delete", ""),
+    ],
+)
+def test_lists_grow_and_shrink(
+    current: str | None, operation: Operation, value: str, after: str
+) -> None:
+    """Without a value of its own, a list begins as its default, which is delete here."""
+    before = {} if current is None else {"cleanup.policy": current}
+    changes = [Change("cleanup.policy", value, operation)]
+    assert altered(before, changes, TOPIC) == {"cleanup.policy": after}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "says"),
+    [
+        ([Change("a", "1"), Change("a", "2")], ErrorCode.INVALID_REQUEST, "changed twice"),
+        ([Change("a", None)], ErrorCode.INVALID_REQUEST, "a: the value is missing"),
+        ([Change("a", None, Operation.APPEND)], ErrorCode.INVALID_REQUEST, "the value is missing"),
+        ([Change("a", "1", 9)], ErrorCode.INVALID_REQUEST, "no operation 9 exists"),
+        ([Change("a", "1", -1)], ErrorCode.INVALID_REQUEST, "no operation -1 exists"),
+        (
+            [Change("segment.ms", "1", Operation.APPEND)],
+            ErrorCode.INVALID_CONFIG,
+            "segment.ms: only a list can be",
+        ),
+        (
+            [Change("cleanup.polici", "x", Operation.SUBTRACT)],
+            ErrorCode.INVALID_CONFIG,
+            "did you mean cleanup.policy?",
+        ),
+        (
+            [Change("a", "x" * (VALUE_LENGTH_MAX + 1))],
+            ErrorCode.INVALID_CONFIG,
+            "at most 32767 characters",
+        ),
+    ],
+)
+def test_what_can_not_be_done_is_refused(changes: list[Change], code: ErrorCode, says: str) -> None:
+    with pytest.raises(KafkaError) as refused:
+        altered({}, changes, TOPIC)
+    assert refused.value.code is code
+    assert says in refused.value.detail
+
+
+def test_the_older_request_replaces_everything() -> None:
+    assert replaced([Change("a", "1"), Change("b", "2")]) == {"a": "1", "b": "2"}
+    with pytest.raises(KafkaError, match="the value is missing"):
+        replaced([Change("a", None)])

@@ -1,0 +1,117 @@
+"""What is said about settings. A live Apache Kafka is asked the same in the interop suite."""
+
+from config.nodes import COMBINED
+
+from moldau.config.broker import BrokerConfig
+from moldau.config.describe import (
+    Described,
+    Source,
+    Synonym,
+    describe_broker,
+    describe_broker_defaults,
+    describe_consumer_group,
+    describe_topic,
+)
+from moldau.config.dynamic import layered_config
+from moldau.config.layers import Layers
+from moldau.config.values import Kind
+
+STATIC = BrokerConfig.parse(
+    COMBINED
+    | {
+        "log.retention.minutes": "5",
+        "ssl.key.password": "geheim",
+        "super.users": "User:a",
+        "listener.name.plaintext.max.connections": "9",
+    }
+).given
+
+
+def by_name(rows: list[Described]) -> dict[str, Described]:
+    return {row.name: row for row in rows}
+
+
+def test_all_that_was_said_is_told_in_order() -> None:
+    name = "log.cleaner.backoff.ms"
+    config = layered_config(Layers({**STATIC, name: "1"}, {name: "2"}, {name: "3"}))
+    row = by_name(describe_broker(config))[name]
+    assert row.value == "3"
+    assert row.source is Source.DYNAMIC_BROKER
+    assert row.kind is Kind.LONG
+    assert not row.is_read_only
+    assert row.documentation
+    assert row.synonyms == (
+        Synonym(name, "3", Source.DYNAMIC_BROKER),
+        Synonym(name, "2", Source.DYNAMIC_DEFAULT_BROKER),
+        Synonym(name, "1", Source.STATIC_BROKER),
+        Synonym(name, "15000", Source.DEFAULT),
+    )
+
+
+def test_secrets_and_strangers_are_not_shown() -> None:
+    rows = by_name(describe_broker(BrokerConfig.parse(STATIC)))
+    for name in ("ssl.key.password", "super.users"):
+        assert rows[name].is_sensitive
+        assert rows[name].value is None
+        assert {said.value for said in rows[name].synonyms} == {None}
+    assert rows["super.users"].kind == 0
+
+
+def test_internal_settings_are_told_only_if_they_are_given() -> None:
+    assert "unstable.api.versions.enable" not in by_name(
+        describe_broker(BrokerConfig.parse(STATIC))
+    )
+    config = BrokerConfig.parse({**STATIC, "unstable.api.versions.enable": "false"})
+    assert "unstable.api.versions.enable" in by_name(describe_broker(config))
+
+
+def test_a_listeners_own_setting_stands_before_everybodys() -> None:
+    rows = by_name(describe_broker(BrokerConfig.parse({**STATIC, "max.connections": "50"})))
+    row = rows["listener.name.plaintext.max.connections"]
+    assert row.value == "9"
+    assert [(said.name, said.value) for said in row.synonyms] == [
+        ("listener.name.plaintext.max.connections", "9"),
+        ("max.connections", "50"),
+        ("max.connections", "2147483647"),
+    ]
+
+
+def test_only_what_is_set_for_all_brokers_is_told_about_all_brokers() -> None:
+    config = layered_config(
+        Layers(STATIC, {"message.max.bytes": "2"}, {"log.cleaner.threads": "2"})
+    )
+    assert describe_broker_defaults(config) == [
+        Described(
+            "message.max.bytes",
+            "2",
+            Source.DYNAMIC_DEFAULT_BROKER,
+            (Synonym("message.max.bytes", "2", Source.DYNAMIC_DEFAULT_BROKER),),
+            Kind.INT,
+            documentation=BrokerConfig.declared["message.max.bytes"].doc,
+        )
+    ]
+
+
+def test_a_topics_settings_know_what_the_broker_said() -> None:
+    rows = by_name(describe_topic({"segment.ms": "7"}, BrokerConfig.parse(STATIC)))
+    assert rows["segment.ms"].source is Source.TOPIC
+    assert rows["segment.ms"].synonyms[0] == Synonym("segment.ms", "7", Source.TOPIC)
+    assert rows["retention.ms"].value == "300000"
+    assert rows["segment.bytes"].synonyms == (
+        Synonym("log.segment.bytes", "1073741824", Source.DEFAULT),
+    )
+    assert "internal.segment.bytes" not in rows
+
+
+def test_what_another_version_wrote_is_kept_secret() -> None:
+    row = by_name(describe_topic({"from.the.future": "1"}, BrokerConfig.parse(STATIC)))[
+        "from.the.future"
+    ]
+    assert row.is_sensitive
+    assert row.value is None
+
+
+def test_a_groups_settings_always_know_a_default() -> None:
+    rows = describe_consumer_group({}, BrokerConfig.parse(STATIC))
+    assert all(row.synonyms for row in rows)
+    assert {row.source for row in rows} == {Source.DEFAULT}
