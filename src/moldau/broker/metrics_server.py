@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from moldau.net.tasks import Tasks
 from moldau.protocol.errors import MoldauError
 
 if TYPE_CHECKING:
@@ -23,10 +22,9 @@ _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 class MetricsServer:
     """`render` gives the text of the moment."""
 
-    def __init__(self, render: Callable[[], bytes], clock: "Clock", tasks: Tasks) -> None:
+    def __init__(self, render: Callable[[], bytes], clock: "Clock") -> None:
         self._render = render
         self._clock = clock
-        self._tasks = tasks
         self._server: asyncio.Server | None = None
         self.port = 0
 

@@ -15,8 +15,8 @@ import typer
 from moldau.broker.node import Node, NodeOptions
 from moldau.broker.runtime import run_in_loop
 from moldau.cli.logs import set_up_logs
+from moldau.cli.server_properties import read_server_properties
 from moldau.config.broker import BrokerConfig
-from moldau.config.properties import parse_properties
 from moldau.config.standalone import standalone_properties
 from moldau.protocol.errors import MoldauError
 
@@ -88,7 +88,7 @@ def start(
         raise MoldauError("--ephemeral uses a directory of its own; leave out --dir")
     with contextlib.ExitStack() as cleanup:
         if config is not None:
-            properties = parse_properties(_read(config), source=str(config))
+            properties = read_server_properties(config)
             if port is not None:
                 properties = _with_port(properties, port)
         else:
@@ -147,15 +147,6 @@ def _write_whole(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text)
     partial.replace(path)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise MoldauError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        return path.read_text(encoding="iso-8859-1")
 
 
 def _settings(pairs: list[str]) -> dict[str, str]:

@@ -1,0 +1,340 @@
+"""One node, put together: directories, quorum, controller, replicas, coordinators, listeners. The
+only place that knows them all. Nothing here is global: one process can hold several nodes.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from moldau.broker.context import BrokerServices, Handler
+from moldau.broker.controller_channel import LocalControllerChannel
+from moldau.broker.controller_node import ControllerNode
+from moldau.broker.coordinators import GroupCoordinator
+from moldau.broker.dispatch import Dispatcher, Interceptor, broker_table, controller_table
+from moldau.broker.fetch_sessions import FetchSessions
+from moldau.broker.formatting import random_uuid
+from moldau.broker.lifecycle import BrokerIdentity, BrokerLifecycle
+from moldau.broker.listener import ByteBudget, ConnectionLimits, Listener, ListenerServices
+from moldau.broker.log_upkeep import LogUpkeep
+from moldau.broker.metadata_feed import MetadataFeed
+from moldau.broker.metrics import Metrics
+from moldau.broker.metrics_server import MetricsServer
+from moldau.broker.node_setup import (
+    Directories,
+    NodeOptions,
+    check_can_run,
+    endpoints,
+    open_directories,
+    raise_descriptor_limit,
+    with_ports,
+)
+from moldau.broker.producer_ids import ProducerIds
+from moldau.broker.quorum_node import QuorumNode
+from moldau.broker.replicas import Replicas
+from moldau.broker.settings import Settings
+from moldau.broker.snapshot_maker import SnapshotMaker
+from moldau.broker.topic_creation import TopicCreation
+from moldau.config.broker import BrokerConfig
+from moldau.core.metadata.image import MIGRATING_DIRECTORY
+from moldau.net.clock import Clock
+from moldau.net.tasks import Tasks
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from moldau.storage.filesystem import DiskFileSystem
+
+if TYPE_CHECKING:
+    from moldau.storage.directory import LogDirectory
+
+__all__ = ["Node", "NodeOptions"]
+
+_log = logging.getLogger(__name__)
+
+_LAG_SAMPLE_MS = 500
+_LEAVE_TIMEOUT_MS = 30_000
+_METRICS_HOST = "127.0.0.1"
+
+
+class Node:
+    """`start`, then `stop`. A node that failed says why in `failure` and should be stopped."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        options: NodeOptions | None = None,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        assert __debug__  # its assertions guard data
+        self.config = config
+        self.options = options or NodeOptions()
+        self.clock = clock or Clock()
+        self.metrics = Metrics()
+        self.failure: str | None = None
+        self._failed = asyncio.Event()
+        self._tasks = Tasks()
+        self._listeners: list[Listener] = []
+        self._parts: _Parts | None = None
+        self._metrics_server: MetricsServer | None = None
+
+    # Life
+
+    async def start(self) -> None:
+        """Returns when the node takes requests. Raises MoldauError in one clear line."""
+        check_can_run(self.config, self.options)
+        raise_descriptor_limit()
+        try:
+            ports = self._bind()
+            self.config = with_ports(self.config, ports)
+            directories = open_directories(
+                DiskFileSystem(), self.config, self.options, self.clock.wall_ms()
+            )
+            self._parts = _Parts(self, directories, ports)
+            await self._parts.start()
+            await self._listen(self._parts)
+        except BaseException:
+            await self.stop()
+            raise
+        self._sample_lag()
+
+    def _bind(self) -> dict[str, int]:
+        config = self.config
+        services = ListenerServices(
+            clock=self.clock,
+            tasks=self._tasks,
+            metrics=self.metrics,
+            limits=ConnectionLimits(lambda: self.current_config, self.clock),
+            budget=ByteBudget(lambda: self.current_config.moldau_inflight_bytes_max),
+            config=lambda: self.current_config,
+        )
+        for bound in config.bound_listeners:
+            is_controller = bound.name in config.controller_names
+            listener = Listener(
+                bound.name, bound.host, bound.port, services, is_privileged=is_controller
+            )
+            self._listeners.append(listener)
+            listener.bind()
+        return {listener.name: listener.port for listener in self._listeners}
+
+    async def _listen(self, parts: "_Parts") -> None:
+        for listener in self._listeners:
+            is_controller = listener.name in self.config.controller_names
+            await listener.serve(parts.controller_dispatcher if is_controller else parts.dispatcher)
+        if self.config.moldau_metrics_port >= 0:
+            from moldau.broker.prometheus import renderer
+
+            pages = renderer(parts.services, self._listeners)
+            self._metrics_server = MetricsServer(lambda: next(pages), self.clock)
+            await self._metrics_server.start(_METRICS_HOST, self.config.moldau_metrics_port)
+            _log.info("metrics on http://%s:%d/metrics", _METRICS_HOST, self._metrics_server.port)
+
+    async def stop(self) -> None:
+        """Everything to the disk and the locks released. Stopping twice is fine."""
+        for listener in self._listeners:
+            listener.stop_accepting()
+        if self._metrics_server is not None:
+            self._metrics_server.close()
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            await parts.stop()
+        for listener in self._listeners:
+            listener.drop_connections()
+        await self._tasks.close()
+        self.clock.close()
+
+    def fail(self, reason: str) -> None:
+        """This node can not go on."""
+        if self.failure is None:
+            _log.error("the node stops: %s", reason)
+            self.failure = reason
+            self._failed.set()
+
+    async def wait_until_failed_or(self, stop: asyncio.Event) -> None:
+        waits = [self._tasks.start(event.wait(), "wait-for-end") for event in (stop, self._failed)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+
+    def _sample_lag(self) -> None:
+        """How late a timer fires says how long the event loop was kept from its work."""
+        due_ms = self.clock.mono_ms() + _LAG_SAMPLE_MS
+
+        def measure() -> None:
+            lag_ms = max(self.clock.mono_ms() - due_ms, 0)
+            self.metrics.loop_lag_ms = lag_ms
+            self.metrics.loop_lag_max_ms = max(self.metrics.loop_lag_max_ms, lag_ms)
+            self._sample_lag()
+
+        self.clock.call_later(_LAG_SAMPLE_MS, measure)
+
+    # What it tells and does for its owner
+
+    @property
+    def current_config(self) -> BrokerConfig:
+        return self.config if self._parts is None else self._parts.settings.current
+
+    @property
+    def services(self) -> BrokerServices:
+        return self._running().services
+
+    @property
+    def client_port(self) -> int:
+        return self._client_listener().port
+
+    @property
+    def client_address(self) -> str:
+        listener = self._client_listener()
+        host = listener.host or "127.0.0.1"
+        return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
+
+    @property
+    def metrics_port(self) -> int | None:
+        return None if self._metrics_server is None else self._metrics_server.port
+
+    @property
+    def description(self) -> str:
+        parts = self._running()
+        data = ", ".join(str(each.path) for each in parts.directories.logs)
+        return f"node {self.config.node_id}, cluster {parts.services.cluster_id}, data in {data}"
+
+    async def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        """Raises KafkaError unless it is new and was made."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        response = await self._running().channel.send(CreateTopicsRequest(topics=[topic]))
+        assert isinstance(response, CreateTopicsResponse)
+        for made in response.topics:
+            if made.error_code:
+                raise KafkaError(ErrorCode(made.error_code), made.error_message or name)
+
+    def handler_of(self, api_key: ApiKey) -> Handler:
+        return self._running().dispatcher.table.handler(api_key)
+
+    def intercept(self, interceptor: Interceptor | None) -> None:
+        """For tests: sees every client request first and may give its outcome."""
+        self._running().dispatcher.interceptor = interceptor
+
+    def drop_connections(self) -> int:
+        """Cut all connections of clients; how many there were."""
+        names = self.config.controller_names
+        return sum(one.drop_connections() for one in self._listeners if one.name not in names)
+
+    def _client_listener(self) -> Listener:
+        names = self.config.controller_names
+        return next(listener for listener in self._listeners if listener.name not in names)
+
+    def _running(self) -> "_Parts":
+        if self._parts is None:
+            raise MoldauError("the node is not running")
+        return self._parts
+
+
+class _Parts:
+    """A running node's insides, in the order in which they need each other."""
+
+    def __init__(self, node: Node, directories: Directories, ports: Mapping[str, int]) -> None:
+        self._node = node
+        config, clock = node.config, node.clock
+        self.directories = directories
+        self.settings = Settings(config)
+        self.feed = MetadataFeed()
+        self.feed.subscribe(self.settings.apply)
+        self.quorum = QuorumNode(directories.metadata, config, clock, node.fail)
+        self.controller = ControllerNode(
+            self.quorum,
+            self.feed,
+            self.settings,
+            clock,
+            cluster_id=directories.cluster_id,
+            chance=random.SystemRandom(),
+        )
+        self.quorum.add_listener(self.feed)
+        self.quorum.add_listener(self.controller)
+        self.snapshots = SnapshotMaker(self.quorum, config, clock)
+        self.feed.subscribe(self.snapshots.image_changed)
+        self.channel = LocalControllerChannel(self.controller, self.settings)
+        self.lifecycle = BrokerLifecycle(
+            BrokerIdentity(
+                node_id=config.node_id,
+                cluster_id=directories.cluster_id,
+                incarnation_id=random_uuid(),
+                endpoints=endpoints(config, ports),
+                directories={
+                    str(each.path): each.meta.directory_id or MIGRATING_DIRECTORY
+                    for each in directories.logs
+                },
+                previous_epoch=directories.previous_epoch,
+            ),
+            self.channel,
+            self.feed,
+            self.settings,
+            clock,
+        )
+        self.replicas = Replicas(
+            directories.logs, node_id=config.node_id, clock=clock, settings=self.settings
+        )
+        self.replicas.on_directory_failure(self._directory_failed)
+        self.topic_creation = TopicCreation(self.channel, self.settings)
+        self.groups = GroupCoordinator(self.replicas, clock, self.settings, self.feed)
+        self.tasks = Tasks()
+        self.upkeep = LogUpkeep(self.replicas.store, self.tasks, clock, self.settings)
+        self.services = BrokerServices(
+            node_id=config.node_id,
+            cluster_id=directories.cluster_id,
+            clock=clock,
+            settings=self.settings,
+            metadata=self.feed,
+            controller=self.channel,
+            replicas=self.replicas,
+            groups=self.groups,
+            producer_ids=ProducerIds(
+                config.node_id, self.channel, lambda: self.lifecycle.broker_epoch
+            ),
+            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
+            topic_creation=self.topic_creation,
+            metrics=node.metrics,
+        )
+        self.dispatcher = Dispatcher(self.services, broker_table())
+        self.controller_dispatcher = Dispatcher(self.services, controller_table())
+
+    async def start(self) -> None:
+        await self.quorum.start()
+        await self.lifecycle.start()
+        self.replicas.load(self.feed.image)
+        self.feed.subscribe(self.replicas.apply)
+        self.groups.start()
+        self.upkeep.start()
+        await self.lifecycle.unfence()
+
+    async def stop(self) -> None:
+        try:
+            await self.lifecycle.leave(_LEAVE_TIMEOUT_MS)
+        except KafkaError as error:
+            _log.warning("the controller did not let go: %s", error.detail)
+        await self.tasks.close()
+        await self.groups.stop()
+        await self.topic_creation.close()
+        await self.lifecycle.close()
+        await self.snapshots.stop()
+        self.controller.close()
+        await self.quorum.stop()
+        await self.replicas.stop(self.lifecycle.broker_epoch)
+        if self.directories.has_own_metadata:
+            self.directories.metadata.mark_clean_stop(self.lifecycle.broker_epoch)
+        self.directories.close()
+
+    def _directory_failed(self, directory: "LogDirectory") -> None:
+        if directory.meta.directory_id is not None:
+            self.lifecycle.directory_failed(directory.meta.directory_id)
+        if all(not each.is_online for each in self.directories.logs):
+            self._node.fail("all log directories are offline")

@@ -1,0 +1,193 @@
+"""What a node settles before it runs: that its listeners are safe, which ports they got, where its
+data is and whose it is.
+"""
+
+import contextlib
+import ipaddress
+import resource
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from moldau.broker.formatting import (
+    FormatOptions,
+    directories_of,
+    format_node,
+    is_formatted,
+    random_uuid,
+)
+from moldau.config.broker import BrokerConfig
+from moldau.config.listeners import WILDCARD_HOST, SecurityProtocol
+from moldau.core.metadata.image import Endpoint
+from moldau.protocol.errors import MoldauError
+from moldau.storage.directory import LogDirectory
+from moldau.storage.failures import ForeignDirectoryError
+from moldau.storage.filesystem import FileSystem
+from moldau.storage.meta_properties import META_PROPERTIES_FILE, read_meta_properties
+from moldau.types import BrokerId
+
+_LOOPBACK_NAMES = {"localhost", "ip6-localhost", "ip6-loopback"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOptions:
+    """What a node is told that is no setting of Kafka's."""
+
+    formats_itself: bool = False
+    """Directories that nobody has formatted are formatted at the start."""
+    insecure_listeners: frozenset[str] = frozenset()
+    """May be reached from other machines without authentication."""
+
+
+def check_can_run(config: BrokerConfig, options: NodeOptions) -> None:
+    """Raises MoldauError for what this release cannot do, or should not without being asked."""
+    if not (config.is_broker and config.is_controller):
+        raise MoldauError(
+            f"process.roles is {','.join(config.process_roles)}: for now a node must be "
+            "broker,controller; clusters of several nodes come later"
+        )
+    allowed = {name.upper() for name in options.insecure_listeners}
+    for listener in config.bound_listeners:
+        if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
+            raise MoldauError(
+                f"listener {listener.name} wants {listener.security_protocol.name}; "
+                "only PLAINTEXT is there yet"
+            )
+        if not is_loopback(listener.host) and listener.name not in allowed:
+            raise MoldauError(
+                f"listener {listener.name} can be reached from other machines without a password; "
+                f"bind it to 127.0.0.1, or start with --insecure-listener {listener.name}"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    if host in _LOOPBACK_NAMES:
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def raise_descriptor_limit() -> None:
+    """Each connection and each open segment takes a descriptor: take what we are allowed."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def with_ports(config: BrokerConfig, ports: Mapping[str, int]) -> BrokerConfig:
+    """The settings with the ports that were free instead of 0."""
+    if all(listener.port for listener in config.bound_listeners):
+        return config
+    properties = dict(config.given)
+    properties["listeners"] = ",".join(
+        f"{one.name}://{_bracketed(one.host)}:{ports[one.name]}" for one in config.bound_listeners
+    )
+    if config.controller_quorum_bootstrap_servers:
+        controller = config.controller_listeners[0]
+        properties["controller.quorum.bootstrap.servers"] = ",".join(
+            f"{server.removesuffix(':0')}:{ports[controller.name]}"
+            if server.endswith(":0")
+            else server
+            for server in config.controller_quorum_bootstrap_servers
+        )
+    return BrokerConfig.parse(properties)
+
+
+def endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> list[Endpoint]:
+    """Where clients are told to find this node."""
+    return [
+        Endpoint(
+            listener.name,
+            _reachable(listener.host),
+            listener.port or ports[listener.name],
+            listener.security_protocol,
+        )
+        for listener in config.advertised_broker_listeners
+    ]
+
+
+def _reachable(host: str) -> str:
+    return socket.getfqdn() if host in {"", WILDCARD_HOST, "::"} else host
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+class Directories:
+    """The open, locked directories of a node. `close` lets go of those that are still open."""
+
+    def __init__(self, by_path: dict[Path, LogDirectory], config: BrokerConfig) -> None:
+        self._by_path = by_path
+        self.metadata = by_path[Path(config.metadata_directory)]
+        self.logs = [by_path[path] for path in _unique(config.directories)]
+        self.cluster_id = self.metadata.meta.cluster_id
+
+    @property
+    def has_own_metadata(self) -> bool:
+        """The metadata log lies in a directory without other logs."""
+        return self.metadata not in self.logs
+
+    @property
+    def previous_epoch(self) -> int:
+        """The broker epoch of the clean stop before; -1 if any directory did not see one."""
+        epochs = {directory.clean_stop_epoch for directory in self.logs}
+        found = epochs.pop() if len(epochs) == 1 else None
+        return -1 if found is None else found
+
+    def close(self) -> None:
+        for directory in self._by_path.values():
+            directory.close()
+
+
+def open_directories(
+    filesystem: FileSystem, config: BrokerConfig, options: NodeOptions, now_ms: int
+) -> Directories:
+    """Format them if that is wanted and needed; open and lock them all. Raises MoldauError."""
+    paths = directories_of(config)
+    if options.formats_itself and not is_formatted(filesystem, config):
+        for path in paths:
+            _check_empty(filesystem, path)
+        format_node(filesystem, config, FormatOptions(standalone=True), now_ms)
+    elif not is_formatted(filesystem, config):
+        raise ForeignDirectoryError(
+            paths[0], "is not formatted; run `moldau storage format --standalone` first"
+        )
+    cluster_id = _cluster_id(filesystem, paths)
+    opened: dict[Path, LogDirectory] = {}
+    try:
+        for path in paths:
+            opened[path] = LogDirectory.open(
+                filesystem,
+                path,
+                cluster_id=cluster_id,
+                node_id=BrokerId(config.node_id),
+                new_directory_id=random_uuid(),
+            )
+        return Directories(opened, config)
+    except BaseException:
+        for directory in opened.values():
+            directory.close()
+        raise
+
+
+def _check_empty(filesystem: FileSystem, path: Path) -> None:
+    """What is there without being formatted is somebody's."""
+    if filesystem.exists(path) and filesystem.list_directory(path):
+        raise ForeignDirectoryError(
+            path, "holds files and is no log directory; choose another one with --dir"
+        )
+
+
+def _cluster_id(filesystem: FileSystem, paths: Iterable[Path]) -> str:
+    for path in paths:
+        meta_path = path / META_PROPERTIES_FILE
+        if filesystem.exists(meta_path):
+            return read_meta_properties(filesystem, meta_path).cluster_id
+    raise AssertionError("one of them is formatted")
+
+
+def _unique(texts: Iterable[str]) -> list[Path]:
+    return list(dict.fromkeys(Path(text) for text in texts))
