@@ -8,6 +8,7 @@ from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.schema import Message
 
 if TYPE_CHECKING:
+    from moldau.broker.controller_node import ControllerNode
     from moldau.broker.coordinators import GroupCoordinator
     from moldau.broker.fetch_sessions import FetchSessions
     from moldau.broker.metadata_feed import MetadataFeed
@@ -48,6 +49,11 @@ class ConfigHolder(Protocol):
     @property
     def current(self) -> "BrokerConfig": ...
 
+    def check_change(self, resource_name: str, properties: Mapping[str, str]) -> None:
+        """Raises KafkaError if these cannot be the run-time settings of all brokers (empty name) or
+        of this one.
+        """
+
 
 @dataclass(slots=True, kw_only=True)
 class BrokerServices:
@@ -65,6 +71,8 @@ class BrokerServices:
     fetch_sessions: "FetchSessions"
     topic_creation: "TopicCreation"
     metrics: "Metrics"
+    controller_node: "ControllerNode | None" = None
+    """Of a node that is a controller: what its own listener asks."""
 
     @property
     def config(self) -> "BrokerConfig":

@@ -23,6 +23,10 @@ _log = logging.getLogger(__name__)
 _HANDLERS = "moldau.broker.handlers"
 _CONTROLLER_HANDLERS = "moldau.broker.controller_handlers"
 
+# Passed on to the active controller; who decides what is in core/controller/machine.py.
+_FORWARDED = "forwarded"
+_DECIDED = "decided"
+
 # What a broker's listener serves: the module of each handler.
 HANDLERS: dict[ApiKey, str] = {
     ApiKey.PRODUCE: "produce",
@@ -40,8 +44,8 @@ HANDLERS: dict[ApiKey, str] = {
     ApiKey.LIST_GROUPS: "list_groups",
     ApiKey.SASL_HANDSHAKE: "sasl_handshake",
     ApiKey.API_VERSIONS: "api_versions",
-    ApiKey.CREATE_TOPICS: "create_topics",
-    ApiKey.DELETE_TOPICS: "delete_topics",
+    ApiKey.CREATE_TOPICS: _FORWARDED,
+    ApiKey.DELETE_TOPICS: _FORWARDED,
     ApiKey.DELETE_RECORDS: "delete_records",
     ApiKey.INIT_PRODUCER_ID: "init_producer_id",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch",
@@ -50,16 +54,16 @@ HANDLERS: dict[ApiKey, str] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: "alter_replica_log_dirs",
     ApiKey.DESCRIBE_LOG_DIRS: "describe_log_dirs",
     ApiKey.SASL_AUTHENTICATE: "sasl_authenticate",
-    ApiKey.CREATE_PARTITIONS: "create_partitions",
+    ApiKey.CREATE_PARTITIONS: _FORWARDED,
     ApiKey.DELETE_GROUPS: "delete_groups",
-    ApiKey.ELECT_LEADERS: "elect_leaders",
+    ApiKey.ELECT_LEADERS: _FORWARDED,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
     ApiKey.OFFSET_DELETE: "offset_delete",
-    ApiKey.DESCRIBE_QUORUM: "describe_quorum",
-    ApiKey.UPDATE_FEATURES: "update_features",
+    ApiKey.DESCRIBE_QUORUM: _FORWARDED,
+    ApiKey.UPDATE_FEATURES: _FORWARDED,
     ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
     ApiKey.DESCRIBE_PRODUCERS: "describe_producers",
-    ApiKey.UNREGISTER_BROKER: "unregister_broker",
+    ApiKey.UNREGISTER_BROKER: _FORWARDED,
     ApiKey.LIST_CONFIG_RESOURCES: "list_config_resources",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
 }
@@ -67,6 +71,22 @@ HANDLERS: dict[ApiKey, str] = {
 # What the controller's listener serves.
 CONTROLLER_HANDLERS: dict[ApiKey, str] = {
     ApiKey.API_VERSIONS: "api_versions",
+    ApiKey.CREATE_TOPICS: _DECIDED,
+    ApiKey.DELETE_TOPICS: _DECIDED,
+    ApiKey.ALTER_CONFIGS: _DECIDED,
+    ApiKey.CREATE_PARTITIONS: _DECIDED,
+    ApiKey.ELECT_LEADERS: _DECIDED,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _DECIDED,
+    ApiKey.DESCRIBE_QUORUM: _DECIDED,
+    ApiKey.ALTER_PARTITION: _DECIDED,
+    ApiKey.UPDATE_FEATURES: _DECIDED,
+    ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
+    ApiKey.BROKER_REGISTRATION: _DECIDED,
+    ApiKey.BROKER_HEARTBEAT: _DECIDED,
+    ApiKey.UNREGISTER_BROKER: _DECIDED,
+    ApiKey.ALLOCATE_PRODUCER_IDS: _DECIDED,
+    ApiKey.CONTROLLER_REGISTRATION: _DECIDED,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: _DECIDED,
 }
 
 

@@ -24,6 +24,11 @@ class MetadataFeed(QuorumListener):
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._tie_breaker = count()
 
+    @property
+    def has_open_transaction(self) -> bool:
+        """Whether the log ends inside a transaction of metadata records."""
+        return self._loader.transaction_start is not None
+
     def subscribe(self, subscriber: Subscriber) -> None:
         """Called with every later change, in the order of subscription; `feed.image` is then the
         new image already. Whoever comes late is called at once with everything that is there.

@@ -75,7 +75,7 @@ class Cluster:
 
     @property
     def situation(self) -> Situation:
-        return self.controller.situation(self.config, len(self.log), self.now_ms)
+        return self.controller.situation(self.config, next_offset=len(self.log), now_ms=self.now_ms)
 
     def ask(self, request: Message, version: int | None = None) -> Any:
         """The answer; the records of the decision are in the log."""

@@ -87,7 +87,9 @@ class Controller:
         others = [broker for broker in brokers if broker.broker_id != self._own_broker_id]
         self.sessions.activate(others, self.image.offset, now_ms)
 
-    def situation(self, config: "BrokerConfig", next_offset: int, now_ms: float) -> Situation:
+    def situation(
+        self, config: "BrokerConfig", *, next_offset: int, now_ms: float, kraft_version: int = 1
+    ) -> Situation:
         """What a decision of now looks at, whose first record will stand at `next_offset`."""
         return Situation(
             image=self.image,
@@ -97,6 +99,7 @@ class Controller:
             next_offset=next_offset,
             now_ms=now_ms,
             chance=self._chance,
+            kraft_version=kraft_version,
         )
 
     def replayed(self, records: Sequence[Message]) -> MetadataDelta:

@@ -1,0 +1,86 @@
+"""What a broker looks at before it passes changes of settings on to the controller: the settings of
+brokers, which only this broker can judge, and levels of loggers, which are nobody else's business.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from moldau.broker.context import BrokerServices
+from moldau.broker.loggers import change_levels
+from moldau.config.alter import Change, altered, replaced
+from moldau.config.broker import BrokerConfig
+from moldau.config.dynamic import DYNAMIC_SETTINGS
+from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+
+_CONTROLLERS_BUSINESS = {
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.GROUP,
+    ConfigResourceType.CLIENT_METRICS,
+}
+
+
+class ResourceChange(NamedTuple):
+    """One resource of a request, whichever request it was."""
+
+    kind: int
+    name: str
+    changes: Sequence[Change]
+    is_replacement: bool
+    """What is not mentioned is taken away."""
+
+
+class Outcome(NamedTuple):
+    code: int = ErrorCode.NONE
+    message: str | None = None
+
+
+def judged(
+    broker: BrokerServices, asked: Sequence[ResourceChange], *, validate_only: bool
+) -> list[Outcome | None]:
+    """The outcome for each resource; None if the controller decides."""
+    times = Counter((each.kind, each.name) for each in asked)
+    outcomes: list[Outcome | None] = []
+    for each in asked:
+        if times[each.kind, each.name] > 1:
+            detail = "Each resource must appear at most once."
+            outcomes.append(Outcome(ErrorCode.INVALID_REQUEST, detail))
+            continue
+        try:
+            outcomes.append(_judge(broker, each, validate_only=validate_only))
+        except KafkaError as error:
+            outcomes.append(Outcome(error.code, error.detail or None))
+    return outcomes
+
+
+def _judge(broker: BrokerServices, asked: ResourceChange, *, validate_only: bool) -> Outcome | None:
+    if asked.kind == ConfigResourceType.BROKER_LOGGER and not asked.is_replacement:
+        _check_is_this_node(broker, asked.name)
+        change_levels(asked.changes, validate_only=validate_only)
+        return Outcome()
+    if asked.kind not in _CONTROLLERS_BUSINESS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {asked.kind}")
+    if asked.kind == ConfigResourceType.BROKER:
+        if asked.name:
+            _check_is_this_node(broker, asked.name)
+        before = broker.image.config_of(ConfigResourceType.BROKER, asked.name)
+        declared = BrokerConfig.declared | DYNAMIC_SETTINGS
+        after = (
+            replaced(asked.changes)
+            if asked.is_replacement
+            else altered(before, asked.changes, declared)
+        )
+        broker.settings.check_change(asked.name, after)
+    return None
+
+
+def _check_is_this_node(broker: BrokerServices, name: str) -> None:
+    if not (name.isascii() and name.removeprefix("-").isdecimal()):
+        detail = f"Node id must be an integer, but it is: {name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
+    if int(name) != broker.node_id:
+        detail = f"Unexpected broker id, expected {broker.node_id}, but received {name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, detail)

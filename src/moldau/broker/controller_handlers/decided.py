@@ -1,0 +1,13 @@
+"""What the active controller decides, asked on the controller's own listener."""
+
+from moldau.broker.context import RequestContext
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.schema import Message
+
+
+async def handle_decided(ctx: RequestContext, request: Message) -> Message:
+    controller = ctx.broker.controller_node
+    if controller is None:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is no controller")
+    return await controller.handle(request, ctx.version)

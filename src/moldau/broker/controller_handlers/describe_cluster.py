@@ -1,0 +1,41 @@
+"""DescribeCluster on the controller's listener: the controllers, as seen through it."""
+
+from moldau.broker.cluster_view import (
+    CONTROLLERS,
+    NO_CONTROLLER,
+    authorized_operations,
+    wrong_endpoint_type,
+)
+from moldau.broker.context import RequestContext
+from moldau.protocol.enums import ResourceType
+from moldau.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+
+def handle_describe_cluster(
+    ctx: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    if request.endpoint_type != CONTROLLERS:
+        return wrong_endpoint_type(request, ctx.version, expected=CONTROLLERS)
+    nodes = [
+        DescribeClusterBroker(
+            broker_id=controller.controller_id, host=endpoint.host, port=endpoint.port
+        )
+        for controller in ctx.broker.image.controllers.values()
+        if (endpoint := controller.endpoints.get(ctx.peer.listener_name)) is not None
+    ]
+    active = ctx.broker.controller_node
+    leader_id = ctx.broker.node_id if active is not None and active.is_active else NO_CONTROLLER
+    is_listed = any(node.broker_id == leader_id for node in nodes)
+    response = DescribeClusterResponse(
+        endpoint_type=CONTROLLERS,
+        cluster_id=ctx.broker.cluster_id,
+        controller_id=leader_id if is_listed else NO_CONTROLLER,
+        brokers=nodes,
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = authorized_operations(ResourceType.CLUSTER)
+    return response

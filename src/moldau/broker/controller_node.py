@@ -1,0 +1,176 @@
+"""The controller at work: a decision is made, its records are appended to the metadata log, and the
+answer waits until they are committed. Deciding and appending happen in one go, so that decisions
+have the order of the log; only the waits overlap.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.context import ConfigHolder
+from moldau.broker.metadata_feed import MetadataFeed
+from moldau.broker.quorum_description import described_quorum
+from moldau.broker.quorum_node import QuorumListener, QuorumNode
+from moldau.core.controller.activation import first_records
+from moldau.core.controller.heartbeats import decide_fence_stale_broker
+from moldau.core.controller.leadership import preferred_leader_records, unclean_leader_records
+from moldau.core.controller.machine import Controller, decide
+from moldau.core.controller.situation import Situation
+from moldau.core.decision import Decision
+from moldau.core.metadata.image import MetadataImage
+from moldau.core.metadata.replay_errors import MetadataReplayError
+from moldau.net.clock import Clock, Timer
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.log_records import AbortTransactionRecord
+from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest
+from moldau.protocol.schema import Message
+
+if TYPE_CHECKING:
+    import random
+
+_log = logging.getLogger(__name__)
+
+# A broker is fenced at the latest an eighth of its session after the session is over.
+_LOOKS_PER_SESSION = 8
+_SECOND_MS = 1000
+
+
+class ControllerNode(QuorumListener):
+    """Add it to the quorum's listeners behind the feed, whose image it starts from."""
+
+    def __init__(
+        self,
+        quorum: QuorumNode,
+        metadata: MetadataFeed,
+        settings: ConfigHolder,
+        clock: Clock,
+        *,
+        cluster_id: str,
+        chance: "random.Random",
+    ) -> None:
+        self._quorum = quorum
+        self._metadata = metadata
+        self._settings = settings
+        self._clock = clock
+        self._controller = Controller(settings.current, cluster_id, chance)
+        self._active = asyncio.Event()
+        self._last_appended = -1
+        self._timers: dict[str, Timer] = {}
+
+    @property
+    def is_active(self) -> bool:
+        return self._active.is_set()
+
+    @property
+    def image(self) -> MetadataImage:
+        """What is decided on: ahead of what is committed."""
+        return self._controller.image
+
+    async def wait_active(self) -> None:
+        """The caller bounds the wait."""
+        await self._active.wait()
+
+    async def handle(self, request: Message, version: int) -> Message:
+        """The answer, once it is true for good. Raises KafkaError if the whole request is refused,
+        with NOT_CONTROLLER if somebody else has to decide.
+        """
+        if not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+        if isinstance(request, DescribeQuorumRequest):
+            return described_quorum(self._quorum.describe(), request, version)
+        decision = decide(self._situation(), request, version)
+        self._append(decision)
+        self._controller.answered(request, self._clock.mono_ms())
+        # Also without records of its own: what it saw may not be committed yet.
+        await self._quorum.wait_committed(self._last_appended)
+        return decision.response
+
+    def close(self) -> None:
+        """Decides nothing any more."""
+        self._active.clear()
+        for timer in self._timers.values():
+            timer.cancel()
+
+    # What the quorum tells
+
+    def on_leader_change(self, epoch: int, leader_id: int) -> None:
+        if leader_id != self._settings.current.node_id:
+            self.close()
+            return
+        self._controller.load(self._metadata.image)
+        if self._metadata.has_open_transaction:
+            aborted = AbortTransactionRecord(reason="Controller failover")
+            self._last_appended = self._quorum.append([aborted], self._clock.wall_ms())
+        if self.image.metadata_version is None:
+            bootstrap = self._quorum.bootstrap_records()
+            records = first_records(bootstrap, self._settings.current.min_insync_replicas)
+            self._append(Decision(None, records, is_atomic=False))
+        self._controller.activate(self._clock.mono_ms())
+        self._active.set()
+        self._schedule_tasks()
+        _log.info("node %s is the active controller of epoch %s", leader_id, epoch)
+
+    # Deciding
+
+    def _situation(self) -> Situation:
+        return self._controller.situation(
+            self._settings.current,
+            next_offset=self._quorum.last_offset + 1,
+            now_ms=self._clock.mono_ms(),
+            kraft_version=self._quorum.kraft_version,
+        )
+
+    def _append(self, decision: Decision[Message, Any]) -> None:
+        records = decision.records
+        if not records:
+            return
+        delta = self._controller.replayed(records)
+        now_ms = self._clock.wall_ms()
+        last_offset = self._quorum.append(records, now_ms, is_atomic=decision.is_atomic)
+        self._controller.adopt(delta, records, last_offset, self._quorum.leader_epoch)
+        self._last_appended = last_offset
+
+    # From time to time
+
+    def _schedule_tasks(self) -> None:
+        config = self._settings.current
+        look_ms = max(config.broker_session_timeout_ms / _LOOKS_PER_SESSION, 1)
+        self._every(look_ms, "fence stale brokers", self._fence_stale_brokers)
+        if config.auto_leader_rebalance_enable:
+            interval_ms = config.leader_imbalance_check_interval_seconds * _SECOND_MS
+            self._every(interval_ms, "balance leaders", self._balance_leaders)
+        interval_ms = config.unclean_leader_election_interval_ms
+        self._every(interval_ms, "elect unclean leaders", self._elect_unclean_leaders)
+
+    def _every(self, interval_ms: float, name: str, work: Callable[[], None]) -> None:
+        def run() -> None:
+            if not self.is_active:
+                return
+            try:
+                work()
+            except (KafkaError, MetadataReplayError) as error:
+                _log.error("the controller could not %s: %s", name, error)
+            self._timers[name] = self._clock.call_later(interval_ms, run)
+
+        self._timers[name] = self._clock.call_later(interval_ms, run)
+
+    def _fence_stale_brokers(self) -> None:
+        # One after the other: each is decided with those before it gone.
+        for _ in range(len(self.image.brokers) + 1):
+            decision = decide_fence_stale_broker(self._situation())
+            if decision.response is None:
+                return
+            self._append(decision)
+            self._controller.sessions.end(*decision.response)
+            if decision.records:
+                _log.warning("broker %s is fenced: its session is over", decision.response[0])
+
+    def _balance_leaders(self) -> None:
+        records = preferred_leader_records(self._situation())
+        self._append(Decision(None, records, is_atomic=False))
+
+    def _elect_unclean_leaders(self) -> None:
+        records = unclean_leader_records(self._situation())
+        self._append(Decision(None, records, is_atomic=False))

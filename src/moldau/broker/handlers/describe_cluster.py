@@ -1,0 +1,47 @@
+"""DescribeCluster on a broker's listener: the brokers, as seen through it."""
+
+from moldau.broker.cluster_view import (
+    BROKERS,
+    NO_CONTROLLER,
+    authorized_operations,
+    brokers_of,
+    controller_id,
+    wrong_endpoint_type,
+)
+from moldau.broker.context import RequestContext
+from moldau.protocol.enums import ResourceType
+from moldau.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+
+def handle_describe_cluster(
+    ctx: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    if request.endpoint_type != BROKERS:
+        return wrong_endpoint_type(request, ctx.version, expected=BROKERS)
+    image = ctx.broker.image
+    brokers = [
+        DescribeClusterBroker(
+            broker_id=broker.broker_id,
+            host=endpoint.host,
+            port=endpoint.port,
+            rack=broker.rack,
+            # Versions that cannot ask for fenced brokers cannot be told of them either.
+            is_fenced=broker.is_fenced,
+        )
+        for broker, endpoint in brokers_of(image, ctx.peer.listener_name)
+        if request.include_fenced_brokers or not broker.is_fenced
+    ]
+    controller = controller_id(image, ctx.broker.node_id)
+    is_listed = any(broker.broker_id == controller for broker in brokers)
+    response = DescribeClusterResponse(
+        cluster_id=ctx.broker.cluster_id,
+        controller_id=controller if is_listed else NO_CONTROLLER,
+        brokers=brokers,
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = authorized_operations(ResourceType.CLUSTER)
+    return response

@@ -1,0 +1,114 @@
+"""DescribeTopicPartitions: topics in the order of their names, so many partitions at a time; the
+cursor of an answer says where the next one goes on.
+"""
+
+from moldau.broker.cluster_view import authorized_operations, offline_replicas, reachable_leader
+from moldau.broker.context import RequestContext
+from moldau.core.controller.topic_names import is_internal, is_valid_name
+from moldau.core.metadata.image import PartitionImage, TopicImage
+from moldau.protocol.enums import ResourceType
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+
+def handle_describe_topic_partitions(
+    ctx: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    image, cursor = ctx.broker.image, request.cursor
+    first_name = cursor.topic_name if cursor is not None else ""
+    wants_all = not request.topics
+    wanted = image.topics if wants_all else {topic.name for topic in request.topics}
+    # Python orders strings as Java does for every name that a topic may have.
+    names = sorted(name for name in wanted if name >= first_name)
+    if cursor is not None:
+        _check_cursor(names, first_name, cursor.partition_index, wants_all=wants_all)
+    limit = min(
+        ctx.broker.config.max_request_partition_size_limit, request.response_partition_limit
+    )
+    room = max(limit, 1)
+    response = DescribeTopicPartitionsResponse()
+    for name in names:
+        if room == 0:
+            response.next_cursor = _cursor(name, 0)
+            break
+        topic = image.topics.get(name)
+        if topic is None:
+            response.topics.append(_unknown(name))
+            continue
+        start = cursor.partition_index if cursor is not None and name == first_name else 0
+        described = _described(ctx, topic, start, room)
+        response.topics.append(described)
+        room -= len(described.partitions)
+        end = start + len(described.partitions)
+        if end < len(topic.partitions):
+            response.next_cursor = _cursor(name, end)
+            break
+    return response
+
+
+def _check_cursor(names: list[str], first_name: str, index: int, *, wants_all: bool) -> None:
+    if not wants_all and first_name not in names:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "DescribeTopicPartitionsRequest topic list should contain the cursor topic: "
+            f"{first_name}",
+        )
+    if index < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"DescribeTopicPartitionsRequest cursor partition must be valid: {index}",
+        )
+
+
+def _cursor(name: str, index: int) -> DescribeTopicPartitionsResponseCursor:
+    return DescribeTopicPartitionsResponseCursor(topic_name=name, partition_index=index)
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if is_valid_name(name)
+        else ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code,
+        name=name,
+        is_internal=is_internal(name),
+        topic_authorized_operations=authorized_operations(ResourceType.TOPIC),
+    )
+
+
+def _described(
+    ctx: RequestContext, topic: TopicImage, start: int, room: int
+) -> DescribeTopicPartitionsResponseTopic:
+    indexes = range(start, min(len(topic.partitions), start + room))
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
+        partitions=[_partition(ctx, index, topic.partitions[index]) for index in indexes],
+        topic_authorized_operations=authorized_operations(ResourceType.TOPIC),
+    )
+
+
+def _partition(
+    ctx: RequestContext, index: int, partition: PartitionImage
+) -> DescribeTopicPartitionsResponsePartition:
+    image, listener = ctx.broker.image, ctx.peer.listener_name
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=index,
+        leader_id=reachable_leader(image, partition, listener),
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.eligible_leader_replicas),
+        last_known_elr=list(partition.last_known_elr),
+        offline_replicas=offline_replicas(image, partition, listener),
+    )

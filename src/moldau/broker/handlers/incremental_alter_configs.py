@@ -1,0 +1,48 @@
+"""IncrementalAlterConfigs: settings are set, removed, added to and taken from."""
+
+from moldau.broker.config_requests import Outcome, ResourceChange, judged
+from moldau.broker.context import RequestContext
+from moldau.config.alter import Change
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+async def handle_incremental_alter_configs(
+    ctx: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    asked = [_change(resource) for resource in request.resources]
+    outcomes = judged(ctx.broker, asked, validate_only=request.validate_only)
+    left = [r for r, known in zip(request.resources, outcomes, strict=True) if known is None]
+    told: dict[tuple[int, str], Outcome] = {}
+    if left:
+        rest = IncrementalAlterConfigsRequest(resources=left, validate_only=request.validate_only)
+        answer = await ctx.broker.controller.send(rest, ctx.version)
+        assert isinstance(answer, IncrementalAlterConfigsResponse)
+        for each in answer.responses:
+            outcome = Outcome(each.error_code, each.error_message)
+            told[each.resource_type, each.resource_name] = outcome
+    responses = []
+    for resource, known in zip(request.resources, outcomes, strict=True):
+        key = (resource.resource_type, resource.resource_name)
+        code, message = known or told.get(key, Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        )
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _change(resource: AlterConfigsResource) -> ResourceChange:
+    changes = [Change(each.name, each.value, each.config_operation) for each in resource.configs]
+    return ResourceChange(
+        resource.resource_type, resource.resource_name, changes, is_replacement=False
+    )

@@ -1,0 +1,256 @@
+"""A broker's life as the controller sees it: it registers, catches up with the metadata, is
+unfenced, keeps its session alive, and asks for its leaderships to be moved before it stops.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.context import ConfigHolder, ControllerChannel
+from moldau.core.controller.features import SUPPORTED_FEATURES
+from moldau.core.metadata.image import Endpoint
+from moldau.core.metadata.levels import CORDONED_DIRECTORIES_FROM
+from moldau.net.clock import Clock
+from moldau.net.tasks import Tasks
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+from moldau.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    Feature,
+    Listener,
+)
+from moldau.types import Uuid
+
+if TYPE_CHECKING:
+    from moldau.broker.metadata_feed import MetadataFeed
+
+_log = logging.getLogger(__name__)
+
+NO_BROKER_EPOCH = -1
+_FIRST_RETRY_MS = 20
+_SHUTDOWN_RETRY_MS = 50
+
+
+class LifecycleState(Enum):
+    STARTING = auto()
+    """Not registered, or behind its registration."""
+    RECOVERY = auto()
+    """Has the metadata; fenced."""
+    RUNNING = auto()
+    LEAVING = auto()
+    STOPPED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerIdentity:
+    """What a broker says about itself when it registers."""
+
+    node_id: int
+    cluster_id: str
+    incarnation_id: Uuid
+    """Random; one for each start."""
+    endpoints: Sequence[Endpoint]
+    directories: Mapping[str, Uuid]
+    """Path -> id of the log directories that are online."""
+    previous_epoch: int = NO_BROKER_EPOCH
+    """The broker epoch of the clean stop before this start."""
+
+
+@dataclass(slots=True)
+class _Milestones:
+    is_registered: asyncio.Event = field(default_factory=asyncio.Event)
+    is_caught_up: asyncio.Event = field(default_factory=asyncio.Event)
+    is_unfenced: asyncio.Event = field(default_factory=asyncio.Event)
+    may_stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class BrokerLifecycle:
+    def __init__(
+        self,
+        identity: BrokerIdentity,
+        channel: ControllerChannel,
+        metadata: "MetadataFeed",
+        settings: ConfigHolder,
+        clock: Clock,
+    ) -> None:
+        self.state = LifecycleState.STARTING
+        self.broker_epoch = NO_BROKER_EPOCH
+        self._identity = identity
+        self._channel = channel
+        self._metadata = metadata
+        self._settings = settings
+        self._clock = clock
+        self._tasks = Tasks()
+        self._milestones = _Milestones()
+        self._wake = asyncio.Event()
+        self._wants_unfence = False
+        self._offline_directories: dict[Uuid, None] = {}
+        self._retry_ms = _FIRST_RETRY_MS
+        self._refusal: ErrorCode | None = None
+
+    async def start(self) -> None:
+        """Returns when the broker is registered and has the metadata up to there. Raises KafkaError
+        if it does not get there in time.
+        """
+        _ = self._tasks.start(self._run(), "broker-lifecycle")
+        timeout_ms = self._settings.current.initial_broker_registration_timeout_ms
+        await self._reach(self._milestones.is_caught_up, timeout_ms, "register")
+
+    async def unfence(self) -> None:
+        """The broker is ready to serve: returns when the controller agrees."""
+        self._wants_unfence = True
+        self._wake.set()
+        timeout_ms = self._settings.current.initial_broker_registration_timeout_ms
+        await self._reach(self._milestones.is_unfenced, timeout_ms, "be unfenced")
+
+    async def leave(self, timeout_ms: int) -> None:
+        """Controlled shutdown. Raises KafkaError if the controller does not let go in time."""
+        if self.state is not LifecycleState.RUNNING:
+            return
+        self.state = LifecycleState.LEAVING
+        self._wake.set()
+        await self._reach(self._milestones.may_stop, timeout_ms, "stop")
+
+    async def close(self) -> None:
+        """No more heartbeats."""
+        self.state = LifecycleState.STOPPED
+        await self._tasks.close()
+
+    def directory_failed(self, directory_id: Uuid) -> None:
+        """The controller hears of it with the next heartbeat, which is sent at once."""
+        self._offline_directories[directory_id] = None
+        self._wake.set()
+
+    async def _reach(self, milestone: asyncio.Event, timeout_ms: int, what: str) -> None:
+        waiting = self._tasks.start(milestone.wait(), f"waits to {what}")
+        timer = self._clock.call_later(timeout_ms, lambda: _cancel(waiting))
+        try:
+            await asyncio.wait({waiting})
+        finally:
+            timer.cancel()
+            waiting.cancel()
+        if not milestone.is_set():
+            reason = f", last refused with {self._refusal.name}" if self._refusal else ""
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"broker {self._identity.node_id} could not {what} in {timeout_ms} ms{reason}",
+            )
+
+    async def _run(self) -> None:
+        while self.state is not LifecycleState.STOPPED:
+            # What happens from here on is for the next turn.
+            self._wake.clear()
+            try:
+                delay_ms = await self._communicate()
+                self._retry_ms = _FIRST_RETRY_MS
+                self._refusal = None
+            except KafkaError as error:
+                delay_ms = self._next_retry(error)
+            timer = self._clock.call_later(delay_ms, self._wake.set)
+            await self._wake.wait()
+            timer.cancel()
+
+    def _next_retry(self, error: KafkaError) -> int:
+        if error.code is not self._refusal:
+            _log.warning(
+                "the controller does not take broker %s: %s", self._identity.node_id, error
+            )
+        self._refusal = error.code
+        delay_ms = self._retry_ms
+        interval_ms = self._settings.current.broker_heartbeat_interval_ms
+        self._retry_ms = min(2 * self._retry_ms, interval_ms)
+        return delay_ms
+
+    async def _communicate(self) -> int:
+        """In how many milliseconds to talk again."""
+        if not self._milestones.is_registered.is_set():
+            await self._register()
+            return 0
+        response = await self._heartbeat()
+        return self._follow(response)
+
+    async def _register(self) -> None:
+        identity = self._identity
+        request = BrokerRegistrationRequest(
+            broker_id=identity.node_id,
+            cluster_id=identity.cluster_id,
+            incarnation_id=identity.incarnation_id,
+            listeners=[
+                Listener(
+                    name=each.name,
+                    host=each.host,
+                    port=each.port,
+                    security_protocol=each.security_protocol,
+                )
+                for each in identity.endpoints
+            ],
+            features=[
+                Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+            ],
+            rack=self._settings.current.broker_rack,
+            log_dirs=list(identity.directories.values()),
+            previous_broker_epoch=identity.previous_epoch,
+        )
+        response = await self._channel.send(request)
+        assert isinstance(response, BrokerRegistrationResponse)
+        _raise_for(response.error_code)
+        self.broker_epoch = response.broker_epoch
+        self._milestones.is_registered.set()
+        _log.info("broker %s is registered, epoch %s", identity.node_id, self.broker_epoch)
+
+    async def _heartbeat(self) -> BrokerHeartbeatResponse:
+        request = BrokerHeartbeatRequest(
+            broker_id=self._identity.node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._metadata.image.offset,
+            want_fence=not self._wants_unfence,
+            want_shut_down=self.state is LifecycleState.LEAVING,
+            offline_log_dirs=list(self._offline_directories),
+        )
+        level = self._metadata.image.metadata_version or 0
+        if self._milestones.is_caught_up.is_set() and level >= CORDONED_DIRECTORIES_FROM:
+            request.cordoned_log_dirs = self._cordoned()
+        response = await self._channel.send(request)
+        assert isinstance(response, BrokerHeartbeatResponse)
+        _raise_for(response.error_code)
+        return response
+
+    def _cordoned(self) -> list[Uuid]:
+        paths = self._settings.current.cordoned_log_dirs
+        directories = self._identity.directories
+        return [directories[path] for path in paths if path in directories]
+
+    def _follow(self, response: BrokerHeartbeatResponse) -> int:
+        interval_ms = self._settings.current.broker_heartbeat_interval_ms
+        if self.state is LifecycleState.STARTING:
+            if not response.is_caught_up:
+                return _FIRST_RETRY_MS
+            self.state = LifecycleState.RECOVERY
+            self._milestones.is_caught_up.set()
+        if self.state is LifecycleState.RECOVERY and not response.is_fenced:
+            self.state = LifecycleState.RUNNING
+            self._milestones.is_unfenced.set()
+        if self.state is LifecycleState.LEAVING:
+            if response.should_shut_down:
+                self._milestones.may_stop.set()
+            else:
+                return min(_SHUTDOWN_RETRY_MS, interval_ms)
+        return interval_ms
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+
+
+def _raise_for(code: int) -> None:
+    if code != ErrorCode.NONE:
+        raise KafkaError(ErrorCode(code))

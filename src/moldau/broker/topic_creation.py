@@ -1,0 +1,171 @@
+"""Topics that are made because somebody needs them: those that a client asks about, and the
+internal ones at their first use. Requests that need the same topic at the same time share its
+creation.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+
+from moldau.broker.context import ConfigHolder, ControllerChannel
+from moldau.config.broker import BrokerConfig
+from moldau.core.controller.topic_names import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    is_valid_name,
+)
+from moldau.net.tasks import Tasks
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+_log = logging.getLogger(__name__)
+
+CREATIONS_AT_ONCE_MAX = 10_000
+_DEFAULT = -1
+_FINE = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
+
+Outcomes = dict[str, ErrorCode]
+
+
+class TopicCreation:
+    def __init__(self, channel: ControllerChannel, settings: ConfigHolder) -> None:
+        self._channel = channel
+        self._settings = settings
+        self._tasks = Tasks()
+        self._running: dict[str, asyncio.Task[Outcomes]] = {}
+
+    async def ensure(self, names: Iterable[str]) -> Outcomes:
+        """Returns when each topic exists here (NONE) or could not be made, which is no reason to
+        raise. Names that no topic may have are not tried.
+        """
+        wanted = dict.fromkeys(names)
+        outcomes = {
+            name: ErrorCode.INVALID_TOPIC_EXCEPTION for name in wanted if not is_valid_name(name)
+        }
+        fresh = [name for name in wanted if name not in outcomes and name not in self._running]
+        if len(self._running) + len(fresh) > CREATIONS_AT_ONCE_MAX:
+            return dict.fromkeys(wanted, ErrorCode.POLICY_VIOLATION)
+        if fresh:
+            task = self._tasks.start(self._create(fresh), "create-topics")
+            self._running |= dict.fromkeys(fresh, task)
+        shared = {name: self._running[name] for name in wanted if name not in outcomes}
+        if shared:
+            await asyncio.wait(set(shared.values()))
+        for name, task in shared.items():
+            made: Mapping[str, ErrorCode] = {} if task.cancelled() else task.result()
+            outcomes[name] = made.get(name, ErrorCode.REQUEST_TIMED_OUT)
+        return outcomes
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def _create(self, names: list[str]) -> Outcomes:
+        config = self._settings.current
+        request = CreateTopicsRequest(
+            topics=[_creatable(config, name) for name in names],
+            timeout_ms=config.request_timeout_ms,
+        )
+        try:
+            response = await self._channel.send(request)
+        except KafkaError as error:
+            _log.warning("topics %s could not be created: %s", ", ".join(names[:10]), error)
+            return dict.fromkeys(names, error.code)
+        finally:
+            for name in names:
+                del self._running[name]
+        assert isinstance(response, CreateTopicsResponse)
+        outcomes = {}
+        for topic in response.topics:
+            code = ErrorCode(topic.error_code)
+            outcomes[topic.name] = ErrorCode.NONE if code in _FINE else code
+            if code not in _FINE:
+                _log.warning(
+                    "topic %s could not be created: %s %s",
+                    topic.name,
+                    code.name,
+                    topic.error_message or "",
+                )
+        return outcomes
+
+
+def _creatable(config: BrokerConfig, name: str) -> CreatableTopic:
+    internal = _INTERNAL.get(name)
+    if internal is not None:
+        return internal(config)
+    # What this node was not told is left to the controller, which may have been told otherwise.
+    return CreatableTopic(
+        name=name,
+        num_partitions=config.num_partitions if "num.partitions" in config.given else _DEFAULT,
+        replication_factor=(
+            config.default_replication_factor
+            if "default.replication.factor" in config.given
+            else _DEFAULT
+        ),
+    )
+
+
+def _consumer_offsets(config: BrokerConfig) -> CreatableTopic:
+    return CreatableTopic(
+        name=CONSUMER_OFFSETS,
+        num_partitions=config.offsets_topic_num_partitions,
+        replication_factor=config.offsets_topic_replication_factor,
+        configs=_configs(
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            }
+        ),
+    )
+
+
+def _transaction_state(config: BrokerConfig) -> CreatableTopic:
+    return CreatableTopic(
+        name=TRANSACTION_STATE,
+        num_partitions=config.transaction_state_log_num_partitions,
+        replication_factor=config.transaction_state_log_replication_factor,
+        configs=_configs(
+            {
+                "unclean.leader.election.enable": "false",
+                "compression.type": "uncompressed",
+                "cleanup.policy": "compact",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            }
+        ),
+    )
+
+
+def _share_group_state(config: BrokerConfig) -> CreatableTopic:
+    return CreatableTopic(
+        name=SHARE_GROUP_STATE,
+        num_partitions=config.share_coordinator_state_topic_num_partitions,
+        replication_factor=config.share_coordinator_state_topic_replication_factor,
+        configs=_configs(
+            {
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
+                "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
+                "retention.ms": "-1",
+            }
+        ),
+    )
+
+
+def _configs(values: Mapping[str, str]) -> list[CreatableTopicConfig]:
+    return [CreatableTopicConfig(name=name, value=value) for name, value in values.items()]
+
+
+_INTERNAL = {
+    CONSUMER_OFFSETS: _consumer_offsets,
+    TRANSACTION_STATE: _transaction_state,
+    SHARE_GROUP_STATE: _share_group_state,
+}
