@@ -194,7 +194,7 @@ class PartitionWriter:
             # It is in the log; the answer to the first attempt was lost.
             return NO_OFFSET
         reasons = [one.batch_index_error_message or "" for one in row.record_errors[:1]]
-        detail = row.error_message or "".join(reasons)
+        detail = "".join(reasons) or row.error_message
         check(row.error_code, f"{self._partition}: {detail}" if detail else str(self._partition))
         return row.base_offset
 

@@ -29,6 +29,10 @@ class Reader(Protocol):
     def assigned(self) -> Mapping[TopicPartition, int]:
         """What is read now, and the offset where that began."""
 
+    @property
+    def is_assigned(self) -> bool:
+        """False while a member waits for its share."""
+
     async def next(self, timeout_ms: float | None = None) -> FetchedPartition | None:
         """None: nothing came in time, or the assignment changed."""
 
@@ -42,6 +46,7 @@ class PartitionReader:
         self, cluster: Cluster, positions: Mapping[TopicPartition, int], options: FetchOptions
     ) -> None:
         self.assigned = dict(positions)
+        self.is_assigned = True
         self._fetcher = Fetcher(cluster, positions, options)
 
     async def __aenter__(self) -> Self:
@@ -85,6 +90,10 @@ class GroupReader:
         self._uncommitted: dict[TopicPartition, Committed] = {}
         self._commit_due_ms = 0.0
         self.assigned: dict[TopicPartition, int] = {}
+
+    @property
+    def is_assigned(self) -> bool:
+        return self._fetcher is not None
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,0 +1,217 @@
+"""`moldau cluster`: brokers, controller, features, quorum, versions of the protocol."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from moldau.cli.connection import Connection, connected, run
+from moldau.cli.lazy_commands import new_app
+from moldau.cli.output import AsJson, show_json, show_table
+from moldau.cli.parsing import time_text
+
+if TYPE_CHECKING:
+    from moldau.client.admin.cluster import DescribedCluster
+    from moldau.client.cluster import Cluster
+    from moldau.protocol.messages.api_versions import ApiVersionsResponse
+    from moldau.protocol.messages.describe_quorum import (
+        DescribeQuorumResponse,
+        DescribeQuorumResponsePartitionData,
+    )
+
+app = new_app(help="Brokers, controller, features, API versions.", no_args_is_help=True)
+
+
+@app.command("describe")
+@connected
+def describe(connection: Connection, as_json: AsJson = False) -> None:
+    """Show brokers, the controller and the features in force.
+
+    [bold]Examples[/]
+
+      moldau cluster describe
+
+      moldau cluster describe --json | jq -r .clusterId
+    """
+    from moldau.client.admin.cluster import describe_cluster, served_versions
+
+    async def fetch(cluster: "Cluster") -> "tuple[DescribedCluster, ApiVersionsResponse]":
+        return await describe_cluster(cluster), await served_versions(cluster)
+
+    found, served = run(connection, fetch)
+    if as_json:
+        show_json(
+            {
+                "clusterId": found.cluster_id,
+                "controllerId": found.controller_id,
+                "brokers": [
+                    {
+                        "brokerId": broker.node_id,
+                        "host": broker.address.host,
+                        "port": broker.address.port,
+                        "rack": broker.rack,
+                        "fenced": broker.is_fenced,
+                    }
+                    for broker in found.brokers
+                ],
+                "features": _features_json(served),
+            }
+        )
+        return
+    rows = [
+        (
+            broker.node_id,
+            str(broker.address),
+            broker.rack or "",
+            "fenced" if broker.is_fenced else "running",
+            "controller" if broker.node_id == found.controller_id else "",
+        )
+        for broker in found.brokers
+    ]
+    columns = ("broker", "address", "rack", "state", "role")
+    show_table(columns, rows, title=f"cluster {found.cluster_id}")
+    typer.echo("")
+    _show_features(served)
+
+
+@app.command("features")
+@connected
+def features(connection: Connection, as_json: AsJson = False) -> None:
+    """Show feature levels: what is in force and what the broker could do.
+
+    [bold]Example[/]
+
+      moldau cluster features
+    """
+    from moldau.client.admin.cluster import served_versions
+
+    served = run(connection, served_versions)
+    if as_json:
+        show_json(_features_json(served))
+    else:
+        _show_features(served)
+
+
+def _features_json(served: "ApiVersionsResponse") -> list[dict[str, Any]]:
+    finalized = {one.name: one.max_version_level for one in served.finalized_features}
+    return [
+        {
+            "name": one.name,
+            "level": finalized.get(one.name, 0),
+            "supportedMin": one.min_version,
+            "supportedMax": one.max_version,
+        }
+        for one in sorted(served.supported_features, key=lambda feature: feature.name)
+    ]
+
+
+def _show_features(served: "ApiVersionsResponse") -> None:
+    rows = [
+        (row["name"], row["level"], f"{row['supportedMin']}-{row['supportedMax']}")
+        for row in _features_json(served)
+    ]
+    show_table(("feature", "level", "supported"), rows)
+
+
+@app.command("quorum")
+@connected
+def quorum(connection: Connection, as_json: AsJson = False) -> None:
+    """Show the controllers' quorum: leader, voters, observers, how far each is.
+
+    [bold]Example[/]
+
+      moldau cluster quorum
+    """
+    from moldau.client.admin.cluster import describe_quorum
+
+    found, answer = run(connection, describe_quorum)
+    if as_json:
+        show_json(_quorum_json(found, answer))
+        return
+    title = (
+        f"leader {found.leader_id}, epoch {found.leader_epoch}, committed {found.high_watermark}"
+    )
+    ends = [one.log_end_offset for one in found.current_voters]
+    rows = [
+        (
+            one.replica_id,
+            role,
+            one.log_end_offset,
+            max(ends, default=0) - one.log_end_offset,
+            time_text(one.last_caught_up_timestamp),
+        )
+        for role, replicas in (("voter", found.current_voters), ("observer", found.observers))
+        for one in replicas
+    ]
+    show_table(("node", "role", "log end", "lag", "caught up"), rows, title=title)
+
+
+def _quorum_json(
+    found: "DescribeQuorumResponsePartitionData", answer: "DescribeQuorumResponse"
+) -> dict[str, Any]:
+    from moldau.types import uuid_text
+
+    def replicas(states: list[Any]) -> list[dict[str, Any]]:
+        return [
+            {
+                "nodeId": one.replica_id,
+                "directoryId": uuid_text(one.replica_directory_id),
+                "logEnd": one.log_end_offset,
+                "lastFetchTimestamp": one.last_fetch_timestamp,
+                "lastCaughtUpTimestamp": one.last_caught_up_timestamp,
+            }
+            for one in states
+        ]
+
+    return {
+        "leaderId": found.leader_id,
+        "leaderEpoch": found.leader_epoch,
+        "highWatermark": found.high_watermark,
+        "voters": replicas(found.current_voters),
+        "observers": replicas(found.observers),
+        "nodes": [
+            {
+                "nodeId": node.node_id,
+                "listeners": [
+                    {"name": one.name, "host": one.host, "port": one.port} for one in node.listeners
+                ],
+            }
+            for node in answer.nodes
+        ],
+    }
+
+
+@app.command("api-versions")
+@connected
+def api_versions(
+    connection: Connection,
+    broker: Annotated[
+        int | None, typer.Option("--broker", help="Ask this broker.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which versions of the protocol's APIs a broker serves, and which we would use.
+
+    [bold]Example[/]
+
+      moldau cluster api-versions --broker 1
+    """
+    from moldau.client.admin.cluster import served_versions
+    from moldau.client.node_connection import spoken
+    from moldau.protocol.api_keys import API_VERSIONS, ApiKey
+    from moldau.protocol.messages import request_class
+
+    served = run(connection, lambda cluster: served_versions(cluster, broker))
+    rows = []
+    for api in sorted(served.api_keys, key=lambda one: one.api_key):
+        name, used = str(api.api_key), None
+        if api.api_key in API_VERSIONS:
+            name = ApiKey(api.api_key).name
+            ours = spoken(request_class(api.api_key))
+            newest = min(ours.newest, api.max_version)
+            used = newest if newest >= max(ours.oldest, api.min_version) else None
+        rows.append((api.api_key, name, api.min_version, api.max_version, used))
+    if as_json:
+        names = ("apiKey", "name", "minVersion", "maxVersion", "usable")
+        show_json([dict(zip(names, row, strict=True)) for row in rows])
+    else:
+        show_table(("key", "api", "oldest", "newest", "used"), rows)

@@ -1,0 +1,54 @@
+"""Names for shell completion, asked of the cluster; none if it does not answer at once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from moldau.cli.connection import DEFAULT_BOOTSTRAP, Connection
+from moldau.protocol.errors import MoldauError
+
+if TYPE_CHECKING:
+    from moldau.client.cluster import Cluster
+
+_TIMEOUT_MS = 1_000
+
+
+def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
+    async def names(cluster: "Cluster") -> list[str]:
+        found = (await cluster.metadata(None)).topics.values()
+        return sorted(topic.name for topic in found if not topic.is_internal)
+
+    return _matching(ctx, incomplete, names)
+
+
+def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
+    async def names(cluster: "Cluster") -> list[str]:
+        from moldau.client.admin.groups import list_groups
+
+        return [group.group_id for group in await list_groups(cluster)]
+
+    return _matching(ctx, incomplete, names)
+
+
+def _matching(
+    ctx: Any, incomplete: str, names: Callable[["Cluster"], Awaitable[list[str]]]
+) -> list[str]:
+    from moldau.client.cluster import Cluster
+
+    given = ctx.params if ctx is not None else {}
+    connection = Connection(
+        given.get("bootstrap") or DEFAULT_BOOTSTRAP, given.get("command_config")
+    )
+
+    async def ask() -> list[str]:
+        settings = replace(connection.settings(), retry_for_ms=1, connect_timeout_ms=_TIMEOUT_MS)
+        async with asyncio.timeout(_TIMEOUT_MS / 1000), Cluster(settings) as cluster:
+            return await names(cluster)
+
+    try:
+        return [name for name in asyncio.run(ask()) if name.startswith(incomplete)]
+    except (MoldauError, OSError, TimeoutError):
+        return []

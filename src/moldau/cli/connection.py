@@ -1,0 +1,138 @@
+"""How a command reaches a cluster: the options that all of them share, and the event loop that runs
+them. Ctrl-C cancels what runs, so that it can end well, and ends the command with status 130.
+"""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+
+import typer
+
+from moldau.cli.terminal import quiet_pipe
+
+if TYPE_CHECKING:
+    from moldau.client.cluster import Cluster
+    from moldau.client.settings import ClientSettings
+
+Result = TypeVar("Result")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PANEL = "Connection"
+BOOTSTRAP_VARIABLE = "MOLDAU_BOOTSTRAP"
+
+_Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        envvar=BOOTSTRAP_VARIABLE,
+        metavar="HOST:PORT",
+        help="Brokers to begin with, separated by commas.",
+        rich_help_panel=PANEL,
+    ),
+]
+_CommandConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        metavar="FILE",
+        help="Properties for the client, as for Kafka's tools.",
+        rich_help_panel=PANEL,
+        show_default=False,
+    ),
+]
+_Patience = Annotated[
+    float,
+    typer.Option(
+        "--patience",
+        metavar="SECONDS",
+        min=0.1,
+        max=3600,
+        help="How long to try again while a broker cannot answer.",
+        rich_help_panel=PANEL,
+    ),
+]
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_PATIENCE_S = 30.0
+
+
+class Connection(NamedTuple):
+    bootstrap: str = DEFAULT_BOOTSTRAP
+    command_config: Path | None = None
+    patience_s: float = _PATIENCE_S
+
+    def settings(self) -> "ClientSettings":
+        from dataclasses import replace
+
+        from moldau.client.settings import client_settings, parse_properties
+
+        properties: dict[str, str] = {}
+        if self.command_config is not None:
+            properties = parse_properties(self.command_config.read_text(encoding="utf-8"))
+        settings = client_settings(self.bootstrap, properties)
+        if self.patience_s != _PATIENCE_S:
+            settings = replace(settings, retry_for_ms=round(self.patience_s * 1000))
+        return settings
+
+
+def connected(command: Command) -> Command:
+    """For a command with a parameter `connection`: on the command line that is several options."""
+    own = inspect.signature(command).parameters
+    shared = {"bootstrap": _Bootstrap, "command_config": _CommandConfig, "patience": _Patience}
+    defaults = dict(zip(shared, Connection(), strict=True))
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> Any:
+        connection = Connection(*(given.pop(name) for name in shared))
+        return command(connection=connection, **given)
+
+    kept = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in own.items()
+        if name != "connection"
+    ]
+    added = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=annotation
+        )
+        for name, annotation in shared.items()
+    ]
+    annotations = command.__annotations__ | shared
+    annotations.pop("connection", None)
+    vars(with_options)["__signature__"] = inspect.Signature([*kept, *added])
+    with_options.__annotations__ = annotations
+    return with_options  # type: ignore[return-value]
+
+
+def run(
+    connection: Connection, action: Callable[["Cluster"], Awaitable[Result]], *, fast: bool = False
+) -> Result:
+    """Runs a command's work against a cluster. `fast`: with the quicker event loop, which takes a
+    while to load.
+    """
+    settings = connection.settings()
+
+    async def work() -> Result:
+        from moldau.client.cluster import Cluster
+        from moldau.client.errors import ClientError, NoBrokerError
+
+        async with Cluster(settings) as cluster:
+            try:
+                return await action(cluster)
+            except NoBrokerError as error:
+                hint = f"--bootstrap or {BOOTSTRAP_VARIABLE} say where the brokers are"
+                raise ClientError(f"{error}; {hint}") from None
+
+    with quiet_pipe(), asyncio.Runner(loop_factory=_fast_loop if fast else None) as runner:
+        return runner.run(work())
+
+
+def _fast_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

@@ -1,0 +1,162 @@
+"""`moldau produce`: lines, JSON or whole files become records of a topic."""
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.completion import complete_topics
+from moldau.cli.connection import Connection, connected, run
+from moldau.cli.output import complain, finish, show_json
+from moldau.cli.parsing import parse_settings, parse_size
+
+if TYPE_CHECKING:
+    from moldau.cli.producing import Outcome
+    from moldau.client.partition_writer import ProducerOptions
+
+
+class AcksChoice(Enum):
+    ALL = "all"
+    ONE = "1"
+    NONE = "0"
+
+
+class CompressionChoice(Enum):
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+Acks = Annotated[AcksChoice, typer.Option("--acks", help="Who must have it before it counts.")]
+Codec = Annotated[CompressionChoice, typer.Option("--compression", "-z", help="Of batches.")]
+Rate = Annotated[
+    float | None,
+    typer.Option("--rate", min=0.001, metavar="N", help="At most so many records a second."),
+]
+LingerMs = Annotated[
+    float, typer.Option("--linger-ms", min=0, help="How long a batch waits to fill.")
+]
+BatchSize = Annotated[
+    str, typer.Option("--batch-size", metavar="BYTES", help="When a batch is full.")
+]
+_Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics, show_default=False)
+]
+_Files = Annotated[
+    list[Path] | None,
+    typer.Option("--file", "-f", metavar="FILE", help="Read this, not stdin; may be repeated."),
+]
+_Whole = Annotated[bool, typer.Option("--whole", help="Each file is the value of one record.")]
+_JsonLines = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Lines are objects with key, value, headers, partition, timestamp; the summary too.",
+    ),
+]
+_KeySeparator = Annotated[
+    str | None,
+    typer.Option("--key-separator", "-k", metavar="TEXT", help="What divides key and value."),
+]
+_Key = Annotated[str | None, typer.Option("--key", help="The key of all records.")]
+_Headers = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="For all; may be repeated."),
+]
+_Null = Annotated[
+    str | None, typer.Option("--null", metavar="TEXT", help="A key or value like this is null.")
+]
+_Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="Instead of choosing by key.")
+]
+_Create = Annotated[bool, typer.Option("--create", help="Make the topic if it is missing.")]
+_KeepGoing = Annotated[bool, typer.Option("--keep-going", help="Go on behind records that fail.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary.")]
+
+
+@connected
+def produce(  # noqa: PLR0913 - each parameter is an option of the command
+    connection: Connection,
+    topic: _Topic,
+    files: _Files = None,
+    whole: _Whole = False,
+    json_lines: _JsonLines = False,
+    key_separator: _KeySeparator = None,
+    key: _Key = None,
+    headers: _Headers = None,
+    null: _Null = None,
+    partition: _Partition = None,
+    acks: Acks = AcksChoice.ALL,
+    compression: Codec = CompressionChoice.NONE,
+    rate: Rate = None,
+    linger_ms: LingerMs = 5,
+    batch_size: BatchSize = "256k",
+    create: _Create = False,
+    keep_going: _KeepGoing = False,
+    quiet: _Quiet = False,
+) -> None:
+    """Write records to a topic: each line of stdin is one.
+
+    With acks=all nothing is doubled when a broker is asked again.
+
+    [bold]Examples[/]
+
+      echo hello | moldau produce greetings --create
+
+      moldau produce users --key-separator : < users.txt
+
+      moldau consume orders --json | moldau produce orders-copy --json
+
+      moldau produce pictures --whole --file cat.jpg --file dog.jpg --header source=disk
+    """
+    from moldau.cli.producing import Input, Shape, produce_all
+
+    if whole and (json_lines or not files):
+        raise typer.BadParameter("--whole needs --file, and takes no --json.")
+    shape = Shape(
+        is_json=json_lines,
+        key_separator=None if key_separator is None else key_separator.encode(),
+        key=None if key is None else key.encode(),
+        headers=tuple(
+            (name, text.encode()) for name, text in parse_settings(headers or ()).items()
+        ),
+        null=None if null is None else null.encode(),
+        partition=partition,
+    )
+    given = Input(files=tuple(files or ()), is_whole=whole, rate=rate, keep_going=keep_going)
+    options = producer_options(acks, compression, linger_ms, batch_size)
+    target = topic, create
+    outcome = run(
+        connection,
+        lambda cluster: produce_all(cluster, target, shape, given, options),
+        fast=True,
+    )
+    _tell(outcome, as_json=json_lines, quiet=quiet)
+
+
+def producer_options(
+    acks: AcksChoice, compression: CompressionChoice, linger_ms: float, batch_size: str
+) -> "ProducerOptions":
+    from moldau.client.partition_writer import ProducerOptions
+    from moldau.protocol.compression import COMPRESSION_NAMES
+
+    return ProducerOptions(
+        acks={AcksChoice.ALL: -1, AcksChoice.ONE: 1, AcksChoice.NONE: 0}[acks],
+        compression=COMPRESSION_NAMES[compression.value],
+        linger_ms=linger_ms,
+        batch_bytes=parse_size(batch_size),
+    )
+
+
+def _tell(outcome: "Outcome", *, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        show_json(outcome.as_json())
+    elif not quiet:
+        sys.stderr.write(outcome.summary() + "\n")
+    for problem in outcome.problems:
+        complain("produce", problem)
+    finish(failed=not outcome.is_complete)

@@ -1,0 +1,235 @@
+"""The work of `moldau produce`: input to records, records to a producer, outcomes to a summary.
+Memory is bounded: when the producer has no room, the input waits.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moldau.cli.line_source import read_lines
+from moldau.cli.progress import Bar, progress_bar
+from moldau.cli.record_json import InputRecord, NotARecordError, parse_record
+from moldau.client.cluster import Cluster
+from moldau.client.errors import ClientError, UnknownTopicError
+from moldau.client.metadata import Topic
+from moldau.client.partition_writer import NO_OFFSET, BatchOutcome, ProducerOptions
+from moldau.client.producer import Producer
+from moldau.net.clock import Clock
+from moldau.protocol.errors import MoldauError
+
+_PROBLEMS_SHOWN_MAX = 5
+# Between two looks at the network while input is plenty.
+_RECORDS_PER_TURN = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How input becomes records."""
+
+    is_json: bool = False
+    key_separator: bytes | None = None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    null: bytes | None = None
+    partition: int | None = None
+
+    def record(self, line: bytes) -> InputRecord:
+        """Raises NotARecordError."""
+        if self.is_json:
+            parsed = parse_record(line)
+            return parsed._replace(
+                key=self.key if parsed.key is None else parsed.key,
+                headers=(*self.headers, *parsed.headers),
+                partition=parsed.partition if self.partition is None else self.partition,
+            )
+        key, value = self.key, line
+        if self.key_separator is not None:
+            first, found, rest = line.partition(self.key_separator)
+            if not found:
+                raise NotARecordError(f"no '{self.key_separator.decode()}' in it")
+            key, value = first, rest
+        return InputRecord(
+            None if key == self.null else key,
+            None if value == self.null else value,
+            self.headers,
+            self.partition,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    files: tuple[Path, ...] = ()
+    is_whole: bool = False
+    rate: float | None = None
+    keep_going: bool = False
+
+    @property
+    def total_bytes(self) -> int | None:
+        return sum(path.stat().st_size for path in self.files) if self.files else None
+
+
+@dataclass(slots=True)
+class Outcome:
+    topic: str
+    records: int = 0
+    failed: int = 0
+    value_bytes: int = 0
+    started_ms: float = 0
+    ended_ms: float = 0
+    partitions: dict[int, dict[str, Any]] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Why records failed, and how many."""
+    was_stopped: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        return not (self.failed or self.was_stopped)
+
+    @property
+    def problems(self) -> list[str]:
+        """The first few."""
+        counts = list(self.reasons.items())[:_PROBLEMS_SHOWN_MAX]
+        return [f"{counted(count)} failed: {reason}" for reason, count in counts]
+
+    def take(self, outcome: BatchOutcome) -> None:
+        count = len(outcome.batch.records)
+        if outcome.error is not None:
+            self.fail(str(outcome.error), count)
+            return
+        self.records += count
+        self.value_bytes += sum(len(record[3] or b"") for record in outcome.batch.records)
+        row = self.partitions.setdefault(
+            outcome.partition.partition, {"records": 0, "firstOffset": None, "lastOffset": None}
+        )
+        row["records"] += count
+        if outcome.base_offset != NO_OFFSET:
+            if row["firstOffset"] is None:
+                row["firstOffset"] = outcome.base_offset
+            row["lastOffset"] = outcome.base_offset + count - 1
+
+    def fail(self, reason: str, count: int = 1) -> None:
+        self.failed += count
+        if reason in self.reasons or len(self.reasons) < _PROBLEMS_SHOWN_MAX:
+            self.reasons[reason] = self.reasons.get(reason, 0) + count
+
+    @property
+    def seconds(self) -> float:
+        return max(self.ended_ms - self.started_ms, 0.0) / 1000
+
+    def summary(self) -> str:
+        failed = f", {self.failed} failed" if self.failed else ""
+        stopped = "; stopped there, the rest was not sent" if self.was_stopped else ""
+        done = f"{counted(self.records)} written to {self.topic} in {self.seconds:.2f} s"
+        return done + failed + stopped
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "records": self.records,
+            "failed": self.failed,
+            "valueBytes": self.value_bytes,
+            "seconds": round(self.seconds, 3),
+            "partitions": [
+                {"partition": number, **row} for number, row in sorted(self.partitions.items())
+            ],
+            "complete": self.is_complete,
+        }
+
+
+def counted(records: int) -> str:
+    return "1 record" if records == 1 else f"{records} records"
+
+
+async def produce_all(
+    cluster: Cluster,
+    target: tuple[str, bool],
+    shape: Shape,
+    given: Input,
+    options: ProducerOptions,
+) -> Outcome:
+    """`target` is a topic and whether to make it."""
+    topic = await find_topic(cluster, *target)
+    if shape.partition is not None:
+        topic.partition(shape.partition)
+    outcome = Outcome(topic.name, started_ms=cluster.clock.mono_ms())
+    with progress_bar("producing", given.total_bytes, is_bytes=True) as bar:
+        async with Producer(cluster, topic, options, outcome.take) as producer:
+            sender = _Sender(cluster.clock, producer, outcome, given)
+            try:
+                await sender.send_all(shape, bar)
+            finally:
+                # Also when interrupted or when the input is bad: what was taken is sent.
+                await producer.flush()
+    outcome.ended_ms = cluster.clock.mono_ms()
+    return outcome
+
+
+async def find_topic(cluster: Cluster, name: str, create: bool) -> Topic:
+    from moldau.client.admin.topics import NewTopic, create_topics
+
+    try:
+        return await cluster.topic(name)
+    except UnknownTopicError as error:
+        if not create:
+            raise ClientError(f"{error}; --create makes it") from None
+    (made,) = (await create_topics(cluster, [NewTopic(name=name)])).values()
+    if isinstance(made, MoldauError):
+        raise made
+    return await cluster.topic(name)
+
+
+class _Sender:
+    def __init__(self, clock: Clock, producer: Producer, outcome: Outcome, given: Input) -> None:
+        self._clock = clock
+        self._producer = producer
+        self._outcome = outcome
+        self._given = given
+        self._sent = 0
+        self._line = 0
+
+    async def send_all(self, shape: Shape, bar: Bar) -> None:
+        async for records, read_bytes in self._chunks(shape):
+            for record in records:
+                if self._outcome.failed and not self._given.keep_going:
+                    self._outcome.was_stopped = True
+                    return
+                await self._send(record)
+            bar.advance(read_bytes, f"{self._outcome.records} records")
+
+    async def _chunks(self, shape: Shape) -> AsyncIterator[tuple[Iterator[InputRecord], int]]:
+        if self._given.is_whole:
+            for path in self._given.files:
+                content = await asyncio.to_thread(path.read_bytes)
+                yield iter([shape.record(content)]), len(content)
+            return
+        async for chunk in read_lines(self._given.files):
+            yield self._records(shape, chunk.lines), chunk.read_bytes
+
+    def _records(self, shape: Shape, lines: list[bytes]) -> Iterator[InputRecord]:
+        for line in lines:
+            self._line += 1
+            try:
+                yield shape.record(line)
+            except NotARecordError as error:
+                problem = f"line {self._line}: {error}"
+                if not self._given.keep_going:
+                    raise ClientError(problem) from None
+                self._outcome.fail(problem)
+
+    async def _send(self, record: InputRecord) -> None:
+        if self._given.rate is not None:
+            due_ms = self._outcome.started_ms + 1000 * self._sent / self._given.rate
+            if (wait_ms := due_ms - self._clock.mono_ms()) > 1:
+                await self._clock.sleep(wait_ms)
+        elif self._sent % _RECORDS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        self._sent += 1
+        await self._producer.send(
+            record.key,
+            record.value,
+            headers=record.headers,
+            partition=record.partition,
+            timestamp=record.timestamp,
+        )
