@@ -2,10 +2,13 @@ import java.io.BufferedOutputStream;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStream;
+import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.kafka.common.utils.Exit;
 
@@ -18,6 +21,9 @@ final class ToolRunner {
 
     /** The first exit that the running tool asked for: some catch what then flies, and ask again. */
     private static final AtomicReference<ExitRequested> FIRST_EXIT = new AtomicReference<>();
+
+    /** What the running tool wants done at the end, such as sending what it buffered. */
+    private static final Queue<Runnable> HOOKS = new ConcurrentLinkedQueue<>();
 
     private ToolRunner() { }
 
@@ -35,13 +41,16 @@ final class ToolRunner {
     static void forbidExits() {
         Exit.setExitProcedure(ToolRunner::note);
         Exit.setHaltProcedure(ToolRunner::note);
-        // What a tool wants done at the JVM's end must not gather here.
-        Exit.setShutdownHookAdder((name, runnable) -> { });
+        Exit.setShutdownHookAdder((name, hook) -> HOOKS.add(hook));
     }
 
     private static void note(int status, String message) {
         ExitRequested request = new ExitRequested(status, message);
-        FIRST_EXIT.compareAndSet(null, request);
+        if (FIRST_EXIT.compareAndSet(null, request)) {
+            // What a tool says about the exception is not its own.
+            System.err.flush();
+            System.setErr(new PrintStream(OutputStream.nullOutputStream(), true, StandardCharsets.UTF_8));
+        }
         throw request;
     }
 
@@ -53,20 +62,21 @@ final class ToolRunner {
         PrintStream formerOut = System.out;
         PrintStream formerErr = System.err;
         FIRST_EXIT.set(null);
+        HOOKS.clear();
         AtomicReference<Throwable> failure = new AtomicReference<>();
         System.setIn(new ByteArrayInputStream(input));
         System.setOut(new PrintStream(new BufferedOutputStream(out, 1 << 16), false, StandardCharsets.UTF_8));
-        System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
+        PrintStream errors = new PrintStream(err, true, StandardCharsets.UTF_8);
+        System.setErr(errors);
         int status;
         try {
             Thread tool = new Thread(() -> invoke(mainClass, arguments, failure), mainClass);
             tool.setDaemon(true);
             tool.start();
             tool.join(limitMs);
-            status = tool.isAlive() ? giveUp(tool) : statusOf(failure.get());
+            status = tool.isAlive() ? giveUp(tool, errors) : statusOf(failure.get(), errors);
         } finally {
             System.out.flush();
-            System.err.flush();
             System.setIn(formerIn);
             System.setOut(formerOut);
             System.setErr(formerErr);
@@ -81,28 +91,30 @@ final class ToolRunner {
             failure.set(thrown.getCause());
         } catch (ReflectiveOperationException absent) {
             failure.set(absent);
+        } finally {
+            HOOKS.forEach(Runnable::run);
         }
     }
 
-    private static int giveUp(Thread tool) {
-        System.err.println("given up; it was at:");
+    private static int giveUp(Thread tool, PrintStream errors) {
+        errors.println("given up; it was at:");
         for (StackTraceElement place : tool.getStackTrace()) {
-            System.err.println("  " + place);
+            errors.println("  " + place);
         }
         tool.interrupt();
         return GAVE_UP;
     }
 
-    private static int statusOf(Throwable failure) {
+    private static int statusOf(Throwable failure, PrintStream errors) {
         ExitRequested asked = FIRST_EXIT.get();
         if (asked != null) {
             if (asked.getMessage() != null) {
-                System.err.println(asked.getMessage());
+                errors.println(asked.getMessage());
             }
             return asked.status;
         }
         if (failure != null) {
-            failure.printStackTrace();
+            failure.printStackTrace(errors);
             return 1;
         }
         return 0;

@@ -1,0 +1,62 @@
+"""One server under test per run; tests keep apart by the names of their topics and groups."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from interop.apache import ApacheOracle
+from interop.live_broker import LiveNode
+from interop.peers.java_tools import JavaTools
+from interop.peers.later import reason_to_wait
+from interop.peers.servers import APACHE, MOLDAU, Server, new_node, requested
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def server(apache: ApacheOracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A running node of the kind under test."""
+    if requested() not in {APACHE, MOLDAU}:
+        yield Server(requested(), APACHE)
+        return
+    with new_node(apache, tmp_path_factory.mktemp("server")) as node:
+        node.format()
+        node.start()
+        yield Server(node.address, requested(), node)
+
+
+@pytest.fixture
+def start_node(apache: ApacheOracle, tmp_path: Path) -> Iterator[Callable[[], LiveNode]]:
+    """Makes running nodes that the test may stop; all are gone after it."""
+    with ExitStack() as nodes:
+
+        def start() -> LiveNode:
+            node = nodes.enter_context(new_node(apache, tmp_path / f"node-{next(_numbers)}"))
+            node.format()
+            node.start()
+            return node
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def tools(apache: ApacheOracle, server: Server) -> JavaTools:
+    return JavaTools(apache, server)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses, for a topic or a group."""
+    test = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")[:80]
+    return f"{test}-{next(_numbers)}"
+
+
+@pytest.fixture(autouse=True)
+def waits_for_later(request: pytest.FixtureRequest) -> None:
+    """Skip, by name, what needs something that Moldau does not serve yet."""
+    reason = reason_to_wait("here", request.node.originalname)
+    if reason is not None and requested() == MOLDAU:
+        pytest.skip(f"needs {reason}")

@@ -1,0 +1,59 @@
+"""The system under test: Moldau unless KAFKA_UNDER_TEST says otherwise.
+
+`apache` starts Apache Kafka 4.3.1 instead, with the same settings; `HOST:PORT` takes a broker that
+already runs. So each promise is first shown to hold for Apache Kafka, with the very same test.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from interop.apache import ApacheOracle
+from interop.live_broker import LiveBroker, LiveMoldau, LiveNode
+
+VARIABLE = "KAFKA_UNDER_TEST"
+APACHE = "apache"
+MOLDAU = "moldau"
+
+# What a node of one gets, whoever it is. The clients' own suites expect several partitions in the
+# topics that come to be by being named.
+SETTINGS = {
+    "num.partitions": "4",
+    "offsets.topic.num.partitions": "4",
+    "share.coordinator.state.topic.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "broker.heartbeat.interval.ms": "2000",
+    "broker.session.timeout.ms": "9000",
+    "log.cleaner.backoff.ms": "500",
+    "log.cleaner.dedupe.buffer.size": "16777216",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where the system under test answers, and what it is."""
+
+    address: str
+    kind: str
+    node: LiveNode | None = None
+    """The process and its files, if this run started it."""
+
+    @property
+    def is_moldau(self) -> bool:
+        return self.kind == MOLDAU
+
+
+def requested() -> str:
+    """What this run is about."""
+    return os.environ.get(VARIABLE, MOLDAU)
+
+
+def new_node(apache: ApacheOracle, folder: Path) -> LiveNode:
+    """A node of the kind under test, not started yet, over an empty folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if requested() == MOLDAU:
+        return LiveMoldau(folder, SETTINGS)
+    return LiveBroker(apache, folder, SETTINGS)
