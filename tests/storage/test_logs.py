@@ -271,15 +271,15 @@ def test_a_failed_directory_gets_no_marker() -> None:
     assert again.clean_stop_epoch is None
 
 
-def test_flush_ms_flushes_what_waited_long_enough(tmp_path: Path) -> None:
+def test_flush_ms_names_what_waited_long_enough(tmp_path: Path) -> None:
     def options(_partition: TopicPartition) -> LogOptions:
         return LogOptions(config=LogConfig(flush_ms=100))
 
     logs = Logs(open_directory(tmp_path, DiskFileSystem()), options)
     log = logs.create(A, None, now_ms=0)
     fill(log, 2)
-    assert logs.flush_due(1_000) == 0
-    assert logs.flush_due(1_099) == 0
-    assert logs.flush_due(1_100) == 1
-    assert log.flushed_offset == 2
-    assert logs.flush_due(2_000) == 0
+    assert logs.due_for_flush(1_000) == []
+    assert logs.due_for_flush(1_099) == []
+    assert logs.due_for_flush(1_100) == [log]
+    log.flush()
+    assert logs.due_for_flush(2_000) == []

@@ -3,7 +3,9 @@ those that nobody knows, and whether the node goes on with what a damaged one ha
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -27,9 +29,16 @@ AcceptsDamage = Callable[[Log], bool]
 
 class LogStore:
     def __init__(
-        self, directories: Sequence[LogDirectory], options_for: OptionsFor, clock: "Clock"
+        self,
+        directories: Sequence[LogDirectory],
+        options_for: OptionsFor,
+        clock: "Clock",
+        *,
+        unavailable: Sequence[Path] = (),
     ) -> None:
         self.logs = [Logs(directory, options_for) for directory in directories]
+        self.unavailable = unavailable
+        """Directories that could not even be opened."""
         self._clock = clock
 
     def __iter__(self) -> Iterator[Log]:
@@ -54,6 +63,7 @@ class LogStore:
                 if logs.directory.is_online:
                     raise
                 _log.error("log directory %s cannot be used: %s", logs.directory.path, error.detail)
+        self._settle_doubles()
         for logs in self.online():
             for name, reason in logs.unreadable.items():
                 _log.error("%s cannot be read: %s", logs.directory.path / name, reason)
@@ -79,13 +89,21 @@ class LogStore:
 
     def holder(self, partition: TopicPartition) -> Logs | None:
         """The directory that has the partition's log, online or not."""
-        holders = [logs for logs in self.logs if partition in logs.by_partition]
-        if len(holders) > 1:
-            paths = " and ".join(str(logs.directory.path) for logs in holders)
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{partition} is in {paths}; remove the wrong one"
-            )
-        return holders[0] if holders else None
+        return next((logs for logs in self.logs if partition in logs.by_partition), None)
+
+    def _settle_doubles(self) -> None:
+        """A crash at the end of a move leaves two whole logs: the longer one goes on."""
+        counts = Counter(name for logs in self.online() for name in logs.by_partition)
+        for name in [name for name, count in counts.items() if count > 1]:
+            holders = [logs for logs in self.online() if name in logs.by_partition]
+            keeper = max(holders, key=lambda logs: _worth(logs.by_partition[name]))
+            for logs in holders:
+                if logs is not keeper:
+                    aside = logs.set_aside(name, Uuid(uuid4().bytes))
+                    _log.warning(
+                        "%s is in %s too; the log in %s is set aside as %s",
+                        name, keeper.directory.path, logs.directory.path, aside,
+                    )  # fmt: skip
 
     def logs_of(self, log: Log) -> Logs:
         return next(logs for logs in self.logs if logs.directory is log.directory)
@@ -108,16 +126,24 @@ class LogStore:
                 f"{partition} belongs into directory {uuid_text(directory_id)}, "
                 "which is offline or not ours",
             )
-        if len(online) < len(self.logs):
+        if len(online) < len(self.logs) or self.unavailable:
             # Its records may be in the directory that is offline: an empty log must not pose as it.
-            known = any(partition in logs.by_partition for logs in self.logs)
-            if known or directory_id != UNASSIGNED_DIRECTORY:
+            is_there = any(partition in logs.by_partition for logs in self.logs)
+            if is_there or directory_id != UNASSIGNED_DIRECTORY:
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"the directory of {partition} is offline"
                 )
         if not online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
         return min(online, key=lambda logs: len(logs.by_partition) + len(logs.futures))
+
+    def delete_records(self, offsets: Mapping[Log, int]) -> dict[Log, int | KafkaError]:
+        """The new start of each log, which is on the disk then, or why it has not moved."""
+        results: dict[Log, int | KafkaError] = {}
+        for logs in self.logs:
+            here = {log: to for log, to in offsets.items() if log.directory is logs.directory}
+            results |= logs.move_starts(here)
+        return results
 
     def delete(self, partition: TopicPartition) -> None:
         """Its log and the copy that may be on its way into another directory."""
@@ -143,3 +169,7 @@ class LogStore:
     @staticmethod
     def _partitions(all_logs: Iterable[Logs]) -> list[TopicPartition]:
         return [p for logs in all_logs for p in (*logs.by_partition, *logs.futures)]
+
+
+def _worth(log: Log) -> tuple[bool, int]:
+    return log.damage is None, log.log_end_offset

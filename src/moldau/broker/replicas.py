@@ -5,17 +5,22 @@ begins leader epochs, changes settings of running logs; and answers who leads wh
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from moldau.broker.flush_rounds import FlushRounds
+from moldau.broker.log_cleaning import LogCleaning
+from moldau.broker.log_moves import LogMoves, check_movable
 from moldau.broker.log_store import LogStore
+from moldau.broker.log_upkeep import LogUpkeep
 from moldau.broker.parked import Deadlines
 from moldau.broker.partition import Partition
 from moldau.broker.topic_settings import TopicSettings, topic_settings
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
 from moldau.core.partition.leader import ProposeIsr
+from moldau.net.tasks import Tasks
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 OnLeadership = Callable[[Partition, bool], None]
+OnPlacement = Callable[[Partition], None]
 OnDirectoryFailure = Callable[[LogDirectory], None]
 
 
@@ -44,7 +50,9 @@ class Replicas:
         node_id: int,
         clock: "Clock",
         settings: "ConfigHolder",
+        unavailable: Sequence[Path] = (),
     ) -> None:
+        """`unavailable` are directories that could not be opened; the others are used."""
         self._node_id = node_id
         self._clock = clock
         self._settings = settings
@@ -52,9 +60,14 @@ class Replicas:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._leadership_listeners: list[OnLeadership] = []
         self._failure_listeners: list[OnDirectoryFailure] = []
+        self._placement_listeners: list[OnPlacement] = []
         self.deadlines = Deadlines(clock)
         self.flush_rounds = FlushRounds(self._flushed)
-        self.store = LogStore(directories, self._options_for, clock)
+        self.store = LogStore(directories, self._options_for, clock, unavailable=unavailable)
+        self._tasks = Tasks()
+        self._moves = LogMoves(self.store, self._tasks, clock, self._moved)
+        self._upkeep = LogUpkeep(self.store, self._tasks, clock, settings)
+        self._cleaning = LogCleaning(self.store, self._tasks, clock, settings)
         for directory in directories:
             directory.on_failure(self._directory_failed)
 
@@ -95,6 +108,10 @@ class Replicas:
         """The controller must hear of it; without any directory the node is of no use."""
         self._failure_listeners.append(listener)
 
+    def on_placement(self, listener: OnPlacement) -> None:
+        """Called when a log is in another directory than the metadata says."""
+        self._placement_listeners.append(listener)
+
     # Following the metadata
 
     def load(self, image: MetadataImage) -> None:
@@ -105,6 +122,10 @@ class Replicas:
         self.store.load(self._accepts_damage)
         self.store.set_strays_aside(self._is_known)
         self.apply(MetadataDelta.between(EMPTY_IMAGE, image), image)
+        for partition in self._partitions.values():
+            self._moves.resume(partition)
+        self._upkeep.start()
+        self._cleaning.start()
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """The metadata changed to `image`."""
@@ -160,11 +181,13 @@ class Replicas:
             if log is not None and log.topic_id not in {partition.topic_id, None}:
                 self.store.set_aside(name, "it belongs to an earlier topic of that name")
                 log = None
+            directory_id = image.directories[image.replicas.index(self._node_id)]
             if log is None:
-                directory_id = image.directories[image.replicas.index(self._node_id)]
                 log = self.store.create(name, partition.topic_id, directory_id)
             log.directory.check_online()
             partition.use_log(log)
+            if log.directory.meta.directory_id != directory_id:
+                self._tell_placement(partition)
         except KafkaError as error:
             _log.error("%s has no log: %s", name, error.detail)
             partition.lose_log(error)
@@ -186,6 +209,7 @@ class Replicas:
         if led:
             self._tell_leadership(partition, leads=False)
         try:
+            self._cleaning.forget(name)
             self.store.delete(name)
         except KafkaError as error:
             _log.error("%s could not be deleted: %s", name, error.detail)
@@ -260,8 +284,33 @@ class Replicas:
         if partition.leader is not None:
             partition.leader.proposal_failed()
 
+    # Moving between directories
+
+    def move(self, name: TopicPartition, path: Path) -> None:
+        """Begin to move the replica into another log directory. Raises KafkaError."""
+        target = next((logs for logs in self.store.logs if logs.directory.path == path), None)
+        if target is None:
+            raise KafkaError(
+                ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is no log directory of this node"
+            )
+        check_movable(self.store, target)
+        partition = self._partitions.get(name)
+        if partition is None:
+            raise self._absent(name)
+        self._moves.move(partition, target)
+
+    def _moved(self, partition: Partition) -> None:
+        self._cleaning.moved(partition.log)
+        self._tell_placement(partition)
+
+    def _tell_placement(self, partition: Partition) -> None:
+        for listener in self._placement_listeners:
+            listener(partition)
+
     async def stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Everything to the disk, and the marker that says so."""
+        self._cleaning.stop()
+        await self._tasks.close()
         await self.flush_rounds.stop()
         stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node is stopping")
         for partition in self._partitions.values():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from moldau.config.log import LogConfig
-from moldau.config.schema import from_properties
+from moldau.config.topic import log_config
 
 if TYPE_CHECKING:
     from moldau.config.broker import BrokerConfig
@@ -26,4 +26,4 @@ def topic_settings(
     policy = config.moldau_flush_policy
     if topic in INTERNAL_TOPICS and policy == "os":
         policy = "group"
-    return TopicSettings(from_properties(LogConfig, overrides), policy)
+    return TopicSettings(log_config(overrides, config), policy)

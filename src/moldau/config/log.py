@@ -74,6 +74,7 @@ class LogConfig(SettingGroup):
         "The log is synced to disk when the oldest unsynced record is this old.",
         check=at_least(0),
         synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+        has_effect=True,
     )
     follower_replication_throttled_replicas: tuple[str, ...] = setting(
         "follower.replication.throttled.replicas",
@@ -93,6 +94,7 @@ class LogConfig(SettingGroup):
         None,
         "For tests: a segment size below the bound of segment.bytes.",
         is_internal=True,
+        has_effect=True,
     )
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
         "leader.replication.throttled.replicas",
@@ -186,6 +188,7 @@ class LogConfig(SettingGroup):
         "Segments whose newest record is older are deleted; -1 keeps them.",
         check=at_least(-1),
         synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+        has_effect=True,
     )
     segment_bytes: int = _as_broker(
         "segment.bytes",
@@ -204,6 +207,7 @@ class LogConfig(SettingGroup):
         "Random time up to this is taken off segment.ms, so that logs do not roll together.",
         check=at_least(0),
         synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
+        has_effect=True,
     )
     segment_ms: int = setting(
         "segment.ms",
@@ -212,6 +216,7 @@ class LogConfig(SettingGroup):
         "A segment whose first record is older than this is sealed.",
         check=at_least(1),
         synonyms=("log.roll.ms", "log.roll.hours"),
+        has_effect=True,
     )
     unclean_leader_election_enable: bool = _as_broker(
         "unclean.leader.election.enable",
@@ -230,6 +235,13 @@ class LogConfig(SettingGroup):
     @property
     def deletes(self) -> bool:
         return "delete" in self.cleanup_policy
+
+    @property
+    def segment_age_max_ms(self) -> int:
+        """Only sealed segments are compacted, so that one cannot stay open longer than allowed."""
+        if self.compacts:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
 
     @property
     def stamps_append_time(self) -> bool:

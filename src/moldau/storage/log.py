@@ -69,6 +69,14 @@ class Log(LogState):
         with self.guard:
             self.epochs.assign(LeaderEpoch(epoch), Offset(self.log_end_offset))
 
+    def skip_to(self, offset: int, now_ms: int) -> None:
+        """The log we copy holds nothing from our end up to `offset`, where it goes on."""
+        with self.guard:
+            assert offset > self.log_end_offset, (offset, self.log_end_offset)
+            self.roll(now_ms, offset)
+            self.log_end_offset = offset
+            self.producers.end_offset = offset
+
     # Truncation
 
     def truncate_to(self, offset: int, now_ms: int) -> bool:

@@ -356,7 +356,7 @@ def _must_roll(
     if size > 0:
         newest_ms = last[5] if first is last else max(header[5] for header in headers)
         waited_ms = segment.waited_for_roll_ms(now_ms, newest_ms)
-        if waited_ms > config.segment_ms - segment.roll_jitter_ms:
+        if waited_ms > config.segment_age_max_ms - segment.roll_jitter_ms:
             return True
     return segment.is_full_of_entries or not segment.can_hold(last[3])
 

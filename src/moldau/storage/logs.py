@@ -68,6 +68,7 @@ class Logs:
         # What the files said about logs that opened damaged: it stays true until somebody decides.
         self._promised: dict[TopicPartition, Checkpointed] = {}
         self._dirty_since_ms: dict[Log, int] = {}
+        self._written: dict[str, dict[TopicPartition, Offset]] = {}
 
     # Loading
 
@@ -281,23 +282,38 @@ class Logs:
             self.checkpoint()
 
     def _lower_checkpoints(self, offsets: Mapping[TopicPartition, int]) -> None:
-        for file_name, current in (
-            (RECOVERY_POINT_FILE, self._recovery_points()),
-            (HIGH_WATERMARK_FILE, self._high_watermarks()),
-            (LOG_START_FILE, self._log_starts()),
-        ):
+        for file_name, offsets_of in self._checkpoints().items():
+            current = offsets_of()
             for partition, offset in offsets.items():
                 if current.get(partition, 0) > offset:
                     current[partition] = Offset(offset)
-            self.directory.write_checkpoint(file_name, current)
+            self._write_checkpoint(file_name, current)
 
     def delete_records(self, partition: TopicPartition, offset: int) -> int:
         """Move the log's start; it is on the disk when this returns, so it may be acknowledged."""
         log = self.by_partition[partition]
-        with log.guard:
-            if log.advance_log_start(offset):
-                self.directory.write_checkpoint(LOG_START_FILE, self._log_starts())
-        return log.log_start_offset
+        outcome = self.move_starts({log: offset})[log]
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return outcome
+
+    def move_starts(self, offsets: Mapping[Log, int]) -> dict[Log, int | KafkaError]:
+        """As `delete_records` for many logs: the new start of each, or why it is not."""
+        results: dict[Log, int | KafkaError] = {}
+        is_moved = False
+        for log, offset in offsets.items():
+            try:
+                with log.guard:
+                    is_moved |= log.advance_log_start(offset)
+                results[log] = log.log_start_offset
+            except KafkaError as error:
+                results[log] = error
+        if is_moved:
+            try:
+                self.checkpoint(LOG_START_FILE)
+            except KafkaError as error:
+                return dict.fromkeys(offsets, error)
+        return results
 
     def accept_damage(self, partition: TopicPartition, now_ms: int) -> Log:
         """The owner's decision: keep the damaged files aside and go on with the sound part."""
@@ -328,10 +344,24 @@ class Logs:
 
     # Durability
 
-    def checkpoint(self) -> None:
-        self.directory.write_checkpoint(RECOVERY_POINT_FILE, self._recovery_points())
-        self.directory.write_checkpoint(LOG_START_FILE, self._log_starts())
-        self.directory.write_checkpoint(HIGH_WATERMARK_FILE, self._high_watermarks())
+    def checkpoint(self, *file_names: str) -> None:
+        """Write the files that are behind, or those of them that are named."""
+        for file_name, offsets_of in self._checkpoints().items():
+            if not file_names or file_name in file_names:
+                self._write_checkpoint(file_name, offsets_of())
+
+    def _checkpoints(self) -> dict[str, Callable[[], dict[TopicPartition, Offset]]]:
+        return {
+            RECOVERY_POINT_FILE: self._recovery_points,
+            LOG_START_FILE: self._log_starts,
+            HIGH_WATERMARK_FILE: self._high_watermarks,
+        }
+
+    def _write_checkpoint(self, file_name: str, offsets: dict[TopicPartition, Offset]) -> None:
+        if self._written.get(file_name) != offsets:
+            self._written.pop(file_name, None)
+            self.directory.write_checkpoint(file_name, offsets)
+            self._written[file_name] = offsets
 
     def _recovery_points(self) -> dict[TopicPartition, Offset]:
         points = {p: Offset(log.flushed_offset) for p, log in self.by_partition.items()}
@@ -350,19 +380,18 @@ class Logs:
         }
         return starts | {p: Offset(c.log_start_offset) for p, c in self._promised.items()}
 
-    def flush_due(self, now_ms: int) -> int:
-        """Logs that flush.ms asks to flush. How many were."""
-        flushed = 0
+    def due_for_flush(self, now_ms: int) -> list[Log]:
+        """Logs that flush.ms asks to flush now."""
+        due: list[Log] = []
         for log in self._all():
             if log.config.flush_ms == INT64_MAX or log.damage is not None:
                 continue
             if log.flushed_offset >= log.log_end_offset:
                 self._dirty_since_ms.pop(log, None)
             elif now_ms - self._dirty_since_ms.setdefault(log, now_ms) >= log.config.flush_ms:
-                log.flush()
                 del self._dirty_since_ms[log]
-                flushed += 1
-        return flushed
+                due.append(log)
+        return due
 
     def stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Everything to the disk, then the marker that lets the next start trust it. A directory

@@ -56,6 +56,7 @@ class SegmentFiles:
         self._filesystem = filesystem
         self._life = life
         self._file: File | None = None
+        self._closed_size: int | None = None
         # A flush may be syncing these in a thread: they are closed when the segment is let go.
         self._replaced_files: list[File] = []
         self._viewed_bytes = 0
@@ -82,6 +83,7 @@ class SegmentFiles:
     def file(self) -> File:
         if self._file is None:
             self._file = self._filesystem.open(self.path())
+            self._closed_size = None
             open_segments.opened(self)
             if self._checked is None:
                 self._checked = CheckedBytes(self._file.size())
@@ -89,7 +91,12 @@ class SegmentFiles:
 
     @property
     def size(self) -> int:
-        return self.file.size()
+        """Told without opening the file: retention asks for all segments of all logs."""
+        if self._file is not None:
+            return self._file.size()
+        if self._closed_size is None:
+            self._closed_size = self._filesystem.file_size(self.path())
+        return self._closed_size
 
     def create(self) -> None:
         """Make the files anew. Remains of a segment with this base offset are dropped."""
@@ -234,6 +241,7 @@ class SegmentFiles:
             file.close()
         self._replaced_files.clear()
         if self._file is not None:
+            self._closed_size = self._file.size()
             self._file.close()
             self._file = None
 

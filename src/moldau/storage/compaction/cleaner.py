@@ -19,7 +19,12 @@ from moldau.storage.checkpoints import CLEANER_FILE
 from moldau.storage.compaction.filter import FilterCounts
 from moldau.storage.compaction.loops import SLOT_BYTES, OffsetMap
 from moldau.storage.compaction.plan import CleanableLog, assess, make_plan
-from moldau.storage.compaction.run import CleanedGroup, CompactionAbortedError, CompactionPass
+from moldau.storage.compaction.run import (
+    CleanedGroup,
+    CompactionAbortedError,
+    CompactionPass,
+    OnIo,
+)
 from moldau.storage.compaction.swap import replace_segments
 from moldau.storage.directory import LogDirectory
 from moldau.storage.failures import CorruptCheckpointError, DirectoryOfflineError
@@ -40,6 +45,7 @@ class Compaction:
         config: CleanerConfig,
         hash_key: bytes,
         now_ms: int,
+        on_io: OnIo,
     ) -> None:
         self.log = cleanable.log
         self.name = cleanable.log.topic_partition
@@ -53,6 +59,7 @@ class Compaction:
             _offset_map(config, hash_key, plan.first_uncleanable_offset - plan.first_dirty_offset),
             io_buffer_bytes=config.io_buffer_bytes,
             should_stop=lambda: self.is_stopped,
+            on_io=on_io,
         )
 
     @property
@@ -91,12 +98,22 @@ def _offset_map(config: CleanerConfig, hash_key: bytes, dirty_offsets: int) -> O
 
 
 class LogCleaner:
-    """`hash_key` is sixteen random bytes: without them nobody can make keys that collide."""
+    """`hash_key` is sixteen random bytes: without them nobody can make keys that collide. `on_io`
+    hears of every read and write, in the thread of the pass, and may slow it down.
+    """
 
-    def __init__(self, directory: LogDirectory, config: CleanerConfig, hash_key: bytes) -> None:
+    def __init__(
+        self,
+        directory: LogDirectory,
+        config: CleanerConfig,
+        hash_key: bytes,
+        on_io: OnIo = lambda _bytes: None,
+    ) -> None:
+        self.config = config
+        """For the passes that begin from now on."""
         self._directory = directory
-        self._config = config
         self._hash_key = hash_key
+        self._on_io = on_io
         self._running: dict[TopicPartition, Compaction] = {}
         self._paused: dict[TopicPartition, int] = {}
         self._uncleanable: dict[TopicPartition, str] = {}
@@ -153,7 +170,7 @@ class LogCleaner:
         """Whether it is due or not."""
         name = cleanable.log.topic_partition
         assert name not in self._running, f"{name} is already being compacted"
-        compaction = Compaction(cleanable, self._config, self._hash_key, now_ms)
+        compaction = Compaction(cleanable, self.config, self._hash_key, now_ms, self._on_io)
         self._running[name] = compaction
         return compaction
 

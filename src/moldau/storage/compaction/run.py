@@ -36,6 +36,8 @@ from moldau.types import Buffer
 
 WRITE_BYTES = 1 << 20
 
+OnIo = Callable[[int], None]
+
 # Retention removed a source, or there is no room for a second copy: the log itself is unharmed.
 _HARMLESS = frozenset({errno.ENOENT, errno.ENOSPC, errno.EDQUOT})
 
@@ -54,7 +56,8 @@ class CleanedGroup:
 
 class CompactionPass:
     """Call `learn_keys` once, then `clean_next_group` until it returns None, all in one thread at a
-    time. `should_stop` is asked between reads.
+    time. `should_stop` is asked between reads; `on_io` is told how many bytes were read or written
+    and may take its time.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class CompactionPass:
         *,
         io_buffer_bytes: int,
         should_stop: Callable[[], bool] = lambda: False,
+        on_io: OnIo = lambda _bytes: None,
     ) -> None:
         self.plan = plan
         self.end_offset = plan.first_dirty_offset
@@ -73,6 +77,7 @@ class CompactionPass:
         self._map = offset_map
         self._io_buffer_bytes = io_buffer_bytes
         self._should_stop = should_stop
+        self._on_io = on_io
         self._groups: list[list[SourceSegment]] = []
         self._transactions = TransactionTracker(plan.aborted)
         self._filter = BatchFilter(
@@ -161,7 +166,7 @@ class CompactionPass:
 
     def _write(self, cleaned: Segment, group: list[SourceSegment]) -> None:
         cleaned.create()
-        writer = _SegmentWriter(cleaned)
+        writer = _SegmentWriter(cleaned, self._on_io)
         for source in group:
             for view, headers in self._read(source, 0):
                 for batch, last_offset in self._filter.filter(view, headers):
@@ -190,6 +195,7 @@ class CompactionPass:
                 if self._should_stop():
                     raise CompactionAbortedError(f"{self.plan.topic_partition}: asked to stop")
                 view = memoryview(file.read(position, min(wanted, source.size_bytes - position)))
+                self._on_io(len(view))
                 headers, scanned, problem = scan_batches(view, 0, len(view), True)
                 if problem is not None and problem != INCOMPLETE:
                     raise _damaged(source, position + scanned, problem)
@@ -216,8 +222,9 @@ class CompactionPass:
 class _SegmentWriter:
     """Appends batches in large writes."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, on_io: OnIo) -> None:
         self._segment = segment
+        self._on_io = on_io
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
         self._position = 0
@@ -240,6 +247,7 @@ class _SegmentWriter:
     def flush(self) -> None:
         if self._pending:
             self._segment.file.append(self._pending)
+            self._on_io(self._pending_bytes)
             self._pending = []
             self._pending_bytes = 0
 

@@ -1,0 +1,71 @@
+"""DeleteRecords (versions 0 to 2): moves the start of logs. What is acknowledged survives a crash.
+
+Not waited for: followers. They delete when they next hear of the leader's start.
+"""
+
+from moldau.broker.context import RequestContext
+from moldau.broker.topic_settings import INTERNAL_TOPICS
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from moldau.storage.log import Log
+from moldau.types import TopicPartition
+
+TO_HIGH_WATERMARK = -1
+NO_LOW_WATERMARK = -1
+
+
+def handle_delete_records(
+    ctx: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    wanted: dict[Log, int] = {}
+    refused: dict[TopicPartition, KafkaError] = {}
+    for topic in request.topics:
+        for asked in topic.partitions:
+            try:
+                log, offset = _wanted(ctx, topic.name, asked)
+                # The furthest counts if a partition is named twice.
+                wanted[log] = max(offset, wanted.get(log, 0))
+            except KafkaError as error:
+                refused[TopicPartition(topic.name, asked.partition_index)] = error
+    results: dict[TopicPartition, int | KafkaError] = {**refused}
+    for log, outcome in ctx.broker.replicas.store.delete_records(wanted).items():
+        results[log.topic_partition] = outcome
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    _result(index, results[TopicPartition(topic.name, index)])
+                    for index in dict.fromkeys(each.partition_index for each in topic.partitions)
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _wanted(ctx: RequestContext, topic: str, asked: DeleteRecordsPartition) -> tuple[Log, int]:
+    log = ctx.broker.replicas.lookup(topic, asked.partition_index).log
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is not for clients")
+    if log.config.compacts and not log.config.deletes:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{topic} is compacted, not deleted")
+    offset = log.high_watermark if asked.offset == TO_HIGH_WATERMARK else asked.offset
+    if offset < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}")
+    return log, offset
+
+
+def _result(index: int, outcome: int | KafkaError) -> DeleteRecordsPartitionResult:
+    if isinstance(outcome, KafkaError):
+        return DeleteRecordsPartitionResult(
+            partition_index=index, low_watermark=NO_LOW_WATERMARK, error_code=outcome.code
+        )
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=outcome)

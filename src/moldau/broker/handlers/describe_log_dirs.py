@@ -1,0 +1,79 @@
+"""DescribeLogDirs (versions 1 to 5): the log directories of this node and what is in them."""
+
+import shutil
+from collections.abc import Container
+
+from moldau.broker.context import RequestContext
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from moldau.storage.log import Log
+from moldau.storage.logs import Logs
+from moldau.types import TopicPartition
+
+UNKNOWN_LAG = -1
+
+
+def handle_describe_log_dirs(
+    ctx: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
+    wanted: Container[TopicPartition] | None = None
+    if request.topics is not None:
+        wanted = {
+            TopicPartition(topic.topic, index)
+            for topic in request.topics
+            for index in topic.partitions
+        }
+    store = ctx.broker.replicas.store
+    results = [_describe(ctx, logs, wanted) for logs in store.logs]
+    results += [
+        DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path))
+        for path in store.unavailable
+    ]
+    return DescribeLogDirsResponse(results=results)
+
+
+def _describe(
+    ctx: RequestContext, logs: Logs, wanted: Container[TopicPartition] | None
+) -> DescribeLogDirsResult:
+    path = logs.directory.path
+    try:
+        logs.directory.check_online()
+        with logs.directory.guard:
+            usage = shutil.disk_usage(path)
+    except KafkaError as error:
+        return DescribeLogDirsResult(error_code=error.code, log_dir=str(path))
+    topics: dict[str, DescribeLogDirsTopic] = {}
+    for log in [*logs.by_partition.values(), *logs.futures.values()]:
+        name = log.topic_partition
+        if wanted is None or name in wanted:
+            topic = topics.setdefault(name.topic, DescribeLogDirsTopic(name=name.topic))
+            topic.partitions.append(_sizes(ctx, log, is_future=log is logs.futures.get(name)))
+    return DescribeLogDirsResult(
+        log_dir=str(path),
+        topics=list(topics.values()),
+        total_bytes=usage.total,
+        usable_bytes=usage.free,
+    )
+
+
+def _sizes(ctx: RequestContext, log: Log, *, is_future: bool) -> DescribeLogDirsPartition:
+    name = log.topic_partition
+    partition = ctx.broker.replicas.get(*name)
+    lag = UNKNOWN_LAG
+    if partition is not None and partition.has_log:
+        current = partition.log
+        reached = current.log_end_offset if is_future else current.high_watermark
+        lag = max(reached - log.log_end_offset, 0)
+    return DescribeLogDirsPartition(
+        partition_index=name.partition,
+        partition_size=log.segments.size_in_bytes,
+        offset_lag=lag,
+        is_future_key=is_future,
+    )

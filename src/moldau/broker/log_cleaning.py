@@ -1,0 +1,150 @@
+"""Compacts logs in the background: one pass at a time for each directory, its slow part in a
+thread, at the pace that log.cleaner.io.max.bytes.per.second allows.
+"""
+
+import asyncio
+import logging
+import secrets
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from moldau.config.cleaner import cleaner_config
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.storage.compaction.cleaner import Compaction, LogCleaner
+from moldau.storage.compaction.run import CompactionAbortedError
+from moldau.types import TopicPartition
+
+if TYPE_CHECKING:
+    from moldau.broker.context import ConfigHolder
+    from moldau.broker.log_store import LogStore
+    from moldau.net.clock import Clock
+    from moldau.net.tasks import Tasks
+    from moldau.storage.log import Log
+    from moldau.storage.logs import Logs
+
+_log = logging.getLogger(__name__)
+
+# A second's worth may go at once.
+_BURST_S = 1.0
+
+
+class Pace:
+    """Slows threads down to a number of bytes per second. Called in their threads."""
+
+    def __init__(self, clock: "Clock", settings: "ConfigHolder") -> None:
+        self._clock = clock
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._free_at_ms = 0.0
+
+    def __call__(self, count: int) -> None:
+        rate = self._settings.current.log_cleaner_io_max_bytes_per_second
+        with self._lock:
+            now_ms = self._clock.mono_ms()
+            self._free_at_ms = max(self._free_at_ms, now_ms) + count / rate * 1000
+            ahead_s = (self._free_at_ms - now_ms) / 1000
+        if ahead_s > _BURST_S:
+            self._stopped.wait(ahead_s - _BURST_S)
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+
+class LogCleaning:
+    def __init__(
+        self, store: "LogStore", tasks: "Tasks", clock: "Clock", settings: "ConfigHolder"
+    ) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._clock = clock
+        self._settings = settings
+        self._pace = Pace(clock, settings)
+        self._cleaners: dict[Logs, LogCleaner] = {}
+        self._threads: ThreadPoolExecutor | None = None
+        self._running: set[Compaction] = set()
+
+    def start(self) -> None:
+        config = self._settings.current
+        if not config.log_cleaner_enable:
+            return
+        self._threads = ThreadPoolExecutor(
+            max(config.log_cleaner_threads, 1), thread_name_prefix="moldau-compact"
+        )
+        for logs in self._store.online():
+            self._cleaners[logs] = LogCleaner(
+                logs.directory, cleaner_config(config), secrets.token_bytes(16), self._pace
+            )
+            _ = self._tasks.start(self._clean(logs), f"compact {logs.directory.path}")
+
+    def stop(self) -> None:
+        """The passes end soon; their results so far stay."""
+        self._pace.stop()
+        for compaction in self._running:
+            compaction.stop()
+        if self._threads is not None:
+            self._threads.shutdown(wait=True)
+
+    # What happens to logs
+
+    def forget(self, name: TopicPartition) -> None:
+        """It is deleted."""
+        for logs, cleaner in self._cleaners.items():
+            if logs.directory.is_online:
+                cleaner.forget(name)
+
+    def moved(self, log: "Log") -> None:
+        """It is in another directory now: what was clean there is clean here."""
+        name = log.topic_partition
+        offsets = [c.clean_offset(name) or 0 for c in self._cleaners.values()]
+        self.forget(name)
+        cleaner = self._cleaners.get(self._store.logs_of(log))
+        if cleaner is not None and any(offsets):
+            cleaner.adopt(name, max(offsets))
+
+    # The passes
+
+    async def _clean(self, logs: "Logs") -> None:
+        cleaner = self._cleaners[logs]
+        while logs.directory.is_online:
+            cleaner.config = cleaner_config(self._settings.current)
+            try:
+                compaction = cleaner.begin(
+                    [log for log in logs.by_partition.values() if log.damage is None],
+                    self._clock.wall_ms(),
+                )
+                if compaction is not None:
+                    await self._run(cleaner, compaction)
+                    continue
+            except KafkaError as error:
+                # The directory failed, which others heard of too, or it is full.
+                _log.warning("compaction in %s: %s", logs.directory.path, error.detail)
+            await self._clock.sleep(self._settings.current.log_cleaner_backoff_ms)
+
+    async def _run(self, cleaner: LogCleaner, compaction: Compaction) -> None:
+        self._running.add(compaction)
+        try:
+            await self._steps(cleaner, compaction)
+        except CompactionAbortedError as aborted:
+            _log.info("compaction ended early: %s", aborted)
+            cleaner.finish(compaction, aborted)
+            # Perhaps for lack of room: not again at once.
+            await self._clock.sleep(self._settings.current.log_cleaner_backoff_ms)
+        except (OSError, MoldauError) as error:
+            cleaner.finish(compaction, error)
+        except asyncio.CancelledError:
+            compaction.stop()
+            raise
+        else:
+            cleaner.finish(compaction)
+        finally:
+            self._running.discard(compaction)
+
+    async def _steps(self, cleaner: LogCleaner, compaction: Compaction) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            group = await loop.run_in_executor(self._threads, compaction.step)
+            if group is None:
+                return
+            cleaner.apply(compaction, group, self._clock.wall_ms())

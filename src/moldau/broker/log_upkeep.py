@@ -1,0 +1,113 @@
+"""What logs need from time to time: old segments deleted, removed files unlinked, offsets written
+to checkpoints, idle producers forgotten. All of it in the event loop, a log at a time.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from moldau.protocol.errors import KafkaError
+from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
+from moldau.storage.retention import delete_old_segments
+
+if TYPE_CHECKING:
+    from moldau.broker.context import ConfigHolder
+    from moldau.broker.log_store import LogStore
+    from moldau.config.broker import BrokerConfig
+    from moldau.net.clock import Clock
+    from moldau.net.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+_REMOVAL_INTERVAL_MS = 1_000
+_FLUSH_CHECK_INTERVAL_MS = 1_000
+
+Interval = Callable[["BrokerConfig"], int]
+# Requests are served wherever it yields.
+Job = Callable[[], Iterator[None]]
+
+
+class LogUpkeep:
+    def __init__(
+        self, store: "LogStore", tasks: "Tasks", clock: "Clock", settings: "ConfigHolder"
+    ) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._clock = clock
+        self._settings = settings
+
+    def start(self) -> None:
+        checkpoints: list[tuple[str, Interval]] = [
+            (HIGH_WATERMARK_FILE, lambda c: c.replica_high_watermark_checkpoint_interval_ms),
+            (RECOVERY_POINT_FILE, lambda c: c.log_flush_offset_checkpoint_interval_ms),
+            (LOG_START_FILE, lambda c: c.log_flush_start_offset_checkpoint_interval_ms),
+        ]
+        for file_name, interval in checkpoints:
+            self._repeat(file_name, partial(self._checkpoint, file_name), interval)
+        self._repeat(
+            "delete old segments", self._delete_old, lambda c: c.log_retention_check_interval_ms
+        )
+        self._repeat(
+            "forget producers",
+            self._expire_producers,
+            lambda c: c.producer_id_expiration_check_interval_ms,
+        )
+        self._repeat("remove deleted files", self._remove_deleted, lambda _: _REMOVAL_INTERVAL_MS)
+        _ = self._tasks.start(self._flush_by_time(), "flush logs after flush.ms")
+
+    def _repeat(self, name: str, job: Job, interval: Interval) -> None:
+        async def run() -> None:
+            while True:
+                await self._clock.sleep(max(interval(self._settings.current), 1))
+                for _ in job():
+                    await asyncio.sleep(0)
+
+        _ = self._tasks.start(run(), name)
+
+    def _delete_old(self) -> Iterator[None]:
+        for log in list(self._store):
+            # A log that fails says so to its clients, a directory to everybody.
+            with contextlib.suppress(KafkaError):
+                deleted = delete_old_segments(log, self._clock.wall_ms())
+                if deleted:
+                    _log.info(
+                        "%s: %d old segments are deleted, it starts at %d now",
+                        log.topic_partition, deleted, log.log_start_offset,
+                    )  # fmt: skip
+            yield
+
+    def _remove_deleted(self) -> Iterator[None]:
+        for logs in self._store.online():
+            with contextlib.suppress(KafkaError):
+                logs.remove_deleted(self._clock.wall_ms())
+            yield
+
+    def _checkpoint(self, file_name: str) -> Iterator[None]:
+        for logs in self._store.online():
+            try:
+                logs.checkpoint(file_name)
+            except KafkaError as error:
+                _log.warning("%s is not written: %s", file_name, error.detail)
+            yield
+
+    def _expire_producers(self) -> Iterator[None]:
+        for log in list(self._store):
+            log.producers.expire(self._clock.wall_ms())
+            yield
+
+    async def _flush_by_time(self) -> None:
+        """The policy `os` leaves flushing to the kernel, unless a topic has flush.ms."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._clock.sleep(_FLUSH_CHECK_INTERVAL_MS)
+            for logs in self._store.online():
+                for log in logs.due_for_flush(self._clock.wall_ms()):
+                    with contextlib.suppress(KafkaError):
+                        ticket = log.begin_flush(everything=True)
+                        try:
+                            await loop.run_in_executor(None, ticket.run)
+                        finally:
+                            log.finish_flush(ticket)
