@@ -122,7 +122,8 @@ class QuorumNode:
 
     @property
     def is_leader(self) -> bool:
-        return self._machine.is_leader and self._machine.high_watermark >= 0
+        """And may append: what came before its epoch is known."""
+        return self._machine.is_leader and self.high_watermark >= 0 and self.failure is None
 
     @property
     def leader_id(self) -> int:
@@ -167,7 +168,7 @@ class QuorumNode:
         key = VoterKey(self._config.node_id, self._directory.meta.directory_id or ZERO_UUID)
         told = _configured_endpoints(self._config) if endpoints is None else tuple(endpoints)
         self._machine.local = Voter(key=key, endpoints=told)
-        self._directory.on_failure(lambda _, error: self._fail(str(error)))
+        self._directory.on_failure(self._directory_failed)
         try:
             self._metadata_log = MetadataLog.open(
                 self._directory, self._config, self._rounds.flusher, self._clock.wall_ms()
@@ -360,6 +361,9 @@ class QuorumNode:
         if self.failure is not None:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
         return KafkaError(ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum")
+
+    def _directory_failed(self, directory: LogDirectory, error: OSError) -> None:
+        self._fail(f"{directory.path}, which has the metadata log, failed: {error.strerror}")
 
     def _fail(self, reason: str) -> None:
         """Nothing more is appended or told. Listeners keep what they know."""
