@@ -27,10 +27,17 @@ from moldau.protocol.messages.broker_registration import (
     Feature,
     Listener,
 )
+from moldau.protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+from moldau.protocol.messages.controller_registration import Feature as ControllerFeature
+from moldau.protocol.messages.controller_registration import Listener as ControllerListener
 from moldau.types import Uuid
 
 if TYPE_CHECKING:
     from moldau.broker.metadata_feed import MetadataFeed
+    from moldau.config.broker import BrokerConfig
 
 _log = logging.getLogger(__name__)
 
@@ -245,6 +252,35 @@ class BrokerLifecycle:
             else:
                 return min(_SHUTDOWN_RETRY_MS, interval_ms)
         return interval_ms
+
+
+async def register_controller(
+    channel: ControllerChannel, config: "BrokerConfig", incarnation_id: Uuid
+) -> None:
+    """A controller says where it is and what it supports. It decides without that, too, so a refusal
+    by a metadata.version from before controllers registered is none of our problems.
+    """
+    request = ControllerRegistrationRequest(
+        controller_id=config.node_id,
+        incarnation_id=incarnation_id,
+        listeners=[
+            ControllerListener(
+                name=each.name,
+                host=each.host or "localhost",
+                port=each.port,
+                security_protocol=each.security_protocol,
+            )
+            for each in config.advertised_controller_listeners
+        ],
+        features=[
+            ControllerFeature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in SUPPORTED_FEATURES.items()
+        ],
+    )
+    response = await channel.send(request)
+    assert isinstance(response, ControllerRegistrationResponse)
+    if response.error_code:
+        _log.info("controller %s is not registered: %s", config.node_id, response.error_message)
 
 
 def _cancel(task: asyncio.Task[Any]) -> None:

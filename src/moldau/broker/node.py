@@ -15,7 +15,7 @@ from moldau.broker.coordinators import GroupCoordinator
 from moldau.broker.dispatch import Dispatcher, Interceptor, broker_table, controller_table
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.formatting import random_uuid
-from moldau.broker.lifecycle import BrokerIdentity, BrokerLifecycle
+from moldau.broker.lifecycle import BrokerIdentity, BrokerLifecycle, register_controller
 from moldau.broker.listener import ByteBudget, ConnectionLimits, Listener, ListenerServices
 from moldau.broker.log_upkeep import LogUpkeep
 from moldau.broker.metadata_feed import MetadataFeed
@@ -303,12 +303,14 @@ class _Parts:
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
             topic_creation=self.topic_creation,
             metrics=node.metrics,
+            controller_node=self.controller,
         )
         self.dispatcher = Dispatcher(self.services, broker_table())
         self.controller_dispatcher = Dispatcher(self.services, controller_table())
 
     async def start(self) -> None:
         await self.quorum.start()
+        await register_controller(self.channel, self._node.config, random_uuid())
         await self.lifecycle.start()
         self.replicas.load(self.feed.image)
         self.feed.subscribe(self.replicas.apply)
