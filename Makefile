@@ -38,8 +38,9 @@ interop: setup   ## against the real Apache Kafka (needs java and mvn)
 bench: setup     ## all benchmarks; results go to benchmarks/results
 	for name in startup protocol_codec record_decoding log compaction; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
-protocol: setup  ## generate the protocol classes again
+protocol: setup  ## generate the protocol classes and the page of settings again
 	$(BIN)/python tools/generate_protocol.py
+	$(BIN)/python tools/generate_configuration.py
 
 clean:           ## remove what the other targets made
 	rm -rf $(VENV) build dist .interop .hypothesis .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

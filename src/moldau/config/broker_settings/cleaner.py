@@ -15,6 +15,7 @@ class CleanerSettings(SettingGroup):
         "How long the cleaner rests when no log needs compaction.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         "log.cleaner.dedupe.buffer.size",
@@ -22,6 +23,7 @@ class CleanerSettings(SettingGroup):
         128 * MIB,
         "Memory for the keys of one compaction pass, over all cleaner threads.",
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_cleaner_delete_retention_ms: int = setting(
         "log.cleaner.delete.retention.ms",
@@ -31,6 +33,7 @@ class CleanerSettings(SettingGroup):
         "say itself.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_cleaner_enable: bool = setting(
         "log.cleaner.enable",
@@ -38,6 +41,7 @@ class CleanerSettings(SettingGroup):
         True,
         "Whether logs are compacted at all. Without it compacted topics, also the internal "
         "ones, only grow.",
+        has_effect=True,
     )
     log_cleaner_io_buffer_load_factor: float = setting(
         "log.cleaner.io.buffer.load.factor",
@@ -45,6 +49,7 @@ class CleanerSettings(SettingGroup):
         0.9,
         "How full the memory for keys may become.",
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_cleaner_io_buffer_size: int = setting(
         "log.cleaner.io.buffer.size",
@@ -53,6 +58,7 @@ class CleanerSettings(SettingGroup):
         "How much of a segment is read at once, over all cleaner threads.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         "log.cleaner.io.max.bytes.per.second",
@@ -60,6 +66,7 @@ class CleanerSettings(SettingGroup):
         sys.float_info.max,
         "How fast the cleaner reads and writes at most.",
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_cleaner_max_compaction_lag_ms: int = setting(
         "log.cleaner.max.compaction.lag.ms",
@@ -68,6 +75,7 @@ class CleanerSettings(SettingGroup):
         "How long a record stays uncompacted at most, for topics that do not say themselves.",
         check=at_least(1),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_cleaner_min_cleanable_ratio: float = setting(
         "log.cleaner.min.cleanable.ratio",
@@ -77,6 +85,7 @@ class CleanerSettings(SettingGroup):
         "say themselves.",
         check=between(0, 1),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_cleaner_min_compaction_lag_ms: int = setting(
         "log.cleaner.min.compaction.lag.ms",
@@ -85,6 +94,7 @@ class CleanerSettings(SettingGroup):
         "How long a record stays uncompacted at least, for topics that do not say themselves.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_cleaner_threads: int = setting(
         "log.cleaner.threads",
@@ -93,4 +103,5 @@ class CleanerSettings(SettingGroup):
         "How many compactions run at the same time.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )

@@ -147,12 +147,14 @@ class GroupSettings(SettingGroup):
         INT,
         3_000,
         "How long an empty classic group waits for more members before its first assignment.",
+        has_effect=True,
     )
     group_max_session_timeout_ms: int = setting(
         "group.max.session.timeout.ms",
         INT,
         30 * MINUTE_MS,
         "The longest session timeout that a member of a classic group may ask for.",
+        has_effect=True,
     )
     group_max_size: int = setting(
         "group.max.size",
@@ -160,12 +162,14 @@ class GroupSettings(SettingGroup):
         INT32_MAX,
         "How many members a classic group may have.",
         check=at_least(1),
+        has_effect=True,
     )
     group_min_session_timeout_ms: int = setting(
         "group.min.session.timeout.ms",
         INT,
         6_000,
         "The shortest session timeout that a member of a classic group may ask for.",
+        has_effect=True,
     )
     offset_metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes",
@@ -173,6 +177,7 @@ class GroupSettings(SettingGroup):
         4 * KIB,
         "How long the text may be that a consumer commits with an offset.",
         importance=HIGH,
+        has_effect=True,
     )
     offsets_commit_timeout_ms: int = setting(
         "offsets.commit.timeout.ms",
@@ -181,6 +186,7 @@ class GroupSettings(SettingGroup):
         "How long a commit waits for the replicas of the offsets topic.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     offsets_load_buffer_size: int = setting(
         "offsets.load.buffer.size",
@@ -197,6 +203,7 @@ class GroupSettings(SettingGroup):
         "How often expired offsets are looked for.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     offsets_retention_minutes: int = setting(
         "offsets.retention.minutes",
@@ -205,6 +212,7 @@ class GroupSettings(SettingGroup):
         "How long the offsets of an empty group are kept.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     offsets_topic_compression_codec: int = setting(
         "offsets.topic.compression.codec",
@@ -212,6 +220,7 @@ class GroupSettings(SettingGroup):
         0,
         "The codec of the offsets topic: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
         importance=HIGH,
+        has_effect=True,
     )
     offsets_topic_num_partitions: int = setting(
         "offsets.topic.num.partitions",
@@ -220,6 +229,7 @@ class GroupSettings(SettingGroup):
         "How many partitions the offsets topic gets. It can not be changed later.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     offsets_topic_replication_factor: int = setting(
         "offsets.topic.replication.factor",
@@ -228,6 +238,7 @@ class GroupSettings(SettingGroup):
         "How many replicas the offsets topic gets. With fewer brokers it is not created.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     offsets_topic_segment_bytes: int = setting(
         "offsets.topic.segment.bytes",
@@ -236,4 +247,5 @@ class GroupSettings(SettingGroup):
         "The segment size of the offsets topic; small segments load and compact faster.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )

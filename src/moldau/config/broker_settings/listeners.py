@@ -14,6 +14,7 @@ class ListenerSettings(SettingGroup):
         "NAME://host:port. Without it they are told the listeners.",
         check=NOT_EMPTY,
         importance=HIGH,
+        has_effect=True,
     )
     background_threads: int = setting(
         "background.threads",
@@ -30,6 +31,7 @@ class ListenerSettings(SettingGroup):
         LONG,
         10 * MINUTE_MS,
         "A connection without a request for this long is closed; a negative value keeps it.",
+        has_effect=True,
     )
     early_start_listeners: tuple[str, ...] | None = setting(
         "early.start.listeners",
@@ -45,6 +47,7 @@ class ListenerSettings(SettingGroup):
         55 * MIB,
         "How much one fetch is answered with at most, whatever the client allows.",
         check=at_least(KIB),
+        has_effect=True,
     )
     inter_broker_listener_name: str | None = setting(
         "inter.broker.listener.name",
@@ -60,6 +63,7 @@ class ListenerSettings(SettingGroup):
         "Which security protocol each listener name uses, as NAME:PROTOCOL.",
         importance=LOW,
         mode=PER_BROKER,
+        has_effect=True,
     )
     listeners: tuple[str, ...] = setting(
         "listeners",
@@ -70,6 +74,7 @@ class ListenerSettings(SettingGroup):
         check=NOT_EMPTY,
         importance=HIGH,
         mode=PER_BROKER,
+        has_effect=True,
     )
     max_connection_creation_rate: int = setting(
         "max.connection.creation.rate",
@@ -79,6 +84,7 @@ class ListenerSettings(SettingGroup):
         "its own limit.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     max_connections: int = setting(
         "max.connections",
@@ -87,6 +93,7 @@ class ListenerSettings(SettingGroup):
         "How many connections may be open; more have to wait. A listener may have its own limit.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     max_connections_per_ip: int = setting(
         "max.connections.per.ip",
@@ -95,6 +102,7 @@ class ListenerSettings(SettingGroup):
         "How many connections one address may have open; more are closed.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     max_connections_per_ip_overrides: str = setting(
         "max.connections.per.ip.overrides",
@@ -102,6 +110,7 @@ class ListenerSettings(SettingGroup):
         "",
         "Other limits for some addresses or hosts, as address:count.",
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     max_incremental_fetch_session_cache_slots: int = setting(
         "max.incremental.fetch.session.cache.slots",
@@ -109,6 +118,7 @@ class ListenerSettings(SettingGroup):
         1_000,
         "How many fetch sessions are kept.",
         check=at_least(0),
+        has_effect=True,
     )
     max_request_partition_size_limit: int = setting(
         "max.request.partition.size.limit",
@@ -116,6 +126,7 @@ class ListenerSettings(SettingGroup):
         2_000,
         "How many partitions one answer describes at most; clients ask again for the rest.",
         check=at_least(1),
+        has_effect=True,
     )
     num_io_threads: int = setting(
         "num.io.threads",
@@ -159,6 +170,7 @@ class ListenerSettings(SettingGroup):
         30_000,
         "How long this node waits for the answer to a request that it sends.",
         importance=HIGH,
+        has_effect=True,
     )
     security_inter_broker_protocol: str = setting(
         "security.inter.broker.protocol",
@@ -201,6 +213,7 @@ class ListenerSettings(SettingGroup):
         "A larger request closes its connection.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     socket_send_buffer_bytes: int = setting(
         "socket.send.buffer.bytes",

@@ -25,6 +25,7 @@ class LogSettings(SettingGroup):
         "The level for batches that are stored in gzip; -1 is the codec's own.",
         check=GZIP_LEVEL,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     compression_lz4_level: int = setting(
         "compression.lz4.level",
@@ -33,6 +34,7 @@ class LogSettings(SettingGroup):
         "The level for batches that are stored in lz4.",
         check=between(1, 17),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     compression_type: str = setting(
         "compression.type",
@@ -42,6 +44,7 @@ class LogSettings(SettingGroup):
         check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         importance=HIGH,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     compression_zstd_level: int = setting(
         "compression.zstd.level",
@@ -50,6 +53,7 @@ class LogSettings(SettingGroup):
         "The level for batches that are stored in zstd.",
         check=between(-131_072, 22),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     cordoned_log_dirs: tuple[str, ...] = setting(
         "cordoned.log.dirs",
@@ -57,6 +61,7 @@ class LogSettings(SettingGroup):
         (),
         "Log directories that get no new replicas; * means all of them.",
         mode=PER_BROKER,
+        has_effect=True,
     )
     log_cleanup_policy: tuple[str, ...] = setting(
         "log.cleanup.policy",
@@ -66,6 +71,7 @@ class LogSettings(SettingGroup):
         "segments, compact keeps the last value of each key. Empty keeps everything.",
         check=each_of("compact", "delete"),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_dir: tuple[str, ...] = setting(
         "log.dir",
@@ -74,6 +80,7 @@ class LogSettings(SettingGroup):
         "The log directory if log.dirs is not given.",
         check=NOT_EMPTY,
         importance=HIGH,
+        has_effect=True,
     )
     log_dir_failure_timeout_ms: int = setting(
         "log.dir.failure.timeout.ms",
@@ -91,6 +98,7 @@ class LogSettings(SettingGroup):
         "The log directories.",
         check=NOT_EMPTY,
         importance=HIGH,
+        has_effect=True,
     )
     log_flush_interval_messages: int = setting(
         "log.flush.interval.messages",
@@ -100,6 +108,7 @@ class LogSettings(SettingGroup):
         check=at_least(1),
         importance=HIGH,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_flush_interval_ms: int | None = setting(
         "log.flush.interval.ms",
@@ -109,6 +118,7 @@ class LogSettings(SettingGroup):
         "Without it log.flush.scheduler.interval.ms counts.",
         importance=HIGH,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms",
@@ -117,6 +127,7 @@ class LogSettings(SettingGroup):
         "How often the recovery points are written down.",
         check=at_least(0),
         importance=HIGH,
+        has_effect=True,
     )
     log_flush_scheduler_interval_ms: int = setting(
         "log.flush.scheduler.interval.ms",
@@ -124,6 +135,7 @@ class LogSettings(SettingGroup):
         INT64_MAX,
         "How often the node looks for logs that have to be synced because of their age.",
         importance=HIGH,
+        has_effect=True,
     )
     log_flush_start_offset_checkpoint_interval_ms: int = setting(
         "log.flush.start.offset.checkpoint.interval.ms",
@@ -132,6 +144,7 @@ class LogSettings(SettingGroup):
         "How often the start offsets of the logs are written down.",
         check=at_least(0),
         importance=HIGH,
+        has_effect=True,
     )
     log_index_interval_bytes: int = setting(
         "log.index.interval.bytes",
@@ -141,6 +154,7 @@ class LogSettings(SettingGroup):
         "themselves.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_index_size_max_bytes: int = setting(
         "log.index.size.max.bytes",
@@ -150,6 +164,7 @@ class LogSettings(SettingGroup):
         "themselves.",
         check=at_least(4),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_initial_task_delay_ms: int = setting(
         "log.initial.task.delay.ms",
@@ -168,6 +183,7 @@ class LogSettings(SettingGroup):
         "not say themselves.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_message_timestamp_before_max_ms: int = setting(
         "log.message.timestamp.before.max.ms",
@@ -177,6 +193,7 @@ class LogSettings(SettingGroup):
         "not say themselves.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_message_timestamp_type: str = setting(
         "log.message.timestamp.type",
@@ -186,6 +203,7 @@ class LogSettings(SettingGroup):
         "producer's, LogAppendTime the broker's.",
         check=one_of("CreateTime", "LogAppendTime"),
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_preallocate: bool = setting(
         "log.preallocate",
@@ -203,6 +221,7 @@ class LogSettings(SettingGroup):
         "that do not say themselves; -1 sets no limit.",
         importance=HIGH,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_retention_check_interval_ms: int = setting(
         "log.retention.check.interval.ms",
@@ -210,6 +229,7 @@ class LogSettings(SettingGroup):
         5 * MINUTE_MS,
         "How often segments that are too old or too many are looked for.",
         check=at_least(1),
+        has_effect=True,
     )
     log_retention_hours: int = setting(
         "log.retention.hours",
@@ -217,6 +237,7 @@ class LogSettings(SettingGroup):
         168,
         "How long records are kept if neither log.retention.ms nor log.retention.minutes is given.",
         importance=HIGH,
+        has_effect=True,
     )
     log_retention_minutes: int | None = setting(
         "log.retention.minutes",
@@ -224,6 +245,7 @@ class LogSettings(SettingGroup):
         None,
         "How long records are kept if log.retention.ms is not given.",
         importance=HIGH,
+        has_effect=True,
     )
     log_retention_ms: int | None = setting(
         "log.retention.ms",
@@ -233,6 +255,7 @@ class LogSettings(SettingGroup):
         "Without it log.retention.minutes counts, then log.retention.hours.",
         importance=HIGH,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_roll_hours: int = setting(
         "log.roll.hours",
@@ -241,6 +264,7 @@ class LogSettings(SettingGroup):
         "How old a segment becomes before it is sealed if log.roll.ms is not given.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     log_roll_jitter_hours: int = setting(
         "log.roll.jitter.hours",
@@ -249,6 +273,7 @@ class LogSettings(SettingGroup):
         "How much random time is taken off if log.roll.jitter.ms is not given.",
         check=at_least(0),
         importance=HIGH,
+        has_effect=True,
     )
     log_roll_jitter_ms: int | None = setting(
         "log.roll.jitter.ms",
@@ -258,6 +283,7 @@ class LogSettings(SettingGroup):
         "Without it log.roll.jitter.hours counts.",
         importance=HIGH,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_roll_ms: int | None = setting(
         "log.roll.ms",
@@ -267,6 +293,7 @@ class LogSettings(SettingGroup):
         "themselves. Without it log.roll.hours counts.",
         importance=HIGH,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_segment_bytes: int = setting(
         "log.segment.bytes",
@@ -276,6 +303,7 @@ class LogSettings(SettingGroup):
         check=at_least(MIB),
         importance=HIGH,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     log_segment_delete_delay_ms: int = setting(
         "log.segment.delete.delay.ms",
@@ -286,6 +314,7 @@ class LogSettings(SettingGroup):
         check=at_least(0),
         importance=HIGH,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     message_max_bytes: int = setting(
         "message.max.bytes",
@@ -295,6 +324,7 @@ class LogSettings(SettingGroup):
         check=at_least(0),
         importance=HIGH,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     min_insync_replicas: int = setting(
         "min.insync.replicas",
@@ -305,6 +335,7 @@ class LogSettings(SettingGroup):
         check=at_least(1),
         importance=HIGH,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     num_recovery_threads_per_data_dir: int = setting(
         "num.recovery.threads.per.data.dir",

@@ -14,6 +14,7 @@ class MoldauSettings(SettingGroup):
         "milliseconds, strict syncs each batch, os leaves it to the kernel as Kafka does.",
         check=one_of("group", "os", "strict"),
         importance=HIGH,
+        has_effect=True,
     )
     moldau_flush_interval_ms: int = setting(
         "moldau.flush.interval.ms",
@@ -28,6 +29,7 @@ class MoldauSettings(SettingGroup):
         30_000,
         "A connection whose request is not complete after this time is closed.",
         check=at_least(1),
+        has_effect=True,
     )
     moldau_unread_answer_deadline_ms: int = setting(
         "moldau.unread.answer.deadline.ms",
@@ -35,6 +37,7 @@ class MoldauSettings(SettingGroup):
         MINUTE_MS,
         "A connection that does not read its answers for this long is closed.",
         check=at_least(1),
+        has_effect=True,
     )
     moldau_connection_inflight_bytes_max: int = setting(
         "moldau.connection.inflight.bytes.max",
@@ -43,6 +46,7 @@ class MoldauSettings(SettingGroup):
         "How many bytes of requests and answers one connection may have in memory before no more "
         "is read from it. One request is always taken.",
         check=at_least(64 * KIB),
+        has_effect=True,
     )
     moldau_inflight_bytes_max: int = setting(
         "moldau.inflight.bytes.max",
@@ -51,6 +55,7 @@ class MoldauSettings(SettingGroup):
         "How many bytes of requests and answers all connections may have in memory before no more "
         "is read.",
         check=at_least(MIB),
+        has_effect=True,
     )
     moldau_metrics_port: int = setting(
         "moldau.metrics.port",
@@ -59,4 +64,5 @@ class MoldauSettings(SettingGroup):
         "The port that shows metrics for Prometheus at /metrics; 0 takes a free one, -1 is off.",
         check=between(-1, 65_535),
         importance=LOW,
+        has_effect=True,
     )

@@ -24,6 +24,7 @@ class QuorumSettings(SettingGroup):
         True,
         "Whether the controller gives leadership back to the preferred replicas from time to time.",
         importance=HIGH,
+        has_effect=True,
     )
     broker_heartbeat_interval_ms: int = setting(
         "broker.heartbeat.interval.ms",
@@ -31,6 +32,7 @@ class QuorumSettings(SettingGroup):
         2_000,
         "How often a broker tells the controller that it lives. At most half of the session "
         "timeout makes sense.",
+        has_effect=True,
     )
     broker_id: int = setting(
         "broker.id",
@@ -38,12 +40,14 @@ class QuorumSettings(SettingGroup):
         -1,
         "The older name of node.id. If both are given they must be equal.",
         importance=HIGH,
+        has_effect=True,
     )
     broker_session_timeout_ms: int = setting(
         "broker.session.timeout.ms",
         INT,
         9_000,
         "How long the controller waits for a broker's heartbeat before it fences the broker.",
+        has_effect=True,
     )
     controlled_shutdown_enable: bool = setting(
         "controlled.shutdown.enable",
@@ -60,6 +64,7 @@ class QuorumSettings(SettingGroup):
         check=NOT_EMPTY,
         importance=HIGH,
         is_required=True,
+        has_effect=True,
     )
     controller_performance_always_log_threshold_ms: int = setting(
         "controller.performance.always.log.threshold.ms",
@@ -98,6 +103,7 @@ class QuorumSettings(SettingGroup):
         "Controllers to ask first for the quorum, as host:port.",
         check=SERVERS,
         importance=HIGH,
+        has_effect=True,
     )
     controller_quorum_election_backoff_max_ms: int = setting(
         "controller.quorum.election.backoff.max.ms",
@@ -163,6 +169,7 @@ class QuorumSettings(SettingGroup):
         "voters are in the metadata log.",
         check=VOTERS,
         importance=HIGH,
+        has_effect=True,
     )
     controller_quota_window_num: int = setting(
         "controller.quota.window.num",
@@ -192,6 +199,7 @@ class QuorumSettings(SettingGroup):
         MINUTE_MS,
         "How long a starting broker tries to register with the controller before it gives up "
         "and stops.",
+        has_effect=True,
     )
     internal_metadata_delete_delay_millis: int = setting(
         "internal.metadata.delete.delay.millis",
@@ -200,6 +208,7 @@ class QuorumSettings(SettingGroup):
         "For tests: how long removed files of the metadata log stay on disk.",
         importance=LOW,
         is_internal=True,
+        has_effect=True,
     )
     internal_metadata_log_segment_bytes: int | None = setting(
         "internal.metadata.log.segment.bytes",
@@ -209,6 +218,7 @@ class QuorumSettings(SettingGroup):
         "metadata.log.segment.bytes.",
         importance=LOW,
         is_internal=True,
+        has_effect=True,
     )
     internal_metadata_max_batch_size_in_bytes: int = setting(
         "internal.metadata.max.batch.size.in.bytes",
@@ -217,6 +227,7 @@ class QuorumSettings(SettingGroup):
         "For tests: the largest batch that is appended to the metadata log.",
         importance=LOW,
         is_internal=True,
+        has_effect=True,
     )
     leader_imbalance_check_interval_seconds: int = setting(
         "leader.imbalance.check.interval.seconds",
@@ -226,6 +237,7 @@ class QuorumSettings(SettingGroup):
         "preferred one leads.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     metadata_log_dir: str | None = setting(
         "metadata.log.dir",
@@ -233,6 +245,7 @@ class QuorumSettings(SettingGroup):
         None,
         "The directory of the metadata log. Without it this is the first log directory.",
         importance=HIGH,
+        has_effect=True,
     )
     metadata_log_max_record_bytes_between_snapshots: int = setting(
         "metadata.log.max.record.bytes.between.snapshots",
@@ -241,6 +254,7 @@ class QuorumSettings(SettingGroup):
         "A metadata snapshot is written after this many bytes of records.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     metadata_log_max_snapshot_interval_ms: int = setting(
         "metadata.log.max.snapshot.interval.ms",
@@ -250,6 +264,7 @@ class QuorumSettings(SettingGroup):
         "none because of time.",
         check=at_least(0),
         importance=HIGH,
+        has_effect=True,
     )
     metadata_log_segment_bytes: int = setting(
         "metadata.log.segment.bytes",
@@ -258,6 +273,7 @@ class QuorumSettings(SettingGroup):
         "A segment of the metadata log that would grow past this is sealed.",
         check=at_least(8 * MIB),
         importance=HIGH,
+        has_effect=True,
     )
     metadata_log_segment_ms: int = setting(
         "metadata.log.segment.ms",
@@ -265,6 +281,7 @@ class QuorumSettings(SettingGroup):
         7 * DAY_MS,
         "How old a segment of the metadata log becomes before it is sealed.",
         importance=HIGH,
+        has_effect=True,
     )
     metadata_max_idle_interval_ms: int = setting(
         "metadata.max.idle.interval.ms",
@@ -273,6 +290,7 @@ class QuorumSettings(SettingGroup):
         "How often an idle active controller appends a record that says nothing; 0 never.",
         check=at_least(0),
         importance=LOW,
+        has_effect=True,
     )
     metadata_max_retention_bytes: int = setting(
         "metadata.max.retention.bytes",
@@ -280,6 +298,7 @@ class QuorumSettings(SettingGroup):
         100 * MIB,
         "The metadata log and its snapshots are cut while they are larger than this.",
         importance=HIGH,
+        has_effect=True,
     )
     metadata_max_retention_ms: int = setting(
         "metadata.max.retention.ms",
@@ -287,6 +306,7 @@ class QuorumSettings(SettingGroup):
         7 * DAY_MS,
         "How long the metadata log and its snapshots are kept.",
         importance=HIGH,
+        has_effect=True,
     )
     node_id: int = setting(
         "node.id",
@@ -296,6 +316,7 @@ class QuorumSettings(SettingGroup):
         check=at_least(0),
         importance=HIGH,
         is_required=True,
+        has_effect=True,
     )
     process_roles: tuple[str, ...] = setting(
         "process.roles",
@@ -305,6 +326,7 @@ class QuorumSettings(SettingGroup):
         check=some_of("broker", "controller"),
         importance=HIGH,
         is_required=True,
+        has_effect=True,
     )
     server_max_startup_time_ms: int = setting(
         "server.max.startup.time.ms",
@@ -322,6 +344,7 @@ class QuorumSettings(SettingGroup):
         "lost records.",
         importance=HIGH,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     unclean_leader_election_interval_ms: int = setting(
         "unclean.leader.election.interval.ms",
@@ -330,6 +353,7 @@ class QuorumSettings(SettingGroup):
         "How often the controller looks for partitions that need an unclean leader.",
         check=at_least(1),
         is_internal=True,
+        has_effect=True,
     )
     unstable_api_versions_enable: bool = setting(
         "unstable.api.versions.enable",
@@ -346,4 +370,5 @@ class QuorumSettings(SettingGroup):
         "Whether feature levels that are not final yet may be used.",
         importance=HIGH,
         is_internal=True,
+        has_effect=True,
     )

@@ -28,6 +28,7 @@ class ReplicationSettings(SettingGroup):
         None,
         "Where this broker stands. Replicas are spread over racks, and consumers may read "
         "from their own.",
+        has_effect=True,
     )
     client_quota_callback_class: str | None = setting(
         "client.quota.callback.class",
@@ -41,6 +42,7 @@ class ReplicationSettings(SettingGroup):
         INT,
         1,
         "How many replicas a topic gets if its creator does not say.",
+        has_effect=True,
     )
     delete_records_purgatory_purge_interval_requests: int = setting(
         "delete.records.purgatory.purge.interval.requests",
@@ -136,6 +138,7 @@ class ReplicationSettings(SettingGroup):
         5_000,
         "How often the high watermarks are written down.",
         importance=HIGH,
+        has_effect=True,
     )
     replica_lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms",

@@ -20,6 +20,7 @@ class ServerSettings(SettingGroup):
         "Whether asking for the metadata of a topic that does not exist creates it, if the "
         "client allows that.",
         importance=HIGH,
+        has_effect=True,
     )
     config_providers: tuple[str, ...] = setting(
         "config.providers",
@@ -42,6 +43,7 @@ class ServerSettings(SettingGroup):
         True,
         "Whether topics can be deleted.",
         importance=HIGH,
+        has_effect=True,
     )
     kafka_metrics_polling_interval_secs: int = setting(
         "kafka.metrics.polling.interval.secs",
@@ -95,6 +97,7 @@ class ServerSettings(SettingGroup):
         1,
         "How many partitions a topic gets if its creator does not say.",
         check=at_least(1),
+        has_effect=True,
     )
     telemetry_max_bytes: int = setting(
         "telemetry.max.bytes",

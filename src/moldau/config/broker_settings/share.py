@@ -227,6 +227,7 @@ class ShareSettings(SettingGroup):
         "How many replicas of the share state topic must hold a record.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     share_coordinator_state_topic_num_partitions: int = setting(
         "share.coordinator.state.topic.num.partitions",
@@ -235,6 +236,7 @@ class ShareSettings(SettingGroup):
         "How many partitions the share state topic gets. It can not be changed later.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     share_coordinator_state_topic_prune_interval_ms: int = setting(
         "share.coordinator.state.topic.prune.interval.ms",
@@ -252,6 +254,7 @@ class ShareSettings(SettingGroup):
         "How many replicas the share state topic gets. With fewer brokers it is not created.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     share_coordinator_state_topic_segment_bytes: int = setting(
         "share.coordinator.state.topic.segment.bytes",
@@ -260,6 +263,7 @@ class ShareSettings(SettingGroup):
         "The segment size of the share state topic.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     share_coordinator_threads: int = setting(
         "share.coordinator.threads",

@@ -31,6 +31,7 @@ class TransactionSettings(SettingGroup):
         check=at_least(1),
         importance=LOW,
         is_internal=True,
+        has_effect=True,
     )
     producer_id_expiration_ms: int = setting(
         "producer.id.expiration.ms",
@@ -40,6 +41,7 @@ class TransactionSettings(SettingGroup):
         check=at_least(1),
         importance=LOW,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -89,6 +91,7 @@ class TransactionSettings(SettingGroup):
         "How many replicas of the transaction topic must hold a record.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     transaction_state_log_num_partitions: int = setting(
         "transaction.state.log.num.partitions",
@@ -97,6 +100,7 @@ class TransactionSettings(SettingGroup):
         "How many partitions the transaction topic gets. It can not be changed later.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     transaction_state_log_replication_factor: int = setting(
         "transaction.state.log.replication.factor",
@@ -105,6 +109,7 @@ class TransactionSettings(SettingGroup):
         "How many replicas the transaction topic gets. With fewer brokers it is not created.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     transaction_state_log_segment_bytes: int = setting(
         "transaction.state.log.segment.bytes",
@@ -113,6 +118,7 @@ class TransactionSettings(SettingGroup):
         "The segment size of the transaction topic; small segments load and compact faster.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     transaction_two_phase_commit_enable: bool = setting(
         "transaction.two.phase.commit.enable",

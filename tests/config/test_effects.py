@@ -1,0 +1,21 @@
+"""The flag that says whether a setting has an effect is true to the source."""
+
+from config.effects import obeyed_settings
+
+from moldau.config.broker import BrokerConfig
+from moldau.config.group import GroupConfig
+from moldau.config.log import LogConfig
+
+
+def test_settings_say_whether_they_have_an_effect() -> None:
+    """If this fails: put `has_effect=True` to the declaration of a setting that you made something
+    obey, take it from one that nothing reads any more, and run `make protocol`.
+    """
+    for declared, obeyed in zip(
+        (BrokerConfig.declared, LogConfig.declared, GroupConfig.declared),
+        obeyed_settings(),
+        strict=True,
+    ):
+        claimed = {name for name, setting in declared.items() if setting.has_effect}
+        assert claimed - obeyed == set(), "these claim an effect, but nothing reads them"
+        assert obeyed - claimed == set(), "these are read, but claim to have no effect"

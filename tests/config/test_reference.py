@@ -1,0 +1,19 @@
+"""docs/reference/configuration.md is what the declarations say."""
+
+from moldau.config.broker import BrokerConfig
+from moldau.config.group import GroupConfig
+from moldau.config.log import LogConfig
+from tools.generate_configuration import PAGE, render
+
+
+def test_the_page_is_up_to_date() -> None:
+    """If this fails: `make protocol`."""
+    assert PAGE.read_text(encoding="utf-8") == render()
+
+
+def test_every_setting_is_on_the_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for group in (BrokerConfig, LogConfig, GroupConfig):
+        for name, setting in group.declared.items():
+            assert f"| `{name}`" in page
+            assert setting.doc in page
