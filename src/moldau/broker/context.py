@@ -49,6 +49,10 @@ class ConfigHolder(Protocol):
     @property
     def current(self) -> "BrokerConfig": ...
 
+
+class ChangeableConfig(ConfigHolder, Protocol):
+    """Settings that can change at run time."""
+
     def check_change(self, resource_name: str, properties: Mapping[str, str]) -> None:
         """Raises KafkaError if these cannot be the run-time settings of all brokers (empty name) or
         of this one.
@@ -62,7 +66,7 @@ class BrokerServices:
     node_id: int
     cluster_id: str
     clock: "Clock"
-    settings: ConfigHolder
+    settings: ChangeableConfig
     metadata: "MetadataFeed"
     controller: ControllerChannel
     replicas: "Replicas"

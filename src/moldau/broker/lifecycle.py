@@ -257,8 +257,8 @@ class BrokerLifecycle:
 async def register_controller(
     channel: ControllerChannel, config: "BrokerConfig", incarnation_id: Uuid
 ) -> None:
-    """A controller says where it is and what it supports. It decides without that, too, so a refusal
-    by a metadata.version from before controllers registered is none of our problems.
+    """A controller says where it is and what it supports. It decides without that, too, so that a
+    metadata.version from before controllers registered does no harm.
     """
     request = ControllerRegistrationRequest(
         controller_id=config.node_id,
