@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
-from moldau.cli.terminal import quiet_pipe
+from moldau.cli.quiet_pipe import quiet_pipe
 
 if TYPE_CHECKING:
     from moldau.client.cluster import Cluster

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.terminal import OutputConsole, quiet_pipe
+from moldau.cli.quiet_pipe import quiet_pipe
+from moldau.cli.terminal import OutputConsole
 
 if TYPE_CHECKING:
     from moldau.cli.demo_log import DemoLog

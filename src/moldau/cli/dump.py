@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.terminal import quiet_pipe
+from moldau.cli.quiet_pipe import quiet_pipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

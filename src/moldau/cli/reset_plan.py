@@ -123,10 +123,8 @@ async def _within_logs(request: Request, wanted: Plan) -> Plan:
         start, end = ranges[one]
         plan[one] = min(max(offset, start), end)
         if plan[one] != offset:
-            edge = "last" if offset > end else "first"
-            request.warn(
-                f"{one}: {offset} is not in the log; its {edge} offset {plan[one]} is taken"
-            )
+            edge = "end" if offset > end else "first offset"
+            request.warn(f"{one}: {offset} is not in the log; its {edge}, {plan[one]}, is taken")
     return plan
 
 

@@ -1,12 +1,14 @@
 """What `moldau --version` says, and how warnings look on the command line."""
 
-import platform
 import sys
 import warnings
-from importlib.metadata import version
 
 
 def version_text() -> str:
+    # Not cheap, and every command imports this module.
+    import platform
+    from importlib.metadata import version
+
     with warnings.catch_warnings():
         # The same is said below.
         warnings.simplefilter("ignore")

@@ -1,8 +1,8 @@
 """A connection to one broker and the versions that both sides speak."""
 
-from importlib.metadata import version as package_version
 from typing import NamedTuple, TypeVar
 
+from moldau import __version__
 from moldau.client.errors import ClientError, check
 from moldau.client.settings import ClientSettings
 from moldau.net.clock import Clock
@@ -82,9 +82,7 @@ def spoken(request_class: type[Message]) -> VersionRange:
 
 
 async def _ask_versions(channel: RequestChannel) -> ApiVersionsResponse:
-    request = ApiVersionsRequest(
-        client_software_name="moldau", client_software_version=package_version("moldau")
-    )
+    request = ApiVersionsRequest(client_software_name="moldau", client_software_version=__version__)
     _, version = spoken(ApiVersionsRequest)
     answer = await channel.ask(request, ApiVersionsResponse, version)
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:

@@ -1,0 +1,221 @@
+"""The work of `moldau bench`: load for any broker, and what it did with it."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from moldau.cli.latencies import Latencies
+from moldau.cli.progress import Bar, progress_bar
+from moldau.client.admin.topics import NewTopic, create_topics, delete_topics
+from moldau.client.cluster import Cluster
+from moldau.client.errors import ClientError
+from moldau.client.fetcher import FetchOptions
+from moldau.client.metadata import Topic
+from moldau.client.partition_writer import BatchOutcome, ProducerOptions
+from moldau.client.producer import Producer
+from moldau.client.readers import PartitionReader
+from moldau.client.start_positions import Place, StartAt, end_positions, start_positions
+from moldau.protocol.errors import MoldauError
+
+# Between two looks at the clock while sending as fast as possible.
+_BURST = 200
+_SILENCE_MS = 10_000
+_TELL_EVERY_MS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    records: int
+    size_bytes: int
+    rate: float | None = None
+    topic: str | None = None
+    """None: one that is made for this and deleted behind it."""
+    partitions: int = 1
+
+
+@dataclass(slots=True)
+class Measured:
+    records: int = 0
+    value_bytes: int = 0
+    seconds: float = 0.0
+    failed: int = 0
+    latencies: Latencies = field(default_factory=Latencies)
+    error: MoldauError | None = None
+
+    @property
+    def records_per_s(self) -> float:
+        return self.records / self.seconds if self.seconds else 0.0
+
+    @property
+    def mib_per_s(self) -> float:
+        return self.value_bytes / self.seconds / 2**20 if self.seconds else 0.0
+
+    def as_json(self, what: str) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "bench": what,
+            "records": self.records,
+            "failed": self.failed,
+            "valueBytes": self.value_bytes,
+            "seconds": round(self.seconds, 3),
+            "recordsPerSecond": round(self.records_per_s, 1),
+            "mibPerSecond": round(self.mib_per_s, 2),
+        }
+        return found | (self.latencies.as_json() if len(self.latencies) else {})
+
+
+@asynccontextmanager
+async def bench_topic(cluster: Cluster, load: Load) -> AsyncIterator[Topic]:
+    if load.topic is not None:
+        yield await cluster.topic(load.topic)
+        return
+    name = f"moldau-bench-{os.urandom(4).hex()}"
+    wanted = NewTopic(name=name, partitions=load.partitions)
+    (made,) = (await create_topics(cluster, [wanted])).values()
+    if isinstance(made, MoldauError):
+        raise made
+    try:
+        yield await cluster.topic(name)
+    finally:
+        # Nobody needs the outcome: the measurement is over.
+        _ = await delete_topics(cluster, [name])
+
+
+async def bench_produce(cluster: Cluster, load: Load, options: ProducerOptions) -> Measured:
+    async with bench_topic(cluster, load) as topic:
+        with progress_bar("producing", load.records) as bar:
+            return await _produce(cluster, topic, load, options, bar)
+
+
+async def _produce(
+    cluster: Cluster, topic: Topic, load: Load, options: ProducerOptions, bar: Bar
+) -> Measured:
+    measured = Measured()
+    clock = cluster.clock
+
+    def take(outcome: BatchOutcome) -> None:
+        count = len(outcome.batch.records)
+        if outcome.error is not None:
+            measured.failed += count
+            measured.error = measured.error or outcome.error
+            return
+        now_ms = clock.mono_ms()
+        measured.records += count
+        measured.value_bytes += count * load.size_bytes
+        for offered_ms in outcome.batch.offered_ms:
+            measured.latencies.add(now_ms - offered_ms)
+
+    value = os.urandom(load.size_bytes)
+    started_ms = clock.mono_ms()
+    teller = _Teller(bar, started_ms)
+    async with Producer(cluster, topic, replace(options, keep_times=True), take) as producer:
+        for sent in range(load.records):
+            if load.rate is not None:
+                wait_ms = started_ms + 1000 * sent / load.rate - clock.mono_ms()
+                if wait_ms > 1:
+                    await clock.sleep(wait_ms)
+            if sent % _BURST == 0:
+                await clock.sleep(0)
+                teller.tell(measured, clock.mono_ms())
+                if measured.error is not None:
+                    break
+            if not producer.offer(None, value):
+                await producer.send(None, value)
+    measured.seconds = (clock.mono_ms() - started_ms) / 1000
+    return measured
+
+
+class _Teller:
+    """Moves the bar now and then."""
+
+    def __init__(self, bar: Bar, started_ms: float) -> None:
+        self._bar = bar
+        self._started_ms = started_ms
+        self._told_ms = started_ms
+        self._told_records = 0
+
+    def tell(self, measured: Measured, now_ms: float) -> None:
+        if now_ms - self._told_ms < _TELL_EVERY_MS:
+            return
+        rate = measured.records / (now_ms - self._started_ms) * 1000
+        note = f"{rate:,.0f} records/s"
+        if len(measured.latencies):
+            note += f", p99 {measured.latencies.percentile_ms(99):.1f} ms"
+        self._bar.advance(measured.records - self._told_records, note)
+        self._told_ms, self._told_records = now_ms, measured.records
+
+
+async def bench_consume(
+    cluster: Cluster, load: Load, options: ProducerOptions, fetch: FetchOptions
+) -> Measured:
+    """Fills a topic first unless one is named."""
+    async with bench_topic(cluster, load) as topic:
+        if load.topic is None:
+            with progress_bar("filling", load.records) as bar:
+                filled = await _produce(cluster, topic, load, options, bar)
+            if filled.error is not None:
+                raise filled.error
+        start = await start_positions(cluster, topic.topic_partitions, StartAt(Place.BEGINNING))
+        ends = await end_positions(cluster, topic.topic_partitions)
+        there = sum(ends[one] - start[one] for one in start)
+        if not there:
+            raise ClientError(f"topic '{topic.name}' is empty")
+        wanted = min(load.records, there)
+        with progress_bar("consuming", wanted) as bar:
+            return await _consume(cluster, start, wanted, fetch, bar)
+
+
+async def _consume(
+    cluster: Cluster, positions: dict[Any, int], wanted: int, fetch: FetchOptions, bar: Bar
+) -> Measured:
+    measured = Measured()
+    clock = cluster.clock
+    started_ms = clock.mono_ms()
+    teller = _Teller(bar, started_ms)
+    async with PartitionReader(cluster, positions, fetch) as reader:
+        while measured.records < wanted:
+            fetched = await reader.next(_SILENCE_MS)
+            if fetched is None:
+                raise ClientError(f"no record for {_SILENCE_MS // 1000} s")
+            for record in fetched.records():
+                measured.records += 1
+                measured.value_bytes += len(record.value or b"")
+            teller.tell(measured, clock.mono_ms())
+    measured.seconds = (clock.mono_ms() - started_ms) / 1000
+    return measured
+
+
+class EndToEnd(NamedTuple):
+    measured: Measured
+    acknowledged: Latencies
+
+
+async def bench_latency(cluster: Cluster, load: Load, options: ProducerOptions) -> EndToEnd:
+    """One record at a time: sent, acknowledged, read."""
+    measured, acknowledged = Measured(), Latencies()
+    clock = cluster.clock
+    async with bench_topic(cluster, load) as topic:
+        positions = await end_positions(cluster, topic.topic_partitions)
+        value = os.urandom(load.size_bytes)
+        at_once = replace(options, linger_ms=0)
+        began_ms = clock.mono_ms()
+        with progress_bar("measuring", load.records) as bar:
+            teller = _Teller(bar, began_ms)
+            async with (
+                Producer(cluster, topic, at_once) as producer,
+                PartitionReader(cluster, positions, FetchOptions()) as reader,
+            ):
+                for _ in range(load.records):
+                    started_ms = clock.mono_ms()
+                    await producer.send(None, value)
+                    await producer.flush()
+                    acknowledged.add(clock.mono_ms() - started_ms)
+                    if await reader.next(_SILENCE_MS) is None:
+                        raise ClientError(f"a record did not arrive in {_SILENCE_MS // 1000} s")
+                    measured.latencies.add(clock.mono_ms() - started_ms)
+                    measured.records += 1
+                    measured.value_bytes += load.size_bytes
+                    teller.tell(measured, clock.mono_ms())
+        measured.seconds = (clock.mono_ms() - began_ms) / 1000
+    return EndToEnd(measured, acknowledged)
