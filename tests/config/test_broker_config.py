@@ -12,6 +12,7 @@ from moldau.config.broker import BrokerConfig
 from moldau.config.cleaner import cleaner_config
 from moldau.config.listeners import Listener, SecurityProtocol
 from moldau.config.standalone import standalone_properties
+from moldau.config.unsupported import refuse_unsupported
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 
@@ -327,3 +328,19 @@ def test_importing_the_settings_is_cheap() -> None:
         float(subprocess.run(command, check=True, capture_output=True).stdout) for _ in "123"
     ]
     assert min(seconds) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("create.topic.policy.class.name", "example.Policy"),
+        ("config.providers", "file"),
+        ("remote.log.storage.system.enable", "true"),
+    ],
+)
+def test_what_would_make_a_node_less_safe_is_not_passed_over(name: str, text: str) -> None:
+    refuse_unsupported(parsed())
+    config = BrokerConfig.parse(COMBINED | {name: text})
+    with pytest.raises(KafkaError, match=f"{name}={text}: there|{name}={text}: values"):
+        refuse_unsupported(config)

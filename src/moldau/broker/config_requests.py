@@ -66,7 +66,8 @@ def _judge(broker: BrokerServices, asked: ResourceChange, *, validate_only: bool
     if asked.kind == ConfigResourceType.BROKER:
         if asked.name:
             _check_is_this_node(broker, asked.name)
-        before = broker.image.config_of(ConfigResourceType.BROKER, asked.name)
+        # What is stored but of no use here must not stand in the way of other changes.
+        before = broker.config.layers.own if asked.name else broker.config.layers.cluster
         declared = BrokerConfig.declared | DYNAMIC_SETTINGS
         after = (
             replaced(asked.changes)

@@ -19,6 +19,7 @@ from moldau.broker.formatting import (
 )
 from moldau.config.broker import BrokerConfig
 from moldau.config.listeners import WILDCARD_HOST, SecurityProtocol
+from moldau.config.unsupported import refuse_unsupported
 from moldau.core.metadata.image import Endpoint
 from moldau.protocol.errors import MoldauError
 from moldau.storage.directory import LogDirectory
@@ -42,6 +43,7 @@ class NodeOptions:
 
 def check_can_run(config: BrokerConfig, options: NodeOptions) -> None:
     """Raises MoldauError for what this release cannot do, or should not without being asked."""
+    refuse_unsupported(config)
     if not (config.is_broker and config.is_controller):
         raise MoldauError(
             f"process.roles is {','.join(config.process_roles)}: for now a node must be "
@@ -123,7 +125,8 @@ class Directories:
         self._by_path = by_path
         self.metadata = by_path[Path(config.metadata_directory)]
         self.logs = [by_path[path] for path in _unique(config.directories)]
-        self.cluster_id = self.metadata.meta.cluster_id
+        # It was checked when they were opened.
+        self.cluster_id = self.metadata.meta.cluster_id or ""
 
     @property
     def has_own_metadata(self) -> bool:
@@ -185,8 +188,10 @@ def _cluster_id(filesystem: FileSystem, paths: Iterable[Path]) -> str:
     for path in paths:
         meta_path = path / META_PROPERTIES_FILE
         if filesystem.exists(meta_path):
-            return read_meta_properties(filesystem, meta_path).cluster_id
-    raise AssertionError("one of them is formatted")
+            cluster_id = read_meta_properties(filesystem, meta_path).cluster_id
+            if cluster_id:
+                return cluster_id
+    raise MoldauError(f"no {META_PROPERTIES_FILE} says which cluster the directories belong to")
 
 
 def _unique(texts: Iterable[str]) -> list[Path]:
