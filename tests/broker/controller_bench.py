@@ -1,0 +1,158 @@
+"""A controller over a real quorum and a real directory, with a broker that registers through it; no
+network, no replicas. The clock can be moved.
+"""
+
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from broker.metadata_node import CLUSTER, config_for, formatted
+
+from moldau.broker.context import BrokerServices, Peer, RequestContext
+from moldau.broker.controller_channel import LocalControllerChannel
+from moldau.broker.controller_node import ControllerNode
+from moldau.broker.dispatch import broker_table, controller_table
+from moldau.broker.lifecycle import BrokerIdentity, BrokerLifecycle
+from moldau.broker.metadata_feed import MetadataFeed
+from moldau.broker.metrics import Metrics
+from moldau.broker.quorum_node import QuorumNode
+from moldau.broker.settings import Settings
+from moldau.broker.topic_creation import TopicCreation
+from moldau.config.standalone import NODE_ID
+from moldau.core.metadata.image import Endpoint, MetadataImage
+from moldau.net.clock import ShiftedClock
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.schema import Message
+from moldau.storage.directory import LogDirectory
+from moldau.storage.filesystem import DiskFileSystem, FileSystem
+from moldau.types import BrokerId, Uuid
+
+PORT = 9092
+
+
+@dataclass
+class Bench:
+    directory: LogDirectory
+    clock: ShiftedClock
+    settings: Settings
+    quorum: QuorumNode
+    feed: MetadataFeed
+    controller: ControllerNode
+    channel: LocalControllerChannel
+    lifecycle: BrokerLifecycle
+    topic_creation: TopicCreation
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.feed.image
+
+    async def ask(self, request: Message, version: int | None = None) -> Any:
+        """As a broker asks the controller."""
+        return await self.channel.send(request, version)
+
+    async def serve(
+        self,
+        request: Message,
+        version: int | None = None,
+        *,
+        listener: str = "PLAINTEXT",
+    ) -> Any:
+        """As a client asks on a listener; raises what the handler raises."""
+        if version is None:
+            version = request.VERSIONS[1]
+        table = broker_table() if listener != "CONTROLLER" else controller_table()
+        api_key = ApiKey(request.API_KEY)
+        peer = Peer(1, listener, "127.0.0.1", 5)
+        context = RequestContext(self._services(), peer, api_key, version, "test", table.versions)
+        outcome: Any = table.handler(api_key)(context, request)
+        return await outcome if hasattr(outcome, "__await__") else outcome
+
+    def check(self) -> None:
+        """What the controller decides on is what was committed, once nothing is under way."""
+        decided = self.controller.image
+        assert (
+            replace(
+                decided,
+                offset=self.image.offset,
+                epoch=self.image.epoch,
+                timestamp_ms=self.image.timestamp_ms,
+            )
+            == self.image
+        )
+
+    def _services(self) -> BrokerServices:
+        return BrokerServices(
+            node_id=NODE_ID,
+            cluster_id=CLUSTER,
+            clock=self.clock,
+            settings=self.settings,
+            metadata=self.feed,
+            controller=self.channel,
+            replicas=cast("Any", None),
+            groups=cast("Any", None),
+            producer_ids=cast("Any", None),
+            fetch_sessions=cast("Any", None),
+            topic_creation=self.topic_creation,
+            metrics=Metrics(),
+            controller_node=self.controller,
+        )
+
+
+@asynccontextmanager
+async def bench(
+    path: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    filesystem: FileSystem | None = None,
+    incarnation: int = 1,
+    previous_epoch: int = -1,
+    registers: bool = True,
+) -> AsyncIterator[Bench]:
+    """Formats a new directory, starts the quorum, and lets the broker register and be unfenced."""
+    disk = filesystem or DiskFileSystem()
+    if not disk.exists(path / "meta.properties"):
+        formatted(path, disk)
+    config = config_for(path, settings)
+    directory = LogDirectory.open(disk, path, cluster_id=CLUSTER, node_id=BrokerId(NODE_ID))
+    clock = ShiftedClock()
+    holder, feed = Settings(config), MetadataFeed()
+    feed.subscribe(holder.apply)
+    failures: list[str] = []
+    quorum = QuorumNode(directory, config, clock, failures.append)
+    controller = ControllerNode(
+        quorum, feed, holder, clock, cluster_id=CLUSTER, chance=random.Random(1)
+    )
+    quorum.add_listener(feed)
+    quorum.add_listener(controller)
+    channel = LocalControllerChannel(controller, holder)
+    identity = BrokerIdentity(
+        node_id=NODE_ID,
+        cluster_id=CLUSTER,
+        incarnation_id=Uuid(bytes([incarnation]) * 16),
+        endpoints=[Endpoint("PLAINTEXT", "here", PORT)],
+        directories={str(path): directory.meta.directory_id or Uuid(bytes(16))},
+        previous_epoch=previous_epoch,
+    )
+    lifecycle = BrokerLifecycle(identity, channel, feed, holder, clock)
+    topic_creation = TopicCreation(channel, holder)
+    made = Bench(
+        directory, clock, holder, quorum, feed, controller, channel, lifecycle, topic_creation
+    )
+    made.failures = failures
+    try:
+        await quorum.start()
+        if registers:
+            await lifecycle.start()
+            await lifecycle.unfence()
+        yield made
+    finally:
+        await topic_creation.close()
+        await lifecycle.close()
+        controller.close()
+        await quorum.stop()
+        clock.close()
+        directory.close()

@@ -1,0 +1,263 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.controller_bench import Bench, bench
+
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+)
+from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
+from moldau.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestCursor,
+    TopicRequest,
+)
+from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.types import ZERO_UUID, Uuid
+
+NOT_ASKED = -(2**31)
+
+
+async def create(node: Bench, name: str, partitions: int = 1) -> Uuid:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    (made,) = (await node.ask(CreateTopicsRequest(topics=[topic]))).topics
+    assert made.error_code == 0, made.error_message
+    return Uuid(made.topic_id)
+
+
+def named(*names: str | None, **fields: Any) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], **fields)
+
+
+def with_ids(*ids: Uuid) -> MetadataRequest:
+    topics = [MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in ids]
+    return MetadataRequest(topics=topics)
+
+
+def codes(response: Any) -> dict[str | None, ErrorCode]:
+    return {topic.name: ErrorCode(topic.error_code) for topic in response.topics}
+
+
+async def test_all_topics_or_none(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        await create(node, "a", 2)
+        await create(node, "b")
+        for version in range(14):
+            everything = MetadataRequest(topics=None) if version else MetadataRequest(topics=[])
+            told = await node.serve(everything, version)
+            assert set(codes(told)) == {"a", "b"}
+            if version:
+                assert (await node.serve(MetadataRequest(topics=[]), version)).topics == []
+        told = await node.serve(MetadataRequest(topics=[]))
+        assert [broker.node_id for broker in told.brokers] == [1]
+        assert (told.brokers[0].host, told.brokers[0].port) == ("here", 9092)
+        assert (told.controller_id, told.cluster_id) == (1, "MetadataTestCluster00Q")
+
+
+async def test_partitions_are_told_with_leader_and_replicas(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        topic_id = await create(node, "t", 2)
+        (topic,) = (await node.serve(named("t"))).topics
+        assert (topic.topic_id, topic.is_internal) == (topic_id, False)
+        assert [each.partition_index for each in topic.partitions] == [0, 1]
+        for each in topic.partitions:
+            assert (each.error_code, each.leader_id, each.leader_epoch) == (0, 1, 0)
+            assert each.replica_nodes == each.isr_nodes == [1]
+            assert each.offline_replicas == []
+
+
+async def test_topics_are_found_by_id(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        topic_id, unknown = await create(node, "t"), Uuid(b"u" * 16)
+        told = await node.serve(with_ids(topic_id, unknown))
+        assert {topic.topic_id: (topic.name, topic.error_code) for topic in told.topics} == {
+            topic_id: ("t", ErrorCode.NONE),
+            unknown: (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        }
+        for version in (10, 11):
+            (refused,) = (await node.serve(with_ids(topic_id), version)).topics
+            assert (refused.error_code, refused.name) == (ErrorCode.INVALID_REQUEST, "")
+
+
+async def test_a_topic_that_somebody_asks_about_is_made(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data", {"num.partitions": "3"}) as node:
+        answers = await asyncio.gather(*(node.serve(named("new")) for _ in range(5)))
+        ids = {topic.topic_id for answer in answers for topic in answer.topics}
+        assert len(ids) == 1
+        assert len(node.image.topics["new"].partitions) == 3
+        assert codes(answers[0]) == {"new": ErrorCode.NONE}
+
+
+async def test_old_versions_cannot_say_that_nothing_is_to_be_made(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        await node.serve(named("new"), 3)
+        assert "new" in node.image.topics
+
+
+@pytest.mark.parametrize(
+    ("settings", "fields"),
+    [
+        ({"auto.create.topics.enable": "false"}, {}),
+        ({}, {"allow_auto_topic_creation": False}),
+    ],
+)
+async def test_topics_are_not_made_against_anybodys_will(
+    tmp_path: Path, settings: dict[str, str], fields: dict[str, Any]
+) -> None:
+    async with bench(tmp_path / "data", settings) as node:
+        told = await node.serve(named("new", "a/b", **fields))
+        assert codes(told) == {
+            "new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "a/b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        }
+        assert not node.image.topics
+
+
+async def test_topics_that_cannot_be_made_are_unknown(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data", {"default.replication.factor": "3"}) as node:
+        assert codes(await node.serve(named("new", ".."))) == {
+            "new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "..": ErrorCode.INVALID_TOPIC_EXCEPTION,
+        }
+
+
+async def test_internal_topics_are_made_with_their_own_settings(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data", {"offsets.topic.num.partitions": "4"}) as node:
+        (topic,) = (await node.serve(named("__consumer_offsets"))).topics
+        assert (topic.is_internal, len(topic.partitions)) == (True, 4)
+        outcomes = await node.topic_creation.ensure(["__transaction_state", "__share_group_state"])
+        assert set(outcomes.values()) == {ErrorCode.NONE}
+        from moldau.protocol.enums import ConfigResourceType
+
+        configs = node.image.config_of(ConfigResourceType.TOPIC, "__consumer_offsets")
+        assert configs == {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": "104857600",
+        }
+        assert await node.topic_creation.ensure(["__consumer_offsets"]) == {
+            "__consumer_offsets": ErrorCode.NONE
+        }
+
+
+async def test_operations_are_told_when_they_are_asked_for(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        await create(node, "t")
+        silent = await node.serve(named("t"), 8)
+        assert silent.cluster_authorized_operations == NOT_ASKED
+        assert silent.topics[0].topic_authorized_operations == NOT_ASKED
+        wanted = named(
+            "t",
+            include_cluster_authorized_operations=True,
+            include_topic_authorized_operations=True,
+        )
+        told = await node.serve(wanted, 8)
+        # The numbers that Apache Kafka 4.3.1 answers without an authorizer.
+        assert told.cluster_authorized_operations == 0b1111110100000
+        assert told.topics[0].topic_authorized_operations == 0b110111111000
+
+
+async def test_leaders_that_a_listener_does_not_reach(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        await create(node, "t")
+        for version, code in (
+            (13, ErrorCode.LISTENER_NOT_FOUND),
+            (6, ErrorCode.LISTENER_NOT_FOUND),
+            (5, ErrorCode.LEADER_NOT_AVAILABLE),
+        ):
+            told = await node.serve(named("t"), version, listener="OTHER")
+            (partition,) = told.topics[0].partitions
+            assert (partition.error_code, partition.leader_id) == (code, -1)
+            assert partition.offline_replicas == [1]
+            assert partition.replica_nodes == [1]
+            assert told.brokers == []
+        oldest = await node.serve(named("t"), 0, listener="OTHER")
+        assert oldest.topics[0].partitions[0].replica_nodes == []
+
+
+async def test_partitions_without_a_leader(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        await create(node, "t")
+        await node.lifecycle.leave(10_000)
+        told = await node.serve(named("t"))
+        (partition,) = told.topics[0].partitions
+        assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+        assert (told.brokers, told.controller_id) == ([], -1)
+        described = await node.serve(DescribeClusterRequest(include_fenced_brokers=True))
+        assert [(each.broker_id, each.is_fenced) for each in described.brokers] == [(1, True)]
+
+
+async def test_the_cluster_is_described(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        for version in range(3):
+            told = await node.serve(DescribeClusterRequest(), version)
+            assert (told.error_code, told.controller_id, told.endpoint_type) == (0, 1, 1)
+            assert [(each.broker_id, each.port) for each in told.brokers] == [(1, 9092)]
+            assert told.cluster_authorized_operations == NOT_ASKED
+        asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
+        assert (await node.serve(asked)).cluster_authorized_operations == 0b1111110100000
+        wrong = await node.serve(DescribeClusterRequest(endpoint_type=2))
+        assert wrong.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        unknown = await node.serve(DescribeClusterRequest(endpoint_type=9))
+        assert unknown.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+
+
+async def test_controllers_are_described_on_their_own_listener(tmp_path: Path) -> None:
+    from moldau.broker.lifecycle import register_controller
+
+    async with bench(tmp_path / "data") as node:
+        await register_controller(node.channel, node.settings.current, Uuid(b"c" * 16))
+        asked = DescribeClusterRequest(endpoint_type=2)
+        told = await node.serve(asked, listener="CONTROLLER")
+        assert (told.error_code, told.controller_id, told.endpoint_type) == (0, 1, 2)
+        assert [each.broker_id for each in told.brokers] == [1]
+        wrong = await node.serve(DescribeClusterRequest(), listener="CONTROLLER")
+        assert wrong.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+
+
+def describe(*names: str, limit: int = 2000, at: tuple[str, int] | None = None) -> Any:
+    cursor = at and DescribeTopicPartitionsRequestCursor(topic_name=at[0], partition_index=at[1])
+    return DescribeTopicPartitionsRequest(
+        topics=[TopicRequest(name=name) for name in names],
+        response_partition_limit=limit,
+        cursor=cursor,
+    )
+
+
+async def test_topics_are_described_page_by_page(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        for name, count in (("b", 3), ("a", 2), ("c", 1)):
+            await create(node, name, count)
+        pages, cursor = [], None
+        for _ in range(10):
+            told = await node.serve(describe(limit=2, at=cursor))
+            pages.append(
+                [(t.name, [each.partition_index for each in t.partitions]) for t in told.topics]
+            )
+            if told.next_cursor is None:
+                break
+            cursor = (told.next_cursor.topic_name, told.next_cursor.partition_index)
+        assert pages == [[("a", [0, 1])], [("b", [0, 1])], [("b", [2]), ("c", [0])]]
+
+
+async def test_described_topics_say_what_is_wrong_with_them(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data", {"max.request.partition.size.limit": "1"}) as node:
+        await create(node, "b", 2)
+        told = await node.serve(describe("nobody", "a/b"))
+        assert {t.name: (t.error_code, t.topic_id) for t in told.topics} == {
+            "a/b": (ErrorCode.INVALID_TOPIC_EXCEPTION, ZERO_UUID),
+            "nobody": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ZERO_UUID),
+        }
+        (topic,) = (await node.serve(describe("b"))).topics
+        assert [each.partition_index for each in topic.partitions] == [0]
+        assert topic.topic_authorized_operations == 0b110111111000
+        from moldau.protocol.errors import KafkaError
+
+        for wrong in (describe("b", at=("c", 0)), describe("b", at=("b", -1))):
+            with pytest.raises(KafkaError) as refused:
+                await node.serve(wrong)
+            assert refused.value.code is ErrorCode.INVALID_REQUEST

@@ -1,0 +1,181 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+from broker.controller_bench import bench
+from broker.metadata_node import formatted
+
+from moldau.broker.lifecycle import LifecycleState, register_controller
+from moldau.core.metadata.image import NO_LEADER
+from moldau.protocol.enums import ConfigResourceType, LeaderRecoveryState
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.types import TopicPartition, Uuid
+
+
+def create(*names: str, partitions: int = 1) -> CreateTopicsRequest:
+    topics = [
+        CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names
+    ]
+    return CreateTopicsRequest(topics=topics)
+
+
+async def test_a_new_cluster_begins_with_what_the_format_wrote(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data", registers=False) as node:
+        await node.quorum.wait_committed(node.quorum.last_offset)
+        assert node.image.metadata_version == 30
+        assert node.image.features["group.version"] == 1
+        # Eligible leader replicas need one value for all brokers.
+        assert node.image.config_of(ConfigResourceType.BROKER, "") == {"min.insync.replicas": "1"}
+        assert not node.feed.has_open_transaction
+        node.check()
+
+
+async def test_the_broker_registers_through_the_controller(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        broker = node.image.brokers[1]
+        assert not broker.is_fenced
+        assert broker.epoch == node.lifecycle.broker_epoch
+        assert broker.endpoints["PLAINTEXT"].host == "here"
+        assert node.lifecycle.state is LifecycleState.RUNNING
+        await register_controller(node.channel, node.settings.current, Uuid(b"c" * 16))
+        assert "CONTROLLER" in node.image.controllers[1].endpoints
+        node.check()
+
+
+async def test_an_answer_comes_when_the_change_is_committed_and_known_here(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        response = await node.ask(create("orders", partitions=3))
+        assert [topic.error_code for topic in response.topics] == [0]
+        assert len(node.image.topics["orders"].partitions) == 3
+        assert node.quorum.high_watermark > node.quorum.last_offset
+        node.check()
+
+
+async def test_decisions_made_at_once_see_each_other(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        answers = await asyncio.gather(*(node.ask(create("same")) for _ in range(5)))
+        codes = sorted(answer.topics[0].error_code for answer in answers)
+        assert codes == [ErrorCode.NONE] + [ErrorCode.TOPIC_ALREADY_EXISTS] * 4
+        many = await asyncio.gather(*(node.ask(create(f"t-{n}")) for n in range(100)))
+        assert all(answer.topics[0].error_code == 0 for answer in many)
+        assert len(node.image.topics) == 101
+        node.check()
+
+
+async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    async with bench(path) as node:
+        await node.ask(create("kept", "gone"))
+        await node.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")]))
+        topic_id, epoch = node.image.topics["kept"].topic_id, node.lifecycle.broker_epoch
+    async with bench(path, incarnation=2) as node:
+        assert set(node.image.topics) == {"kept"}
+        assert node.image.topics["kept"].topic_id == topic_id
+        assert node.lifecycle.broker_epoch > epoch
+        node.check()
+
+
+async def test_a_clean_restart_keeps_the_lead_without_doubt(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    async with bench(path) as node:
+        await node.ask(create("t"))
+        epoch = node.lifecycle.broker_epoch
+        await node.lifecycle.leave(10_000)
+        assert node.image.brokers[1].is_fenced
+        assert node.image.topics["t"].partitions[0].leader == NO_LEADER
+    async with bench(path, incarnation=2, previous_epoch=epoch) as node:
+        partition = node.image.topics["t"].partitions[0]
+        assert (partition.leader, partition.isr) == (1, (1,))
+        assert partition.leader_recovery_state == LeaderRecoveryState.RECOVERED
+        assert partition.leader_epoch == 2
+
+
+async def test_a_killed_node_registers_again_at_once(tmp_path: Path) -> None:
+    """Kafka makes it wait for the session of its former self, nine seconds by default."""
+    path = tmp_path / "data"
+    async with bench(path) as node:
+        await node.ask(create("t"))
+    async with bench(path, incarnation=2) as node:
+        assert node.lifecycle.state is LifecycleState.RUNNING
+        assert node.image.topics["t"].partitions[0].leader == 1
+
+
+async def test_a_broker_that_falls_silent_is_fenced(tmp_path: Path) -> None:
+    settings = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "100"}
+    async with bench(tmp_path / "data", settings) as node:
+        await node.ask(create("t"))
+        await node.lifecycle.close()
+        fenced = asyncio.Event()
+        node.feed.subscribe(lambda _, image: fenced.set() if image.brokers[1].is_fenced else None)
+        node.clock.advance(1200)
+        await fenced.wait()
+        partition = node.image.partition(TopicPartition("t", 0))
+        assert partition is not None
+        assert partition.leader == NO_LEADER
+        node.check()
+
+
+async def test_heartbeats_keep_the_session(tmp_path: Path) -> None:
+    settings = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "100"}
+    async with bench(tmp_path / "data", settings) as node:
+        for _ in range(30):
+            node.clock.advance(110)
+            # Two turns: the timer fires, the heartbeat is answered.
+            for _ in range(5):
+                await asyncio.sleep(0)
+        assert not node.image.brokers[1].is_fenced
+
+
+async def test_refusals_are_answers(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        stale = BrokerHeartbeatRequest(broker_id=1, broker_epoch=0)
+        assert (await node.ask(stale)).error_code == ErrorCode.STALE_BROKER_EPOCH
+        huge = await node.ask(create("huge", partitions=20_000))
+        assert [topic.error_code for topic in huge.topics] == [ErrorCode.POLICY_VIOLATION]
+        assert not node.image.topics
+        node.check()
+
+
+async def test_a_closed_controller_decides_nothing(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        await node.lifecycle.close()
+        node.controller.close()
+        with pytest.raises(KafkaError) as refused:
+            await node.controller.handle(create("t"), 7)
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
+
+
+async def test_nobody_waits_for_ever_for_a_controller(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data", {"request.timeout.ms": "30"}) as node:
+        await node.lifecycle.close()
+        node.controller.close()
+        with pytest.raises(KafkaError) as refused:
+            await node.ask(create("t"))
+        assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+async def test_a_registration_that_is_refused_for_good_is_told(tmp_path: Path) -> None:
+    path = formatted(tmp_path / "data")
+    async with bench(path, registers=False) as node:
+        node.controller.close()
+        start = asyncio.ensure_future(node.lifecycle.start())
+        await asyncio.sleep(0)
+        node.clock.advance(120_000)
+        with pytest.raises(KafkaError) as refused:
+            await start
+        assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert "could not register" in refused.value.detail
+
+
+async def test_a_failed_disk_ends_the_wait_for_an_answer(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        await node.lifecycle.close()
+        waiting = asyncio.ensure_future(node.ask(create("t")))
+        await asyncio.sleep(0)
+        node.directory.fail(OSError(5, "Input/output error"))
+        answer = await waiting
+        assert [topic.error_code for topic in answer.topics] == [ErrorCode.KAFKA_STORAGE_ERROR]
