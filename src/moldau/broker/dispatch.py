@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from moldau.broker.context import BrokerServices, Handler, Peer, RequestContext, Staged
 from moldau.broker.error_responses import error_response
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
-from moldau.protocol.codec import decode
+from moldau.protocol.codec import decode_prefix
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.frame import RequestFrame, read_request
@@ -168,7 +168,8 @@ class Dispatcher:
             answer_version = 0
             request: Message = request_class(ApiKey.API_VERSIONS)()
         else:
-            request = decode(request_class(header.api_key), version, header.body)
+            # librdkafka 2.x leaves bytes behind some requests; Kafka does not look at them either.
+            request, _ = decode_prefix(request_class(header.api_key), version, header.body)
         context = RequestContext(
             self.services,
             peer,

@@ -82,7 +82,7 @@ class NodeCollector:
             if not partition.has_log:
                 continue
             log, names = partition.log, [topic, str(index)]
-            sizes.add_metric(names, log.size)
+            sizes.add_metric(names, log.segments.size_in_bytes)
             starts.add_metric(names, log.log_start_offset)
             ends.add_metric(names, log.log_end_offset)
             marks.add_metric(names, log.high_watermark)

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import tempfile
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +26,8 @@ _FORCED_STATUS = 1
 
 _HELP = """Run one Kafka node: broker and controller in one process.
 
-Without --config it keeps its data in --dir, which it formats at the first start, and listens on this machine only.
+Without --config it keeps its data in --dir, which it formats at the first start, and listens on
+this machine only.
 
 [bold]Examples[/bold]
 
@@ -37,19 +38,19 @@ Without --config it keeps its data in --dir, which it formats at the first start
 """
 
 
-class LogFormat(str, Enum):
+class LogFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
 
 
-class LogLevel(str, Enum):
+class LogLevel(StrEnum):
     DEBUG = "debug"
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
 
 
-def start(
+def start(  # noqa: PLR0913 - each is an option of the command
     directory: Annotated[
         Path | None, typer.Option("--dir", help=f"Where the data is [{DEFAULT_DIRECTORY}].")
     ] = None,

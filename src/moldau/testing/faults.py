@@ -98,7 +98,7 @@ def _own_records(request: Message) -> None:
     if isinstance(request, ProduceRequest):
         for topic in request.topic_data:
             for partition in topic.partition_data:
-                if partition.records is not None:
+                if isinstance(partition.records, memoryview):
                     partition.records = bytearray(partition.records)
 
 

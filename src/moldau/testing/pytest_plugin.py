@@ -4,13 +4,14 @@ topic for one test.
 
 import itertools
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from moldau.testing.broker import ThreadBroker
+    from collections.abc import Iterator
+
+    from moldau.testing.thread_broker import ThreadBroker
 
 _NAME_CHARS_MAX = 200
 _numbers = itertools.count()
@@ -20,7 +21,7 @@ _numbers = itertools.count()
 def moldau_broker() -> "Iterator[ThreadBroker]":
     """A running broker: `moldau_broker.bootstrap` is its address."""
     # Imported here: every pytest run on a machine with Moldau loads this plugin.
-    from moldau.testing.broker import ThreadBroker, broker
+    from moldau.testing import ThreadBroker, broker
 
     with broker() as running:
         assert isinstance(running, ThreadBroker)

@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class ProcessBroker:
             "port": self._port,
             "settings": self._settings,
         }
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 - ourselves
             [sys.executable, "-m", __name__, json.dumps(orders)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -135,7 +135,7 @@ class ProcessBroker:
 
 def main() -> None:
     """The child."""
-    from moldau.testing.broker import ThreadBroker
+    from moldau.testing.thread_broker import ThreadBroker
 
     orders = json.loads(sys.argv[1])
     made = ThreadBroker(orders["settings"], Path(orders["directory"]), port=orders["port"])
@@ -145,7 +145,7 @@ def main() -> None:
         _say({"error": str(error)})
         return
     _say({"port": int(made.bootstrap.rpartition(":")[2])})
-    actions = {
+    actions: dict[str, Callable[..., Any]] = {
         "advance": made.clock.advance,
         "create_topic": made.create_topic,
         "fail_next": made.fail_next,

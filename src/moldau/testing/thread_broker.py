@@ -1,15 +1,13 @@
-"""A real broker for tests: `with broker() as b:`. In a thread of the test's process by default, or
-in a process of its own; on a free port, in a temporary directory, ready in a fraction of a second.
-"""
+"""A broker in a thread of the test's process: a real node, a free port, a temporary directory."""
 
 import asyncio
 import contextlib
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from moldau.broker.node import Node, NodeOptions
 from moldau.broker.runtime import new_event_loop
@@ -18,9 +16,6 @@ from moldau.config.standalone import standalone_properties
 from moldau.net.clock import ShiftedClock
 from moldau.protocol.errors import MoldauError
 from moldau.testing.faults import Faults
-
-if TYPE_CHECKING:
-    from moldau.testing.broker_process import ProcessBroker
 
 ResultT = TypeVar("ResultT")
 
@@ -134,6 +129,11 @@ class ThreadBroker:
         assert self._directory is not None
         return self._directory
 
+    @property
+    def metrics_port(self) -> int | None:
+        """Where /metrics is, if moldau.metrics.port is set."""
+        return self._running().metrics_port
+
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
@@ -175,32 +175,8 @@ class ThreadBroker:
 
         return self._wait(called())
 
-    def _wait(self, coroutine: Any) -> Any:
+    def _wait(self, coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
         if self._loop is None:
             coroutine.close()
             raise MoldauError("the broker is not running")
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(START_DEADLINE_S)
-
-
-@contextlib.contextmanager
-def broker(
-    settings: Mapping[str, str] | None = None,
-    *,
-    directory: Path | None = None,
-    process: bool = False,
-) -> "Iterator[ThreadBroker | ProcessBroker]":
-    """A running broker; `settings` are Kafka's. `process=True` runs it in a process of its own,
-    which a test can kill. `directory` keeps the data there.
-    """
-    made: ThreadBroker | ProcessBroker
-    if process:
-        from moldau.testing.broker_process import ProcessBroker
-
-        made = ProcessBroker(settings or {}, directory)
-    else:
-        made = ThreadBroker(settings or {}, directory)
-    try:
-        made.start()
-        yield made
-    finally:
-        made.close()

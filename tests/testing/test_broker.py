@@ -1,0 +1,154 @@
+"""The broker for tests is a real one, quick to have, and fails on demand."""
+
+import contextlib
+import socket
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from moldau.protocol.errors import MoldauError
+from moldau.protocol.frame import build_request
+from moldau.protocol.messages.api_versions import ApiVersionsRequest
+from moldau.testing import ProcessBroker, ThreadBroker, broker
+
+DEADLINE_S = 30
+
+
+@pytest.fixture(params=[False, True], ids=["thread", "process"])
+def running(request: pytest.FixtureRequest) -> Iterator[ThreadBroker | ProcessBroker]:
+    with broker(process=request.param) as started:
+        yield started
+
+
+def produce(bootstrap: str, topic: str, *values: bytes, **settings: object) -> list[object]:
+    """What became of each record."""
+    outcomes: list[object] = []
+    producer = Producer({"bootstrap.servers": bootstrap, **settings})
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: outcomes.append(error))
+    assert producer.flush(DEADLINE_S) == 0
+    return outcomes
+
+
+def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "earliest"}
+    )
+    try:
+        consumer.subscribe([topic])
+        return [message.value() for message in consumer.consume(count, timeout=DEADLINE_S)]
+    finally:
+        consumer.close()
+
+
+def test_clients_use_it_like_any_broker(running: ThreadBroker | ProcessBroker) -> None:
+    running.create_topic("orders", partitions=1)
+    assert produce(running.bootstrap, "orders", b"a", b"b") == [None, None]
+    assert read(running.bootstrap, "orders", 2) == [b"a", b"b"]
+
+
+def test_data_survives_a_restart_on_the_same_port(running: ThreadBroker | ProcessBroker) -> None:
+    before = running.bootstrap
+    produce(before, "orders", b"kept")
+    running.restart()
+    assert running.bootstrap == before
+    assert read(before, "orders", 1) == [b"kept"]
+
+
+def test_a_killed_broker_comes_back_with_what_was_acknowledged() -> None:
+    with broker(process=True) as running:
+        assert isinstance(running, ProcessBroker)
+        produce(running.bootstrap, "orders", b"kept")
+        running.kill()
+        running.start()
+        assert read(running.bootstrap, "orders", 1) == [b"kept"]
+
+
+def test_injected_errors_reach_the_client_and_end(running: ThreadBroker | ProcessBroker) -> None:
+    running.create_topic("orders")
+    running.fail_next("Produce", "MESSAGE_TOO_LARGE")
+    refused, taken = (
+        produce(running.bootstrap, "orders", b"a"),
+        produce(running.bootstrap, "orders", b"b"),
+    )
+    assert [str(error) for error in refused if error is not None] != []
+    assert taken == [None]
+    assert read(running.bootstrap, "orders", 1) == [b"b"]
+
+
+def test_errors_that_clients_retry_are_survived(running: ThreadBroker | ProcessBroker) -> None:
+    running.create_topic("orders")
+    running.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", times=3)
+    assert produce(running.bootstrap, "orders", b"a", **{"retry.backoff.ms": 1}) == [None]
+    assert read(running.bootstrap, "orders", 1) == [b"a"]
+
+
+def test_a_delayed_answer_comes_when_the_clock_is_moved() -> None:
+    with broker() as running:
+        running.delay("Metadata", ms=3_600_000, times=1)
+        admin = AdminClient({"bootstrap.servers": running.bootstrap, "socket.timeout.ms": 1000})
+        with pytest.raises(KafkaException):
+            admin.list_topics(timeout=1)
+        running.clock.advance(seconds=3600)
+        assert admin.list_topics(timeout=DEADLINE_S).brokers
+
+
+def test_connections_are_dropped_on_demand(running: ThreadBroker | ProcessBroker) -> None:
+    host, port = running.bootstrap.split(":")
+    with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as connection:
+        for chunk in build_request(ApiVersionsRequest(), 0, correlation_id=1, client_id=None):
+            connection.sendall(chunk)
+        assert len(connection.recv(4)) == 4
+        assert running.drop_connections() == 1
+        with contextlib.suppress(ConnectionResetError):
+            while connection.recv(1000):
+                pass
+    admin = AdminClient({"bootstrap.servers": running.bootstrap})
+    assert admin.list_topics(timeout=DEADLINE_S).brokers
+
+
+@pytest.mark.parametrize(
+    ("api", "error", "hint"),
+    [("Produse", "NONE", "PRODUCE"), ("Produce", "NOT_LEADER", "NOT_LEADER_OR_FOLLOWER")],
+)
+def test_misspelt_faults_are_refused_with_a_hint(api: str, error: str, hint: str) -> None:
+    with broker() as running, pytest.raises(ValueError, match=hint):
+        running.fail_next(api, error)
+
+
+def test_a_stopped_broker_says_so() -> None:
+    with broker() as running:
+        running.stop()
+        with pytest.raises(MoldauError, match="not running"):
+            running.create_topic("late")
+
+
+def test_several_brokers_live_in_one_process() -> None:
+    with broker() as first, broker() as second:
+        produce(first.bootstrap, "orders", b"first")
+        produce(second.bootstrap, "orders", b"second")
+        assert read(first.bootstrap, "orders", 1) == [b"first"]
+        assert read(second.bootstrap, "orders", 1) == [b"second"]
+
+
+def test_the_fixtures_are_there_once_it_is_installed(
+    moldau_broker: ThreadBroker, moldau_topic: str
+) -> None:
+    assert produce(moldau_broker.bootstrap, moldau_topic, b"a") == [None]
+
+
+def test_metrics_show_requests_logs_and_lag() -> None:
+    with broker({"moldau.metrics.port": "0"}) as running:
+        assert isinstance(running, ThreadBroker)
+        produce(running.bootstrap, "orders", b"a", b"b")
+        read(running.bootstrap, "orders", 2)
+        url = f"http://127.0.0.1:{running.metrics_port}/metrics"
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
+            page = answer.read().decode()
+    assert 'moldau_request_seconds_count{api="PRODUCE"}' in page
+    assert 'moldau_log_end_offset{partition="0",topic="orders"} 2.0' in page
+    assert 'moldau_group_lag{group="reader",partition="0",topic="orders"} 0.0' in page
+    assert "moldau_event_loop_lag_seconds" in page
