@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 from interop.apache import ApacheOracle
-from interop.live_broker import CLIENT_TIMEOUT_S, NODE_ID, LiveBroker, wait_for
+from interop.live_broker import (
+    CLIENT_TIMEOUT_S,
+    NODE_ID,
+    LiveBroker,
+    LiveMoldau,
+    LiveNode,
+    wait_for,
+)
 
 from moldau.config.alter import Operation
 from moldau.config.broker import BrokerConfig
@@ -28,6 +35,7 @@ from moldau.config.dynamic import layered_config
 from moldau.config.layers import Layers
 from moldau.config.properties import parse_properties
 from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.frame import LENGTH_BYTES, build_request, read_response
 from moldau.protocol.messages.describe_configs import (
@@ -118,10 +126,24 @@ class Talk:
     def change(
         self, kind: ConfigResourceType, name: str, changes: dict[str, str]
     ) -> tuple[int, str | None]:
-        configs = [
-            AlterableConfig(name=key, config_operation=Operation.SET, value=text)
-            for key, text in changes.items()
-        ]
+        return self._alter(
+            kind,
+            name,
+            [
+                AlterableConfig(name=key, config_operation=Operation.SET, value=text)
+                for key, text in changes.items()
+            ],
+        )
+
+    def alter(
+        self, kind: int, name: str, key: str, value: str | None, operation: int
+    ) -> tuple[int, str | None]:
+        change = AlterableConfig(name=key, config_operation=operation, value=value)
+        return self._alter(kind, name, [change])
+
+    def _alter(
+        self, kind: int, name: str, configs: list[AlterableConfig]
+    ) -> tuple[int, str | None]:
         resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
         request = IncrementalAlterConfigsRequest(resources=[resource])
         (result,) = self.ask(request, IncrementalAlterConfigsResponse, 1).responses
@@ -160,10 +182,48 @@ def node(apache: ApacheOracle, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture(scope="module")
+def moldau(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveMoldau]:
+    with LiveMoldau(tmp_path_factory.mktemp("ours")) as live:
+        with live.properties.open("a", encoding="utf-8") as properties:
+            properties.write(ODD_LINES)
+        live.format()
+        live.start()
+        yield live
+
+
+@pytest.fixture(scope="module")
+def our_talk(moldau: LiveMoldau) -> Iterator[Talk]:
+    connection = Talk(moldau.address)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture(scope="module")
 def talk(node: LiveBroker) -> Iterator[Talk]:
     connection = Talk(node.address)
     yield connection
     connection.close()
+
+
+def neutral(text: str | None, node: LiveNode) -> str | None:
+    """Without what is a node's own: its ports and its directory."""
+    for own, word in (
+        (node.address, "ADDRESS"),
+        (node.controller_address, "CONTROLLER"),
+        (str(node.log_folder), "FOLDER"),
+    ):
+        text = None if text is None else text.replace(own, word)
+    return text
+
+
+def neutral_rows(rows: list[Described], node: LiveNode) -> dict[str, Described]:
+    return {
+        name: row._replace(
+            value=neutral(row.value, node),
+            synonyms=tuple(one._replace(value=neutral(one.value, node)) for one in row.synonyms),
+        )
+        for name, row in _comparable(rows).items()
+    }
 
 
 def our_config(
@@ -258,6 +318,107 @@ def test_a_metrics_subscription_is_described_alike(talk: Talk) -> None:
         lambda: _comparable(talk.describe(kind, SUBSCRIPTION)) == ours,
         "the subscription's settings",
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (ConfigResourceType.BROKER, str(NODE_ID)),
+        (ConfigResourceType.BROKER, ""),
+        (ConfigResourceType.GROUP, "untouched"),
+        (ConfigResourceType.CLIENT_METRICS, "untouched"),
+    ],
+)
+def test_live_nodes_describe_themselves_alike(
+    node: LiveBroker,
+    talk: Talk,
+    moldau: LiveMoldau,
+    our_talk: Talk,
+    kind: ConfigResourceType,
+    name: str,
+) -> None:
+    theirs = neutral_rows(talk.describe(kind, name), node)
+    assert neutral_rows(our_talk.describe(kind, name), moldau) == theirs
+
+
+# Each row: the resource, a setting, its value, the operation; both nodes must answer alike.
+TRIES: list[tuple[ConfigResourceType, str, str, str | None, Operation]] = [
+    (ConfigResourceType.TOPIC, "tried", name, value, operation)
+    for name, value, operation in [
+        ("retention.ms", "5", Operation.SET),
+        ("retention.ms", "-2", Operation.SET),
+        ("retention.ms", "soon", Operation.SET),
+        ("retention.ms", None, Operation.SET),
+        ("retention.ms", None, Operation.DELETE),
+        ("retention.ms", "5", Operation.APPEND),
+        ("no.such.setting", "5", Operation.SET),
+        ("no.such.setting", None, Operation.DELETE),
+        ("no.such.setting", "5", Operation.APPEND),
+        ("cleanup.policy", "compact", Operation.APPEND),
+        ("cleanup.policy", "shred", Operation.APPEND),
+        ("cleanup.policy", "delete,compact", Operation.SUBTRACT),
+        ("cleanup.policy", "", Operation.SET),
+        ("min.compaction.lag.ms", "9223372036854775807", Operation.SET),
+        ("max.compaction.lag.ms", "0", Operation.SET),
+        ("remote.storage.enable", "true", Operation.SET),
+        ("segment.bytes", "1000", Operation.SET),
+        ("compression.gzip.level", "0", Operation.SET),
+        ("leader.replication.throttled.replicas", "0:1", Operation.SET),
+        ("leader.replication.throttled.replicas", "zero", Operation.SET),
+    ]
+] + [
+    (ConfigResourceType.TOPIC, "no-such-topic", "retention.ms", "5", Operation.SET),
+    (ConfigResourceType.TOPIC, "", "retention.ms", "5", Operation.SET),
+    (ConfigResourceType.TOPIC, "a/b", "retention.ms", "5", Operation.SET),
+    (ConfigResourceType.BROKER, "", "message.max.bytes", "3000000", Operation.SET),
+    (ConfigResourceType.BROKER, "", "message.max.bytes", None, Operation.DELETE),
+    (ConfigResourceType.BROKER, "", "message.max.bytes", "-1", Operation.SET),
+    (ConfigResourceType.BROKER, "", "num.partitions", "3", Operation.SET),
+    (ConfigResourceType.BROKER, "", "listeners", "PLAINTEXT://127.0.0.1:1", Operation.SET),
+    (ConfigResourceType.BROKER, "1", "num.io.threads", "50", Operation.SET),
+    (ConfigResourceType.BROKER, "1", "num.io.threads", "3", Operation.SET),
+    (ConfigResourceType.BROKER, "1", "num.io.threads", None, Operation.DELETE),
+    (ConfigResourceType.BROKER, "1", "ssl.keystore.location", "/k", Operation.SET),
+    (ConfigResourceType.BROKER, "1", "min.insync.replicas", "2", Operation.SET),
+    (ConfigResourceType.BROKER, "", "min.insync.replicas", None, Operation.DELETE),
+    (ConfigResourceType.BROKER, "1", "log.cleaner.threads", "x", Operation.APPEND),
+    (ConfigResourceType.BROKER, "1", "cordoned.log.dirs", "/nowhere", Operation.SET),
+    (ConfigResourceType.BROKER, "2", "message.max.bytes", "1", Operation.SET),
+    (ConfigResourceType.BROKER, "one", "message.max.bytes", "1", Operation.SET),
+    (ConfigResourceType.BROKER_LOGGER, "1", "root", "LOUD", Operation.SET),
+    (ConfigResourceType.BROKER_LOGGER, "1", "root", None, Operation.DELETE),
+    (ConfigResourceType.BROKER_LOGGER, "1", "root", "INFO", Operation.APPEND),
+    (ConfigResourceType.BROKER_LOGGER, "1", "no.such.logger", "INFO", Operation.SET),
+    (ConfigResourceType.BROKER_LOGGER, "2", "root", "INFO", Operation.SET),
+    (ConfigResourceType.BROKER_LOGGER, "1", "root", "INFO", Operation.SET),
+    (ConfigResourceType.GROUP, "g", "consumer.session.timeout.ms", "1", Operation.SET),
+    (ConfigResourceType.GROUP, "g", "consumer.session.timeout.ms", "50000", Operation.SET),
+    (ConfigResourceType.GROUP, "g", "consumer.heartbeat.interval.ms", "14999", Operation.SET),
+    (ConfigResourceType.GROUP, "g", "share.auto.offset.reset", "by_duration:PT1H", Operation.SET),
+    (ConfigResourceType.GROUP, "g", "share.auto.offset.reset", "whenever", Operation.SET),
+    (ConfigResourceType.GROUP, "g", "no.such.setting", "1", Operation.SET),
+    (ConfigResourceType.GROUP, "", "consumer.session.timeout.ms", "50000", Operation.SET),
+    (ConfigResourceType.CLIENT_METRICS, "m", "interval.ms", "50", Operation.SET),
+    (ConfigResourceType.CLIENT_METRICS, "m", "interval.ms", "often", Operation.SET),
+    (ConfigResourceType.CLIENT_METRICS, "m", "interval.ms", "500", Operation.SET),
+    (ConfigResourceType.CLIENT_METRICS, "m", "match", "client_id=a.*", Operation.SET),
+    (ConfigResourceType.CLIENT_METRICS, "m", "match", "colour=blue", Operation.SET),
+    (ConfigResourceType.CLIENT_METRICS, "m", "no.such.setting", "1", Operation.SET),
+    (ConfigResourceType.CLIENT_METRICS, "", "interval.ms", "500", Operation.SET),
+    (ConfigResourceType.UNKNOWN, "x", "y", "z", Operation.SET),
+]
+
+
+def test_changes_are_taken_and_refused_alike(
+    node: LiveBroker, talk: Talk, moldau: LiveMoldau, our_talk: Talk
+) -> None:
+    for live in (node, moldau):
+        live.create_topic("tried")
+    theirs, ours = {}, {}
+    for one in TRIES:
+        theirs[one] = ErrorCode(talk.alter(*one)[0]).name
+        ours[one] = ErrorCode(our_talk.alter(*one)[0]).name
+    assert ours == theirs
 
 
 def test_changes_at_run_time_are_described_alike(node: LiveBroker, talk: Talk) -> None:
