@@ -73,6 +73,7 @@ CONTROLLER_HANDLERS: dict[ApiKey, str] = {
     ApiKey.API_VERSIONS: "api_versions",
     ApiKey.CREATE_TOPICS: _DECIDED,
     ApiKey.DELETE_TOPICS: _DECIDED,
+    ApiKey.DESCRIBE_CONFIGS: "describe_configs",
     ApiKey.ALTER_CONFIGS: _DECIDED,
     ApiKey.CREATE_PARTITIONS: _DECIDED,
     ApiKey.ELECT_LEADERS: _DECIDED,

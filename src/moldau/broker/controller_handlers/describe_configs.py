@@ -1,0 +1,14 @@
+"""DescribeConfigs on the controller's listener: the same as on the broker's."""
+
+from moldau.broker.config_descriptions import described_configs
+from moldau.broker.context import RequestContext
+from moldau.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
+
+
+def handle_describe_configs(
+    ctx: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    return described_configs(ctx.broker, request)
