@@ -341,6 +341,16 @@ def test_live_nodes_describe_themselves_alike(
     assert neutral_rows(our_talk.describe(kind, name), moldau) == theirs
 
 
+def test_the_controllers_listener_says_the_same(node: LiveBroker, moldau: LiveMoldau) -> None:
+    rows = []
+    for live in (node, moldau):
+        controller = Talk(live.controller_address)
+        described = controller.describe(ConfigResourceType.BROKER, str(NODE_ID))
+        rows.append(neutral_rows(described, live))
+        controller.close()
+    assert rows[1] == rows[0]
+
+
 # Each row: the resource, a setting, its value, the operation; both nodes must answer alike.
 TRIES: list[tuple[ConfigResourceType, str, str, str | None, Operation]] = [
     (ConfigResourceType.TOPIC, "tried", name, value, operation)
