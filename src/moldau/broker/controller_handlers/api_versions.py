@@ -1,0 +1,5 @@
+"""ApiVersions on the controller's listener: the same answer, about what is served there."""
+
+from moldau.broker.handlers.api_versions import handle_api_versions
+
+__all__ = ["handle_api_versions"]
