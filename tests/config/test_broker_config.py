@@ -35,6 +35,11 @@ def test_values_are_flat_and_typed() -> None:
     assert config.broker_rack is None
 
 
+def test_what_is_given_for_nothing_is_known() -> None:
+    config = parsed(num__io__threads="4", super__users="User:a", num__partitions="2")
+    assert config.without_effect == ("num.io.threads", "super.users")
+
+
 def test_nothing_in_it_changes() -> None:
     config = parsed()
     with pytest.raises(AttributeError):

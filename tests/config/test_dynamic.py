@@ -92,6 +92,11 @@ REFUSED = [
         False,
         "listener.security.protocol.map: PLAINTEXT is in use",
     ),
+    (
+        {"listeners": COMBINED["listeners"].replace("9092", "9999")},
+        False,
+        "listeners: for now they come and go only with a restart",
+    ),
     ({"cordoned.log.dirs": "/elsewhere"}, False, "/elsewhere is not in log.dirs"),
     ({"leader.replication.throttled.rate": "-1"}, False, "must be at least 0"),
 ]

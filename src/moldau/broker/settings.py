@@ -30,6 +30,8 @@ class Settings:
         self._current = static
         self._own_resource = ConfigResource(ConfigResourceType.BROKER, str(static.node_id))
         self._listeners: list[Listener] = []
+        if static.without_effect:
+            _log.info("these settings have no effect yet: %s", ", ".join(static.without_effect))
 
     @property
     def current(self) -> BrokerConfig:

@@ -106,6 +106,16 @@ class BrokerConfig(
         """What was parsed. Empty if the values came from elsewhere."""
         return {}
 
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """What was given for nothing: settings that Moldau knows and does not obey yet."""
+        known = (self.declared.get(name) or self.overridden(name) for name in self.given)
+        return tuple(
+            name
+            for name, setting in zip(self.given, known, strict=True)
+            if setting is None or not setting.has_effect
+        )
+
     @cached_property
     def layers(self) -> Layers:
         """Where the values come from."""

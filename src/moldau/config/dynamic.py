@@ -156,6 +156,8 @@ def _check_listeners(new: BrokerConfig, current: BrokerConfig) -> None:
                 f"listener.name.{listener.name.lower()}.*: only keys, certificates and limits of a "
                 "listener in use can be changed"
             )
+    if new.bound_listeners != current.bound_listeners:
+        raise _refused("listeners: for now they come and go only with a restart")
 
 
 def _fixed(config: BrokerConfig, listener: str) -> dict[str, str]:
