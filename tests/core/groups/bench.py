@@ -60,6 +60,7 @@ class Bench:
         self.perform(turn)
 
     def unload(self) -> None:
+        self.fail_all(ErrorCode.NOT_COORDINATOR)
         turn = self.turn()
         self.shard.unloaded(turn)
         self.timers = {}

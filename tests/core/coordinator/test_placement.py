@@ -1,0 +1,29 @@
+"""Everybody must find a key's coordinator in the same place: Java's arithmetic decides."""
+
+import pytest
+
+from moldau.core.coordinator.placement import java_hash, partition_for
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("test-group", 627841412),
+        ("console-consumer-12345", 158455506),
+        ("grüße", 98768023),
+        ("😀", 1772899),
+        ("polygenelubricants", -2147483648),
+    ],
+)
+def test_hashes_are_javas(text: str, expected: int) -> None:
+    assert java_hash(text) == expected
+
+
+def test_the_smallest_integer_has_no_absolute_value_and_counts_as_zero() -> None:
+    assert partition_for("polygenelubricants", 50) == 0
+
+
+def test_partitions_are_within_the_topic() -> None:
+    assert {partition_for(f"group-{n}", 50) for n in range(2_000)} == set(range(50))

@@ -1,0 +1,134 @@
+"""Groups of kinds that are not coordinated here are kept, and listed as what they are."""
+
+import pytest
+from core.groups.bench import Bench
+from core.groups.scenario import Scenario
+
+from moldau.core.coordinator.records import CoordinatorRecord, encode_record
+from moldau.core.groups.foreign_group import ForeignGroup
+from moldau.core.groups.group_records import UNREAD, decode_group_record, offset_record
+from moldau.core.groups.listing import describe_group, list_groups
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.log_records import group_key_class
+from moldau.protocol.log_records.consumer_group_member_metadata import (
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+)
+from moldau.protocol.log_records.consumer_group_metadata import (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+)
+from moldau.protocol.log_records.offset_commit import OffsetCommitValue
+from moldau.protocol.log_records.share_group_metadata import (
+    ShareGroupMetadataKey,
+    ShareGroupMetadataValue,
+)
+
+CONSUMER_GROUP = CoordinatorRecord(
+    ConsumerGroupMetadataKey(group_id="g"), ConsumerGroupMetadataValue(epoch=4)
+)
+MEMBER_KEY = ConsumerGroupMemberMetadataKey(group_id="g", member_id="m")
+MEMBER = CoordinatorRecord(MEMBER_KEY, ConsumerGroupMemberMetadataValue(client_id="c"))
+SHARE_GROUP = CoordinatorRecord(
+    ShareGroupMetadataKey(group_id="g"), ShareGroupMetadataValue(epoch=1)
+)
+OFFSET = offset_record("g", "t", 0, OffsetCommitValue(offset=9, commit_timestamp=1))
+
+
+def with_log(*records: CoordinatorRecord) -> Scenario:
+    scenario = Scenario()
+    scenario.bench.log = [encode_record(record) for record in records]
+    scenario.bench.load()
+    return scenario
+
+
+def listed(bench: Bench) -> list[tuple[str, str, str, str]]:
+    return [
+        (g.group_id, g.group_type, g.group_state, g.protocol_type)
+        for g in list_groups(bench.shard.registry, (), ())
+    ]
+
+
+def happened(scenario: Scenario, *actions: str) -> list[str]:
+    scenario.lines = []
+    for action in actions:
+        scenario.run(action)
+    return scenario.lines
+
+
+def test_its_offsets_are_served_and_it_is_listed_as_what_it_is() -> None:
+    scenario = with_log(CONSUMER_GROUP, MEMBER, OFFSET)
+    assert listed(scenario.bench) == [("g", "Consumer", "Unknown", "consumer")]
+    assert happened(scenario, "a fetches t-0") == ["a fetched t-0=9"]
+    described = describe_group(scenario.bench.shard.registry, "g", 6)
+    assert described.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert described.group_state == "Dead"
+
+
+def test_nobody_joins_or_commits_past_its_members() -> None:
+    scenario = with_log(CONSUMER_GROUP, MEMBER, OFFSET)
+    assert happened(
+        scenario, "a joins", "a syncs", "a beats", "a leaves", "a commits t-0=3", "after 700000000"
+    ) == [
+        "a joins: INCONSISTENT_GROUP_PROTOCOL",
+        "a syncs: UNKNOWN_MEMBER_ID",
+        "a beats: UNKNOWN_MEMBER_ID",
+        "a left: UNKNOWN_MEMBER_ID",
+        "a commits: UNKNOWN_MEMBER_ID",
+    ]
+    assert len(scenario.bench.log) == 3, "not a record was touched"
+
+
+def test_without_members_it_makes_room_for_a_classic_group() -> None:
+    gone = CoordinatorRecord(MEMBER_KEY)
+    scenario = with_log(CONSUMER_GROUP, MEMBER, OFFSET, gone)
+    assert listed(scenario.bench) == [("g", "Consumer", "Empty", "consumer")]
+    assert happened(scenario, "a commits t-0=10", "a joins", "restart", "a fetches t-0") == [
+        "a committed: NONE",
+        "a joins: MEMBER_ID_REQUIRED",
+        "a fetched t-0=10",
+    ]
+    assert listed(scenario.bench) == [("g", "Classic", "Empty", "")]
+
+
+def test_without_members_it_expires_and_can_be_deleted() -> None:
+    scenario = with_log(CONSUMER_GROUP, OFFSET)
+    decision = scenario.bench.shard.decide_delete_groups(["g"])
+    assert [r.error_code for r in decision.response] == [ErrorCode.NONE]
+    assert len(decision.records) == 2
+    happened(scenario, "after 700000000")
+    assert listed(scenario.bench) == []
+    scenario.bench.load()
+    assert listed(scenario.bench) == []
+
+
+def test_a_share_group_is_never_taken_away() -> None:
+    scenario = with_log(SHARE_GROUP)
+    assert happened(scenario, "a joins", "after 700000000") == [
+        "a joins: INCONSISTENT_GROUP_PROTOCOL"
+    ]
+    assert listed(scenario.bench) == [("g", "Share", "Empty", "share")]
+    decision = scenario.bench.shard.decide_delete_groups(["g"])
+    assert [r.error_code for r in decision.response] == [ErrorCode.UNSUPPORTED_VERSION]
+
+
+def test_offsets_outlive_the_group_that_they_were_committed_by() -> None:
+    scenario = with_log(CONSUMER_GROUP, OFFSET, CoordinatorRecord(CONSUMER_GROUP.key))
+    assert listed(scenario.bench) == [("g", "Classic", "Empty", "")]
+    assert happened(scenario, "a fetches t-0") == ["a fetched t-0=9"]
+
+
+@pytest.mark.parametrize("record_type", [3, 4, 5, 6, 7, 8, *range(10, 18), *range(19, 24)])
+def test_every_type_of_record_belongs_to_a_group_whatever_its_value(record_type: int) -> None:
+    key_class = group_key_class(record_type)
+    names = [row[0] for row in key_class.FIELDS]
+    key = key_class(**dict.fromkeys(names, "g"))
+    pair = encode_record(CoordinatorRecord(key))
+    record = decode_group_record(pair.key, b"\x7f\xffwritten by a later release")
+    assert record is not None
+    assert record.value is UNREAD
+    bench = Bench()
+    bench.shard.replay(record, 0)
+    assert isinstance(bench.shard.registry.get("g"), ForeignGroup)
+    bench.shard.replay(CoordinatorRecord(key), 1)
+    assert bench.shard.registry.get("g") is None
