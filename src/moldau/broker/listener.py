@@ -82,6 +82,8 @@ class ConnectionLimits:
         rate = self._config().max_connection_creation_rate
         if rate >= _UNLIMITED:
             return 0.0
+        # 0 would keep everybody out for good, the operator who could undo it included.
+        rate = max(rate, 1)
         now_ms = self._clock.mono_ms()
         # A second's worth may come at once.
         self._next_free_ms = max(self._next_free_ms, now_ms - 1_000) + 1_000 / rate
