@@ -28,8 +28,9 @@ from moldau.protocol.log_records import (
     TopicRecord,
 )
 from moldau.protocol.schema import Message
-from moldau.storage.directory import LogDirectory, format_directory
+from moldau.storage.directory import CLEAN_STOP_FILE, LogDirectory, format_directory
 from moldau.storage.filesystem import DiskFileSystem, FileSystem
+from moldau.storage.inventory import INVENTORY_FILE
 from moldau.storage.meta_properties import MetaProperties
 from moldau.types import BrokerId, Uuid
 
@@ -124,13 +125,15 @@ class DataNode:
 
     async def crash(self) -> None:
         """What is in the kernel stays, nothing is closed in order."""
-        await self.replicas.flush_rounds.stop()
+        await self.replicas.abandon()
         self.clock.close()
-        for logs in self.replicas.store.logs:
-            for log in [*logs.by_partition.values(), *logs.futures.values()]:
-                log.abandon()
-        for directory in self.directories:
-            directory.close()
+        self.clock = ShiftedClock()
+
+    def forget_clean_stop(self) -> None:
+        """The stop that was looks like a crash to the next start."""
+        for path in self.directory_paths:
+            for name in (CLEAN_STOP_FILE, INVENTORY_FILE):
+                (path / name).unlink()
 
     def context(
         self, request: Message, version: int | None = None, *, privileged: bool = False
@@ -139,7 +142,7 @@ class DataNode:
             node_id=NODE,
             cluster_id=CLUSTER,
             clock=self.clock,
-            settings=self.settings,
+            settings=cast("Any", self.settings),
             metadata=cast("Any", self),
             controller=cast("Any", None),
             replicas=self.replicas,

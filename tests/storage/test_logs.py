@@ -161,7 +161,8 @@ def test_a_future_log_takes_the_place_of_the_old_one(tmp_path: Path, logs: Logs)
 
 
 def test_a_deleted_record_stays_deleted_after_a_crash(tmp_path: Path, logs: Logs) -> None:
-    assert logs.delete_records(A, 17) == 17
+    log = logs.by_partition[A]
+    assert logs.delete_records({log: 17}) == {log: 17}
     kill(logs)
     again = start(tmp_path)
     assert again.by_partition[A].log_start_offset == 17

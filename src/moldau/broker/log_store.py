@@ -142,7 +142,7 @@ class LogStore:
         results: dict[Log, int | KafkaError] = {}
         for logs in self.logs:
             here = {log: to for log, to in offsets.items() if log.directory is logs.directory}
-            results |= logs.move_starts(here)
+            results |= logs.delete_records(here)
         return results
 
     def delete(self, partition: TopicPartition) -> None:

@@ -120,6 +120,8 @@ class Replicas:
         """
         self._image = image
         self.store.load(self._accepts_damage)
+        # What a crash left unflushed counts before anybody leads or reads it.
+        self.flush_rounds.flusher.run_round()
         self.store.set_strays_aside(self._is_known)
         self.apply(MetadataDelta.between(EMPTY_IMAGE, image), image)
         for partition in self._partitions.values():
@@ -309,17 +311,26 @@ class Replicas:
 
     async def stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Everything to the disk, and the marker that says so."""
+        await self._rest()
+        for logs in self.store.logs:
+            try:
+                logs.stop(broker_epoch)
+            except KafkaError as error:
+                _log.error("%s was not stopped cleanly: %s", logs.directory.path, error.detail)
+
+    async def abandon(self) -> None:
+        """Let go of everything and write nothing: the next start recovers, as after a crash."""
+        await self._rest()
+        for logs in self.store.logs:
+            logs.abandon()
+
+    async def _rest(self) -> None:
         self._cleaning.stop()
         await self._tasks.close()
         await self.flush_rounds.stop()
         stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node is stopping")
         for partition in self._partitions.values():
             partition.close(stopping)
-        for logs in self.store.logs:
-            try:
-                logs.stop(broker_epoch)
-            except KafkaError as error:
-                _log.error("%s was not stopped cleanly: %s", logs.directory.path, error.detail)
 
 
 def _change_settings(partition: Partition, settings: TopicSettings) -> None:

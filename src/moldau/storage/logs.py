@@ -289,16 +289,10 @@ class Logs:
                     current[partition] = Offset(offset)
             self._write_checkpoint(file_name, current)
 
-    def delete_records(self, partition: TopicPartition, offset: int) -> int:
-        """Move the log's start; it is on the disk when this returns, so it may be acknowledged."""
-        log = self.by_partition[partition]
-        outcome = self.move_starts({log: offset})[log]
-        if isinstance(outcome, KafkaError):
-            raise outcome
-        return outcome
-
-    def move_starts(self, offsets: Mapping[Log, int]) -> dict[Log, int | KafkaError]:
-        """As `delete_records` for many logs: the new start of each, or why it is not."""
+    def delete_records(self, offsets: Mapping[Log, int]) -> dict[Log, int | KafkaError]:
+        """Move the logs' starts: the new start of each, or why it is not moved. It is on the disk
+        when this returns, so it may be acknowledged.
+        """
         results: dict[Log, int | KafkaError] = {}
         is_moved = False
         for log, offset in offsets.items():
@@ -346,6 +340,7 @@ class Logs:
 
     def checkpoint(self, *file_names: str) -> None:
         """Write the files that are behind, or those of them that are named."""
+        self.directory.check_online()
         for file_name, offsets_of in self._checkpoints().items():
             if not file_names or file_name in file_names:
                 self._write_checkpoint(file_name, offsets_of())
@@ -404,6 +399,12 @@ class Logs:
             self.directory.mark_clean_stop(broker_epoch)
         finally:
             self.directory.close()
+
+    def abandon(self) -> None:
+        """Let go of everything, write nothing."""
+        for log in self._all():
+            log.abandon()
+        self.directory.close()
 
     def _write_inventory(self) -> None:
         names = [log.path.name for log in self._all() if log.damage is None]

@@ -118,7 +118,7 @@ def test_a_producer_whose_batch_contains_the_start_is_remembered() -> None:
         if b.last_offset > b.base_offset and RecordBatch(b.content).producer_id >= 0
     )  # fmt: skip
     work.node.commit()
-    work.node.logs.delete_records(NAME, batch.last_offset)
+    work.node.logs.delete_records({work.node.log: batch.last_offset})
     later = batch.last_offset + 1
     work.node.logs.truncate({NAME: later}, LATER_MS)
     entry = work.node.log.producers.entry(RecordBatch(batch.content).producer_id)

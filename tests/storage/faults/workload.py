@@ -19,7 +19,7 @@ from moldau.protocol.control_records import (
     end_transaction_marker,
     marker_of,
 )
-from moldau.protocol.errors import MoldauError
+from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.storage.filesystem import FileSystem, read_whole
 from moldau.storage.producer_state import AppendOrigin
 from moldau.storage.retention import delete_old_segments
@@ -253,7 +253,9 @@ class Workload:
         log = self.node.log
         offset = self.rng.randint(log.log_start_offset, log.high_watermark)
         step.after = replace(self.state, log_start=max(self.state.log_start, offset))
-        start = self.node.logs.delete_records(NAME, offset)
+        start = self.node.logs.delete_records({log: offset})[log]
+        if isinstance(start, KafkaError):
+            raise start
         self.state = replace(self.state, log_start=start, durable_start=start)
 
     def retain(self, _step: Step) -> None:

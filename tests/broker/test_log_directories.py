@@ -1,0 +1,250 @@
+"""Several log directories: what they hold, replicas that move between them, and one that fails."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from broker.data_node import DataNode, batch, directory_id, running, topic_id, values_of
+
+from moldau.broker.directory_assignments import DirectoryAssignments
+from moldau.broker.handlers.alter_replica_log_dirs import handle_alter_replica_log_dirs
+from moldau.broker.handlers.describe_log_dirs import handle_describe_log_dirs
+from moldau.core.metadata.image import UNASSIGNED_DIRECTORY
+from moldau.net.tasks import Tasks
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from moldau.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+)
+from moldau.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResult,
+)
+from moldau.protocol.schema import Message
+
+
+async def fill(node: DataNode, count: int, index: int = 0) -> None:
+    partition = node.replicas.lookup("orders", index)
+    last = -1
+    for number in range(count):
+        last = partition.append(batch(b"%d" % number)).last_offset
+    await partition.wait_committed(last)
+
+
+def describe(
+    node: DataNode, topics: list[DescribableLogDirTopic] | None = None
+) -> list[DescribeLogDirsResult]:
+    request = DescribeLogDirsRequest(topics=topics)
+    return handle_describe_log_dirs(node.context(request), request).results
+
+
+def move(node: DataNode, path: Path, topic: str = "orders", index: int = 0) -> int:
+    request = AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDir(
+                path=str(path), topics=[AlterReplicaLogDirTopic(name=topic, partitions=[index])]
+            )
+        ]
+    )
+    response = handle_alter_replica_log_dirs(node.context(request), request)
+    return response.results[0].partitions[0].error_code
+
+
+def home_of(node: DataNode) -> Path:
+    return node.replicas.lookup("orders", 0).log.directory.path
+
+
+async def until_moved(node: DataNode, path: Path) -> None:
+    async with asyncio.timeout(30):
+        while home_of(node) != path:  # noqa: ASYNC110 - the move tells the controller only
+            await asyncio.sleep(0.001)
+
+
+async def test_directories_tell_what_is_in_them(tmp_path: Path) -> None:
+    async with running(tmp_path, directories=2) as node:
+        node.create_topic("orders", partitions=2)
+        await fill(node, 3)
+        results = describe(node)
+        assert [each.log_dir for each in results] == [str(path) for path in node.directory_paths]
+        for result in results:
+            assert (result.error_code, len(result.topics)) == (0, 1)
+            assert 0 < result.usable_bytes <= result.total_bytes
+        sizes = {
+            p.partition_index: (p.partition_size, p.offset_lag, p.is_future_key)
+            for result in results
+            for p in result.topics[0].partitions
+        }
+        assert sizes == {0: (3 * len(batch(b"0")), 0, False), 1: (0, 0, False)}
+        only = [DescribableLogDirTopic(topic="orders", partitions=[1])]
+        found = [p for r in describe(node, only) for t in r.topics for p in t.partitions]
+        assert [p.partition_index for p in found] == [1]
+        assert all(not result.topics for result in describe(node, []))
+
+
+async def test_a_log_moves_while_it_is_written_to(tmp_path: Path) -> None:
+    async with running(tmp_path, directories=2) as node:
+        node.create_topic("orders", directory=directory_id(0))
+        await fill(node, 2_500)
+        partition = node.replicas.lookup("orders", 0)
+        assert move(node, node.directory_paths[1]) == 0
+        acked = []
+        while home_of(node) != node.directory_paths[1]:
+            acked.append(partition.wait_committed(partition.append(batch(b"more")).last_offset))
+            await asyncio.sleep(0)
+        await asyncio.gather(*acked)
+        log = partition.log
+        assert log.log_end_offset == log.high_watermark == 2_500 + len(acked)
+        values = values_of(log.read(0, 10**7).records)
+        assert values[:3] == [b"0", b"1", b"2"]
+        assert values.count(b"more") == len(acked)
+        await fill(node, 1)
+        await node.restart()
+        assert home_of(node) == node.directory_paths[1]
+        assert node.replicas.lookup("orders", 0).log.log_end_offset == 2_501 + len(acked)
+        assert describe(node)[0].topics == []
+
+
+async def test_a_move_goes_on_after_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path, directories=2) as node:
+        node.create_topic("orders", directory=directory_id(0))
+        await fill(node, 3_000)
+        move(node, node.directory_paths[1])
+        await node.crash()
+        names = [path.name for path in node.directory_paths[1].iterdir()]
+        assert any(name.endswith("-future") for name in names)
+        node.start()
+        await until_moved(node, node.directory_paths[1])
+        assert node.replicas.lookup("orders", 0).log.log_end_offset == 3_000
+
+
+async def test_a_crash_between_the_two_names_of_a_moved_log_loses_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path, directories=2) as node:
+        node.create_topic("orders", directory=directory_id(0))
+        await fill(node, 10)
+        move(node, node.directory_paths[1])
+        await until_moved(node, node.directory_paths[1])
+        await fill(node, 5)
+        await node.crash()
+        old = next(p for p in node.directory_paths[0].iterdir() if p.name.endswith("-delete"))
+        old.rename(node.directory_paths[0] / "orders-0")
+        node.start()
+        assert home_of(node) == node.directory_paths[1]
+        assert node.replicas.lookup("orders", 0).log.log_end_offset == 15
+        assert any(p.name.endswith("-stray") for p in node.directory_paths[0].iterdir())
+
+
+async def test_a_move_to_where_the_log_is_calls_the_move_off(tmp_path: Path) -> None:
+    async with running(tmp_path, directories=2) as node:
+        node.create_topic("orders", directory=directory_id(0))
+        await fill(node, 3_000)
+        assert move(node, node.directory_paths[1]) == 0
+        assert describe(node)[1].topics[0].partitions[0].is_future_key
+        assert move(node, node.directory_paths[0]) == 0
+        assert describe(node)[1].topics == []
+        await asyncio.sleep(0)
+        assert home_of(node) == node.directory_paths[0]
+
+
+async def test_a_log_whose_end_was_compacted_away_moves_with_its_offsets(tmp_path: Path) -> None:
+    async with running(tmp_path, directories=2) as node:
+        node.create_topic("orders", directory=directory_id(0))
+        await fill(node, 4)
+        log = node.replicas.lookup("orders", 0).log
+        log.roll(node.clock.wall_ms())
+        log.skip_to(20, node.clock.wall_ms())
+        move(node, node.directory_paths[1])
+        await until_moved(node, node.directory_paths[1])
+        partition = node.replicas.lookup("orders", 0)
+        assert partition.append(batch(b"next")).first_offset == 20
+
+
+async def test_moves_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    async with running(tmp_path, directories=3) as node:
+        node.create_topic("orders", directory=directory_id(0))
+        there = node.directory_paths[1]
+        assert move(node, tmp_path / "elsewhere") == ErrorCode.LOG_DIR_NOT_FOUND
+        assert move(node, there, index=9) == ErrorCode.REPLICA_NOT_AVAILABLE
+        assert move(node, there, topic="missing") == ErrorCode.REPLICA_NOT_AVAILABLE
+        node.directories[2].fail(OSError(5, "gone"))
+        assert move(node, node.directory_paths[2]) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert move(node, there) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_failed_directory_takes_only_its_own_partitions_with_it(tmp_path: Path) -> None:
+    async with running(tmp_path, directories=2) as node:
+        failed: list[Path] = []
+        node.replicas.on_directory_failure(lambda directory: failed.append(directory.path))
+        node.create_topic("orders", partitions=2)
+        lost = node.replicas.lookup("orders", 0)
+        waiting = lost.wait_committed(lost.append(batch(b"a")).last_offset)
+        path = lost.log.directory.path
+        lost.log.directory.fail(OSError(5, "Input/output error"))
+        assert failed == [path]
+        with pytest.raises(KafkaError) as failure:
+            await waiting
+        assert failure.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        with pytest.raises(KafkaError) as refused:
+            node.replicas.lookup("orders", 0)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        await fill(node, 2, index=1)
+        codes = {each.log_dir: each.error_code for each in describe(node)}
+        assert codes[str(path)] == ErrorCode.KAFKA_STORAGE_ERROR
+        assert sorted(codes.values()) == [0, ErrorCode.KAFKA_STORAGE_ERROR]
+        node.create_topic("new", number=2)
+        assert node.replicas.lookup("new", 0).log.directory.path != path
+
+
+async def test_a_partition_of_an_offline_directory_is_not_made_anew_elsewhere(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, directories=2) as node:
+        node.directories[0].fail(OSError(5, "gone"))
+        node.create_topic("orders", directory=directory_id(0))
+        with pytest.raises(KafkaError) as refused:
+            node.replicas.lookup("orders", 0)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class Controller:
+    def __init__(self) -> None:
+        self.told: list[AssignReplicasToDirsRequest] = []
+        self.refuses = 0
+        self.is_told = asyncio.Event()
+
+    async def send(self, request: Message, version: int | None = None) -> Message:
+        assert version is None
+        assert isinstance(request, AssignReplicasToDirsRequest)
+        if self.refuses:
+            self.refuses -= 1
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        self.told.append(request)
+        self.is_told.set()
+        return AssignReplicasToDirsResponse()
+
+
+async def test_the_controller_hears_where_replicas_are(tmp_path: Path) -> None:
+    async with running(tmp_path, directories=2) as node:
+        controller, tasks = Controller(), Tasks()
+        assignments = DirectoryAssignments(1, controller, lambda: 4, tasks, node.clock)
+        node.replicas.on_placement(assignments.placed)
+        controller.refuses = 1
+        node.create_topic("orders", partitions=2, directory=UNASSIGNED_DIRECTORY)
+        await asyncio.sleep(0)
+        node.clock.advance(2_000)
+        await controller.is_told.wait()
+        told = {
+            (topic.topic_id, partition.partition_index): directory.id
+            for directory in controller.told[0].directories
+            for topic in directory.topics
+            for partition in topic.partitions
+        }
+        assert told == {(topic_id(1), 0): directory_id(0), (topic_id(1), 1): directory_id(1)}
+        assert controller.told[0].broker_epoch == 4
+        await tasks.close()
