@@ -12,12 +12,12 @@ from moldau.broker.context import BrokerServices, Handler
 from moldau.broker.controller_channel import LocalControllerChannel
 from moldau.broker.controller_node import ControllerNode
 from moldau.broker.coordinators import GroupCoordinator
+from moldau.broker.directory_assignments import DirectoryAssignments
 from moldau.broker.dispatch import Dispatcher, Interceptor, broker_table, controller_table
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.formatting import random_uuid
 from moldau.broker.lifecycle import BrokerIdentity, BrokerLifecycle, register_controller
 from moldau.broker.listener import ByteBudget, ConnectionLimits, Listener, ListenerServices
-from moldau.broker.log_upkeep import LogUpkeep
 from moldau.broker.metadata_feed import MetadataFeed
 from moldau.broker.metrics import Metrics
 from moldau.broker.metrics_server import MetricsServer
@@ -287,7 +287,10 @@ class _Parts:
         self.topic_creation = TopicCreation(self.channel, self.settings)
         self.groups = GroupCoordinator(self.replicas, clock, self.settings, self.feed)
         self.tasks = Tasks()
-        self.upkeep = LogUpkeep(self.replicas.store, self.tasks, clock, self.settings)
+        assignments = DirectoryAssignments(
+            config.node_id, self.channel, lambda: self.lifecycle.broker_epoch, self.tasks, clock
+        )
+        self.replicas.on_placement(assignments.placed)
         self.services = BrokerServices(
             node_id=config.node_id,
             cluster_id=directories.cluster_id,
@@ -315,7 +318,6 @@ class _Parts:
         self.replicas.load(self.feed.image)
         self.feed.subscribe(self.replicas.apply)
         self.groups.start()
-        self.upkeep.start()
         await self.lifecycle.unfence()
 
     async def stop(self) -> None:
