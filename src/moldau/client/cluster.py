@@ -20,7 +20,7 @@ from moldau.client.settings import ClientSettings
 from moldau.net.clock import Clock
 from moldau.net.request_channel import Address, ChannelError
 from moldau.protocol.error_codes import RETRIABLE, ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -131,15 +131,22 @@ class Cluster:
         while True:
             try:
                 return await attempt()
-            except (KafkaError, ChannelError) as error:
-                if isinstance(error, KafkaError) and error.code not in RETRIABLE:
-                    raise
-                if self.clock.mono_ms() + pause_ms >= deadline_ms:
+            except (KafkaError, ChannelError, NoBrokerError) as error:
+                is_over = self.clock.mono_ms() + pause_ms >= deadline_ms
+                if is_over or not self.may_pass(error):
                     raise
             # What was known led to the error.
             self.forget()
             await self.clock.sleep(pause_ms)
             pause_ms = min(2 * pause_ms, self.settings.backoff_ms_max)
+
+    def may_pass(self, error: MoldauError) -> bool:
+        """A cluster that was never met is at another address; one that was may come back."""
+        if isinstance(error, NoBrokerError):
+            return bool(self._brokers)
+        if isinstance(error, KafkaError):
+            return error.code in RETRIABLE
+        return isinstance(error, ChannelError)
 
     # Knowing.
 

@@ -13,7 +13,6 @@ from typing import NamedTuple, Self
 from moldau.client.admin.offsets import EARLIEST, list_offsets
 from moldau.client.cluster import Cluster
 from moldau.client.errors import check
-from moldau.net.request_channel import ChannelError
 from moldau.net.tasks import Tasks
 from moldau.protocol.batches import RecordBatch, iterate_batches
 from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
@@ -86,7 +85,7 @@ class Fetcher:
         self._homeless_grew = asyncio.Event()
         self._fetching: set[int] = set()
         self._buffer: deque[FetchedPartition] = deque()
-        self._buffered_bytes = 0
+        self.buffered_bytes = 0
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
         self._is_interrupted = False
@@ -121,7 +120,7 @@ class Fetcher:
         if not self._buffer and self._error is not None:
             raise self._error
         fetched = self._buffer.popleft()
-        self._buffered_bytes -= fetched.size_bytes
+        self.buffered_bytes -= fetched.size_bytes
         self._taken.set()
         return fetched
 
@@ -169,13 +168,13 @@ class Fetcher:
     async def _fetch_from(self, node_id: int) -> None:
         try:
             while mine := [one for one, leader in self._leaders.items() if leader == node_id]:
-                while self._buffered_bytes >= self._options.buffer_bytes:
+                while self.buffered_bytes >= self._options.buffer_bytes:
                     self._taken.clear()
                     await self._taken.wait()
                 try:
                     await self._fetch(node_id, mine)
-                except (ChannelError, KafkaError) as error:
-                    if isinstance(error, KafkaError) and error.code not in RETRIABLE:
+                except MoldauError as error:
+                    if not self._cluster.may_pass(error):
                         raise
                     await self._lose(mine)
         except MoldauError as error:
@@ -249,7 +248,7 @@ class Fetcher:
             tuple(visible),
         )
         self._positions[partition] = fetched.next_offset
-        self._buffered_bytes += fetched.size_bytes
+        self.buffered_bytes += fetched.size_bytes
         self._buffer.append(fetched)
         self._arrived.set()
 

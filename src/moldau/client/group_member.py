@@ -19,9 +19,8 @@ from moldau.client.group_protocol import (
     write_assignment,
     write_subscription,
 )
-from moldau.net.request_channel import ChannelError
 from moldau.net.tasks import Tasks
-from moldau.protocol.error_codes import RETRIABLE, ErrorCode
+from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.join_group import (
@@ -205,9 +204,10 @@ class GroupMember:
                 continue
             try:
                 await self._beat_once()
-            except ChannelError:
-                self._cluster.forget()
             except MoldauError as error:
+                if self._cluster.may_pass(error):
+                    self._cluster.forget()
+                    continue
                 self.error = error
                 self._on_rebalance()
 
@@ -226,7 +226,5 @@ class GroupMember:
             self._note(code)
             self.must_rejoin = True
             self._on_rebalance()
-        elif code in RETRIABLE:
-            self._cluster.forget()
         elif code not in _REJOIN:
             check(code, f"group '{self._options.group_id}'")

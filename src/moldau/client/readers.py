@@ -61,6 +61,11 @@ class PartitionReader:
     ) -> None:
         await self._fetcher.__aexit__(kind, error, trace)
 
+    @property
+    def buffered_bytes(self) -> int:
+        """What came and waits to be taken."""
+        return self._fetcher.buffered_bytes
+
     async def next(self, timeout_ms: float | None = None) -> FetchedPartition | None:
         return await self._fetcher.next(timeout_ms)
 
