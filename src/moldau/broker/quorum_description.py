@@ -28,7 +28,6 @@ def described_quorum(
         return _unknown_partitions(request)
     partition = DescribeQuorumResponsePartitionData(
         partition_index=METADATA_PARTITION.partition,
-        error_message=None,
         leader_id=status.leader_id,
         leader_epoch=status.leader_epoch,
         high_watermark=status.high_watermark,
@@ -39,7 +38,6 @@ def described_quorum(
         topic_name=METADATA_PARTITION.topic, partitions=[partition]
     )
     return DescribeQuorumResponse(
-        error_message=None,
         topics=[topic],
         nodes=_nodes(status) if version >= _NODES_FROM else [],
     )
@@ -72,7 +70,6 @@ def _nodes(status: QuorumStatus) -> list[Node]:
 
 def _unknown_partitions(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(
-        error_message=None,
         topics=[
             DescribeQuorumResponseTopicData(
                 topic_name=topic.topic_name,
@@ -80,7 +77,6 @@ def _unknown_partitions(request: DescribeQuorumRequest) -> DescribeQuorumRespons
                     DescribeQuorumResponsePartitionData(
                         partition_index=each.partition_index,
                         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        error_message=None,
                     )
                     for each in topic.partitions
                 ],

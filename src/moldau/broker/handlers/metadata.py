@@ -35,8 +35,8 @@ async def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> Meta
     asked = request.topics
     if asked is None or (ctx.version == 0 and not asked):
         return _response(ctx, request, _all_topics(ctx))
-    if ctx.version < _IDS_FROM and any(_is_id(topic) for topic in asked):
-        return _response(ctx, request, [_refused(topic) for topic in asked])
+    if any(_is_unclear(topic, ctx.version) for topic in asked):
+        return MetadataResponse(topics=[_refused(topic) for topic in asked])
     ids = list(dict.fromkeys(each.topic_id for each in asked if each.topic_id != ZERO_UUID))
     if ids:
         return _response(ctx, request, [_topic_with_id(ctx, topic_id) for topic_id in ids])
@@ -77,8 +77,11 @@ def _response(
     return response
 
 
-def _is_id(asked: MetadataRequestTopic) -> bool:
-    return asked.name is None or asked.topic_id != ZERO_UUID
+def _is_unclear(asked: MetadataRequestTopic, version: int) -> bool:
+    has_id = asked.topic_id != ZERO_UUID
+    if version < _IDS_FROM:
+        return has_id or asked.name is None
+    return not has_id and asked.name is None
 
 
 def _exists(image: MetadataImage, name: str) -> bool:

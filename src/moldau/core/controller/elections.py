@@ -7,7 +7,6 @@ from moldau.core.decision import Decision
 from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.enums import ElectionType
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -26,8 +25,7 @@ def decide_elect_leaders(
     situation: Situation, request: ElectLeadersRequest, _version: int
 ) -> Decision[Message, ElectLeadersResponse]:
     if request.election_type not in set(ElectionType):
-        detail = f"Unknown election type {request.election_type}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
+        return Decision(_unknown_type(request))
     elections = _Elections(situation, ElectionType(request.election_type))
     if request.topic_partitions is None:
         results = elections.everywhere()
@@ -44,6 +42,21 @@ def decide_elect_leaders(
     response = ElectLeadersResponse(replica_election_results=results)
     # Each election stands for itself.
     return Decision(response, elections.records, is_atomic=False)
+
+
+def _unknown_type(request: ElectLeadersRequest) -> ElectLeadersResponse:
+    code, detail = ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
+    results = [
+        ReplicaElectionResult(
+            topic=asked.topic,
+            partition_result=[
+                PartitionResult(partition_id=index, error_code=code, error_message=detail)
+                for index in asked.partitions
+            ],
+        )
+        for asked in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
 class _Elections:

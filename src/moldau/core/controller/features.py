@@ -60,7 +60,8 @@ def decide_update_features(
     response = UpdateFeaturesResponse(error_message=None)
     if version <= _RESULTS_UNTIL:
         response.results = [
-            UpdatableFeatureResult(feature=update.feature, error_message=None)
+            # Kafka's message for the absence of an error.
+            UpdatableFeatureResult(feature=update.feature, error_message="NONE")
             for update in request.feature_updates
         ]
     return Decision(response, [] if request.validate_only else records)
@@ -171,6 +172,8 @@ def _kraft_version_records(
 
 def _check_needs(update: FeatureUpdateKey, proposed: Mapping[str, int]) -> None:
     name, level = update.feature, update.max_version_level
+    if name not in FEATURES:
+        raise _invalid(update, f"Feature {name} not found.")
     for known in FEATURES[name]:
         for needed, needed_level in known.needs if known.level == level else ():
             if proposed.get(needed, 0) < needed_level:

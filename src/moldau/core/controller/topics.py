@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from moldau.config.describe import describe_topic
+from moldau.config.describe import Described, Source, describe_topic
+from moldau.config.log import LogConfig
 from moldau.core.controller.assignments import (
     check_manual,
     check_manual_is_alive,
@@ -45,7 +46,8 @@ def decide_create_topics(
 ) -> Decision[Message, CreateTopicsResponse]:
     times = Counter(topic.name for topic in request.topics)
     asked = [t for t in request.topics if times[t.name] == 1 and t.name != CLUSTER_METADATA]
-    _check_size(situation, asked)
+    if _partition_count(situation, asked) > PARTITIONS_PER_REQUEST_MAX:
+        return _too_large(request, "Excessively large number of partitions per request.")
     names = _Names(situation, asked)
     records: list[Message] = []
     results = []
@@ -60,7 +62,7 @@ def decide_create_topics(
             results.append(result)
             names.take(topic.name)
     if len(records) > RECORDS_PER_REQUEST_MAX:
-        raise too_many_records()
+        return _too_large(request, too_many_records().detail)
     results += [
         _refusal(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         for name, count in times.items()
@@ -77,15 +79,23 @@ def _refusal(name: str, code: ErrorCode, detail: str) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=code, error_message=detail or None)
 
 
-def _check_size(situation: Situation, asked: list[CreatableTopic]) -> None:
-    """Before anything is placed: placing a million partitions takes long."""
+def _too_large(
+    request: CreateTopicsRequest, detail: str
+) -> Decision[Message, CreateTopicsResponse]:
+    """Nothing of the request is done."""
+    refusals = [
+        _refusal(topic.name, ErrorCode.POLICY_VIOLATION, detail) for topic in request.topics
+    ]
+    return Decision(CreateTopicsResponse(topics=refusals))
+
+
+def _partition_count(situation: Situation, asked: list[CreatableTopic]) -> int:
+    """Looked at before anything is placed: placing a million partitions takes long."""
     total = 0
     for topic in asked:
         count = len(topic.assignments) or topic.num_partitions
         total += situation.config.num_partitions if count == _DEFAULT else max(count, 0)
-    if total > PARTITIONS_PER_REQUEST_MAX:
-        detail = "Excessively large number of partitions per request."
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, detail)
+    return total
 
 
 class _Names:
@@ -207,8 +217,23 @@ def _described(situation: Situation, configs: Mapping[str, str]) -> list[Creatab
             name=each.name,
             value=each.value,
             read_only=each.is_read_only,
-            config_source=each.source,
+            config_source=_source(situation, each),
             is_sensitive=each.is_sensitive,
         )
         for each in sorted(describe_topic(configs, situation.config))
     ]
+
+
+def _source(situation: Situation, described: Described) -> Source:
+    """The broker's setting counts under all of its names here; DescribeConfigs knows only one."""
+    if described.source is Source.TOPIC:
+        return Source.TOPIC
+    layers = situation.config.layers
+    for source, layer in (
+        (Source.DYNAMIC_BROKER, layers.own),
+        (Source.DYNAMIC_DEFAULT_BROKER, layers.cluster),
+        (Source.STATIC_BROKER, layers.static),
+    ):
+        if any(name in layer for name in LogConfig.declared[described.name].synonyms):
+            return source
+    return Source.DEFAULT

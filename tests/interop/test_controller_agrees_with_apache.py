@@ -1,0 +1,457 @@
+"""The same administration, as raw requests of every version, to a live Apache Kafka and to Moldau:
+same answers, but for ids, ports and the wording of what is wrong with a setting.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from interop.apache import ApacheOracle
+from interop.live_broker import LiveBroker, LiveMoldau, LiveNode
+from running_node import wait_for
+from wire_client import HungUpError, WireClient, has_leaders
+
+from moldau.config.alter import Operation
+from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages import alter_configs as legacy
+from moldau.protocol.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from moldau.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
+from moldau.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
+from moldau.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestCursor,
+    TopicRequest,
+)
+from moldau.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from moldau.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from moldau.protocol.schema import Message, Struct
+from moldau.types import ZERO_UUID, Uuid
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.interop
+
+# Different in every run, or of every clock.
+UNCOMPARED = {
+    "port",
+    "throttle_time_ms",
+    "high_watermark",
+    "log_end_offset",
+    "last_fetch_timestamp",
+    "last_caught_up_timestamp",
+}
+# What is wrong with a value is said in our own words, and the code is what counts.
+OWN_WORDS = {ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST}
+# Apache takes 0 at its word and does nothing.
+TIMEOUT_MS = 30_000
+UNKNOWN_ID = Uuid(b"u" * 16)
+SETTINGS = {"num.partitions": "2", "log.retention.hours": "100", "log.roll.ms": "3600000"}
+
+
+class Pair(NamedTuple):
+    apache: WireClient
+    ours: WireClient
+
+    def same(self, request: Message, *versions: int) -> Any:
+        """Ask both, in every version unless told otherwise; the last answer of ours."""
+        first, last = request.VERSIONS
+        ours = None
+        for version in versions or range(first, last + 1):
+            theirs = plain(answer(self.apache, request, version))
+            ours = answer(self.ours, request, version)
+            assert plain(ours) == theirs, f"version {version}"
+        return ours
+
+    def create(self, *topics: CreatableTopic) -> None:
+        """Topics that a test needs, if they are not there. Apache's broker learns of them late."""
+        for client in self:
+            client.ask(CreateTopicsRequest(topics=list(topics)))
+            for each in topics:
+                wait_for(partial(is_known, client, each), each.name)
+
+    def delete(self, name: str) -> None:
+        asked = [DeleteTopicState(name=name)]
+        for client in self:
+            client.ask(DeleteTopicsRequest(timeout_ms=TIMEOUT_MS, topics=asked))
+            wait_for(partial(is_gone, client, name), f"the end of {name}")
+
+
+def is_gone(client: WireClient, name: str) -> bool:
+    return all(topic.name != name for topic in client.ask(MetadataRequest(topics=None)).topics)
+
+
+def is_known(client: WireClient, wanted: CreatableTopic) -> bool:
+    return has_leaders(client, wanted.name, wanted.num_partitions)
+
+
+def answer(client: WireClient, request: Message, version: int) -> Any:
+    try:
+        return client.ask(request, version)
+    except HungUpError:
+        return "hung up"
+
+
+def plain(value: Any) -> Any:
+    """A message as plain values that can be compared: no ids, no order of things with names."""
+    if isinstance(value, list):
+        items = [plain(item) for item in value]
+        return sorted(items, key=repr) if any(isinstance(i, dict) for i in items) else items
+    if isinstance(value, Struct):
+        fields = {row[0]: plain(getattr(value, row[0])) for row in value.FIELDS}
+        if fields.get("error_code") in OWN_WORDS and fields.get("error_message"):
+            fields["error_message"] = "some words"
+        return {name: None if name in UNCOMPARED else each for name, each in fields.items()}
+    if isinstance(value, bytes):
+        return "no id" if value == ZERO_UUID else "an id"
+    return value
+
+
+@pytest.fixture(scope="module")
+def pair(apache: ApacheOracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two fresh nodes of one cluster each, same settings but for their ports."""
+    with ExitStack() as stack:
+        clients = []
+        makers: dict[str, Callable[[Path], LiveNode]] = {
+            "apache": lambda folder: LiveBroker(apache, folder, SETTINGS),
+            "moldau": lambda folder: LiveMoldau(folder, SETTINGS),
+        }
+        for name, make in makers.items():
+            folder = tmp_path_factory.mktemp(name)
+            node = make(folder)
+            stack.enter_context(node)
+            node.format()
+            node.start()
+            clients.append(stack.enter_context(WireClient(node.address)))
+        yield Pair(*clients)
+
+
+def topic(name: str, partitions: int = 1, factor: int = 1, **fields: Any) -> CreatableTopic:
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **fields)
+
+
+def assigned(*replica_lists: list[int], start: int = 0) -> list[CreatableReplicaAssignment]:
+    return [
+        CreatableReplicaAssignment(partition_index=index, broker_ids=replicas)
+        for index, replicas in enumerate(replica_lists, start)
+    ]
+
+
+def configs(**values: str | None) -> list[CreatableTopicConfig]:
+    return [CreatableTopicConfig(name=n.replace("_", "."), value=v) for n, v in values.items()]
+
+
+CREATIONS = [
+    [topic("plain", 3)],
+    [topic("defaults", -1, -1)],
+    [topic("manual", -1, -1, assignments=assigned([1], [1]))],
+    [topic("with-configs", configs=configs(retention_ms="60000", cleanup_policy="compact,delete"))],
+    [topic("a.b"), topic("ok")],
+    [topic("")],
+    [topic(".")],
+    [topic("..")],
+    [topic("x" * 249)],
+    [topic("x" * 250)],
+    [topic("a/b")],
+    [topic("a b"), topic("ü"), topic("a\0b")],
+    [topic("__cluster_metadata"), topic("beside")],
+    [topic("twice"), topic("twice"), topic("once")],
+    [topic("t", 0), topic("u", -5), topic("v", 1, 0), topic("w", 1, -2), topic("x", 1, 2)],
+    [topic("t", 0, 0)],
+    [topic("t", configs=configs(retention_ms="abc"))],
+    [topic("t", configs=configs(retention_ms=None, segment_ms=None))],
+    [topic("t", configs=configs(no_such_setting="1"))],
+    [topic("t", configs=configs(min_compaction_lag_ms="5", max_compaction_lag_ms="4"))],
+    [topic("t", 1, -1, assignments=assigned([1]))],
+    [topic("t", -1, 1, assignments=assigned([1]))],
+    [topic("t", -1, -1, assignments=assigned([]))],
+    [topic("t", -1, -1, assignments=assigned([7]))],
+    [topic("t", -1, -1, assignments=assigned([1, 1]))],
+    [topic("t", -1, -1, assignments=assigned([1], start=1))],
+    [topic("t", -1, -1, assignments=[*assigned([1]), *assigned([1])])],
+    [topic("t", 10_001)],
+    [topic("t", 10_000)],
+    [topic("t", 2_000_000_000)],
+    [],
+]
+
+
+@pytest.mark.parametrize("asked", CREATIONS, ids=lambda asked: ",".join(t.name[:12] for t in asked))
+def test_topics_are_created_and_refused_alike(pair: Pair, asked: list[CreatableTopic]) -> None:
+    pair.same(CreateTopicsRequest(topics=asked, validate_only=True))
+    # The first version creates them, the others find them there.
+    pair.same(CreateTopicsRequest(topics=asked))
+    for name in {each.name for each in asked}:
+        pair.delete(name)
+
+
+def test_colliding_names_are_refused_alike(pair: Pair) -> None:
+    pair.create(*[topic("c.d")])
+    pair.same(CreateTopicsRequest(topics=[topic("c_d")]))
+
+
+def test_topics_are_deleted_alike(pair: Pair) -> None:
+    for version in range(1, 7):
+        pair.create(*[topic("doomed"), topic("spared")])
+        if version < 6:
+            names = ["doomed", "nobody", "spared", "spared", ""]
+            pair.same(DeleteTopicsRequest(timeout_ms=TIMEOUT_MS, topic_names=names), version)
+        else:
+            states = [
+                DeleteTopicState(name="doomed"),
+                DeleteTopicState(name="nobody"),
+                DeleteTopicState(topic_id=UNKNOWN_ID),
+                DeleteTopicState(),
+                DeleteTopicState(name="a", topic_id=UNKNOWN_ID),
+                DeleteTopicState(name="spared"),
+                DeleteTopicState(name="spared"),
+            ]
+            pair.same(DeleteTopicsRequest(timeout_ms=TIMEOUT_MS, topics=states), version)
+
+
+def test_partitions_are_added_alike(pair: Pair) -> None:
+    pair.create(*[topic("growing")])
+
+    def more(count: int, assignment: list[list[int]] | None = None) -> CreatePartitionsTopic:
+        manual = assignment
+        return CreatePartitionsTopic(
+            name="growing",
+            count=count,
+            assignments=None
+            if manual is None
+            else [CreatePartitionsAssignment(broker_ids=ids) for ids in manual],
+        )
+
+    for asked in (
+        more(1),
+        more(0),
+        more(-1),
+        more(3, [[1]]),
+        more(2, [[7]]),
+        more(2, [[1, 1]]),
+        more(2, [[]]),
+        CreatePartitionsTopic(name="nobody", count=3, assignments=None),
+    ):
+        pair.same(CreatePartitionsRequest(timeout_ms=TIMEOUT_MS, topics=[asked]))
+    pair.same(CreatePartitionsRequest(timeout_ms=TIMEOUT_MS, topics=[more(9)], validate_only=True))
+    pair.same(CreatePartitionsRequest(timeout_ms=TIMEOUT_MS, topics=[more(2), more(3)]))
+    for version in range(4):
+        pair.same(
+            CreatePartitionsRequest(timeout_ms=TIMEOUT_MS, topics=[more(2 + version)]), version
+        )
+    pair.same(CreatePartitionsRequest(timeout_ms=TIMEOUT_MS, topics=[more(6, [[1]])]), 3)
+
+
+def names(*wanted: str | None) -> list[MetadataRequestTopic]:
+    return [MetadataRequestTopic(name=name) for name in wanted]
+
+
+def test_metadata_is_told_alike(pair: Pair) -> None:
+    pair.create(*[topic("told", 3), topic("told.too")])
+    for asked in (["told"], ["told", "told.too", "told"], ["nobody", "a/b", "", "told"]):
+        quiet = MetadataRequest(topics=names(*asked), allow_auto_topic_creation=False)
+        pair.same(quiet, *range(4, 14))
+    pair.same(MetadataRequest(topics=names("told")), *range(4))
+    pair.same(MetadataRequest(topics=[]), *range(1, 14))
+    operations = MetadataRequest(
+        topics=names("told", "nobody"),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+        include_cluster_authorized_operations=True,
+    )
+    pair.same(operations, 8, 9, 10)
+    unknown = [MetadataRequestTopic(name=None, topic_id=UNKNOWN_ID)]
+    pair.same(MetadataRequest(topics=unknown), 10, 11, 12, 13)
+    # From version 12 on Apache fails with UNKNOWN_SERVER_ERROR.
+    pair.same(MetadataRequest(topics=names(None)), 10, 11)
+
+
+def test_all_topics_are_told_alike(pair: Pair) -> None:
+    pair.create(*[topic("told", 3)])
+    pair.same(MetadataRequest(topics=[]), 0)
+    pair.same(MetadataRequest(topics=None), *range(1, 14))
+
+
+def test_topics_that_somebody_asks_about_are_made_alike(pair: Pair) -> None:
+    for client in pair:
+        client.ask(MetadataRequest(topics=names("made")))
+        wait_for(partial(has_leaders, client, "made", 2), "made")
+    pair.same(MetadataRequest(topics=names("made")))
+
+
+def test_the_cluster_is_described_alike(pair: Pair) -> None:
+    pair.same(DescribeClusterRequest())
+    pair.same(DescribeClusterRequest(include_cluster_authorized_operations=True))
+    pair.same(DescribeClusterRequest(endpoint_type=2), 1, 2)
+    pair.same(DescribeClusterRequest(endpoint_type=9), 1, 2)
+    pair.same(DescribeClusterRequest(include_fenced_brokers=True), 2)
+
+
+def test_partitions_are_described_alike(pair: Pair) -> None:
+    pair.create(*[topic("described", 3), topic("described-too")])
+    asked = [TopicRequest(name=name) for name in ("described", "described-too", "nobody", "a/b")]
+    pair.same(DescribeTopicPartitionsRequest(topics=asked))
+    for limit in (-1, 0, 1, 3, 4):
+        pair.same(DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=limit))
+    for name, index in (("described", 1), ("described", 7), ("nobody", 0), ("zzz", 0), ("a", -1)):
+        cursor = DescribeTopicPartitionsRequestCursor(topic_name=name, partition_index=index)
+        pair.same(DescribeTopicPartitionsRequest(topics=asked, cursor=cursor))
+
+
+def test_the_quorum_is_described_alike(pair: Pair) -> None:
+    def of(name: str, *indexes: int) -> DescribeQuorumRequest:
+        partitions = [DescribeQuorumRequestPartitionData(partition_index=i) for i in indexes]
+        asked = DescribeQuorumRequestTopicData(topic_name=name, partitions=partitions)
+        return DescribeQuorumRequest(topics=[asked])
+
+    pair.same(of("__cluster_metadata", 0))
+
+
+def test_elections_are_answered_alike(pair: Pair) -> None:
+    pair.create(*[topic("elected", 2)])
+    asked = [
+        TopicPartitions(topic="elected", partitions=[0, 1, 9]),
+        TopicPartitions(topic="nobody", partitions=[0]),
+    ]
+    for kind in (0, 1):
+        pair.same(ElectLeadersRequest(election_type=kind, topic_partitions=asked), 1, 2)
+        pair.same(ElectLeadersRequest(election_type=kind, topic_partitions=[]), 1, 2)
+    pair.same(ElectLeadersRequest(election_type=7, topic_partitions=asked), 1, 2)
+    pair.same(ElectLeadersRequest(topic_partitions=None))
+
+
+TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
+GROUP, METRICS = ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS
+
+
+def resource(kind: int, name: str, *changes: tuple[str, str | None, int]) -> AlterConfigsResource:
+    altered = [AlterableConfig(name=n, value=v, config_operation=o) for n, v, o in changes]
+    return AlterConfigsResource(resource_type=kind, resource_name=name, configs=altered)
+
+
+ALTERATIONS = [
+    resource(TOPIC, "altered", ("retention.ms", "5000", Operation.SET)),
+    resource(TOPIC, "altered", ("cleanup.policy", "compact", Operation.APPEND)),
+    resource(TOPIC, "altered", ("cleanup.policy", "delete", Operation.SUBTRACT)),
+    resource(TOPIC, "altered", ("retention.ms", None, Operation.DELETE)),
+    resource(TOPIC, "altered", ("retention.ms", "x", Operation.SET)),
+    resource(TOPIC, "altered", ("no.such", "1", Operation.SET)),
+    resource(TOPIC, "altered", ("no.such", "1", Operation.DELETE)),
+    resource(TOPIC, "altered", ("retention.ms", "1", Operation.APPEND)),
+    resource(TOPIC, "altered", ("retention.ms", None, Operation.SET)),
+    resource(TOPIC, "altered", ("segment.ms", "1", 0), ("segment.ms", "2", 0)),
+    resource(TOPIC, "altered"),
+    resource(TOPIC, "nobody", ("retention.ms", "5000", Operation.SET)),
+    resource(TOPIC, "", ("retention.ms", "5000", Operation.SET)),
+    resource(TOPIC, "a/b", ("retention.ms", "5000", Operation.SET)),
+    resource(BROKER, "1", ("log.cleaner.threads", "2", Operation.SET)),
+    resource(BROKER, "", ("log.retention.ms", "700000", Operation.SET)),
+    resource(BROKER, "", ("log.retention.ms", None, Operation.DELETE)),
+    resource(BROKER, "2", ("log.cleaner.threads", "2", Operation.SET)),
+    resource(BROKER, "one", ("log.cleaner.threads", "2", Operation.SET)),
+    resource(BROKER, "1", ("node.id", "7", Operation.SET)),
+    resource(BROKER, "1", ("min.insync.replicas", "1", Operation.SET)),
+    resource(BROKER, "", ("min.insync.replicas", None, Operation.DELETE)),
+    resource(GROUP, "g", ("consumer.session.timeout.ms", "50000", Operation.SET)),
+    resource(GROUP, "g", ("consumer.session.timeout.ms", "1", Operation.SET)),
+    resource(GROUP, "g", ("no.such", "1", Operation.SET)),
+    resource(GROUP, "", ("consumer.session.timeout.ms", "50000", Operation.SET)),
+    resource(METRICS, "m", ("interval.ms", "1000", Operation.SET)),
+    resource(METRICS, "m", ("interval.ms", "1", Operation.SET)),
+    resource(METRICS, "", ("interval.ms", "1000", Operation.SET)),
+    resource(99, "x", ("a", "b", Operation.SET)),
+    resource(0, "x", ("a", "b", Operation.SET)),
+]
+
+
+@pytest.mark.parametrize("asked", ALTERATIONS, ids=lambda r: f"{r.resource_type}-{r.resource_name}")
+def test_settings_are_altered_and_refused_alike(pair: Pair, asked: AlterConfigsResource) -> None:
+    pair.create(*[topic("altered")])
+    pair.same(IncrementalAlterConfigsRequest(resources=[asked], validate_only=True))
+    pair.same(IncrementalAlterConfigsRequest(resources=[asked]))
+    pair.same(IncrementalAlterConfigsRequest(resources=[asked, asked]))
+
+
+def test_settings_are_replaced_alike(pair: Pair) -> None:
+    pair.create(*[topic("replaced")])
+    for kind, name, values in (
+        (TOPIC, "replaced", {"retention.ms": "5"}),
+        (TOPIC, "replaced", {"retention.ms": "x"}),
+        (TOPIC, "replaced", {"retention.ms": None}),
+        (TOPIC, "replaced", {}),
+        (TOPIC, "nobody", {"retention.ms": "5"}),
+        (BROKER, "1", {"log.cleaner.threads": "2"}),
+        (BROKER, "1", {}),
+        (BROKER, "7", {}),
+        (ConfigResourceType.BROKER_LOGGER, "1", {}),
+        (99, "x", {}),
+    ):
+        altered = [legacy.AlterableConfig(name=n, value=v) for n, v in values.items()]
+        asked = legacy.AlterConfigsResource(resource_type=kind, resource_name=name, configs=altered)
+        pair.same(legacy.AlterConfigsRequest(resources=[asked], validate_only=True))
+        pair.same(legacy.AlterConfigsRequest(resources=[asked]))
+
+
+@pytest.mark.parametrize(
+    "updates",
+    [
+        [("group.version", 7, 1)],
+        [("no.such", 1, 1)],
+        [("no.such", 0, 1)],
+        [("group.version", -1, 2)],
+        [("group.version", 0, 1)],
+        [("group.version", 1, 9)],
+        [("group.version", 1, 0)],
+        [("metadata.version", 31, 1)],
+        [("metadata.version", 29, 1)],
+        [("metadata.version", 29, 2)],
+        [("metadata.version", 22, 3)],
+        [("metadata.version", 1, 2)],
+        [("kraft.version", 0, 2)],
+        [("kraft.version", 1, 1)],
+        [("kraft.version", 2, 1)],
+        [("share.version", 0, 2)],
+        [("share.version", 1, 1), ("streams.version", 1, 1)],
+        [("share.version", 1, 2)],
+        [],
+    ],
+    ids=str,
+)
+def test_features_are_updated_and_refused_alike(
+    pair: Pair, updates: list[tuple[str, int, int]]
+) -> None:
+    keys = [
+        FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+        for name, level, kind in updates
+    ]
+    pair.same(UpdateFeaturesRequest(feature_updates=keys, validate_only=True), 1, 2)
+    pair.same(UpdateFeaturesRequest(feature_updates=keys), 1, 2)
+
+
+def test_unknown_brokers_are_not_unregistered(pair: Pair) -> None:
+    pair.same(UnregisterBrokerRequest(broker_id=77))
