@@ -1,43 +1,25 @@
-"""One node, put together: directories, quorum, controller, replicas, coordinators, listeners. The
-only place that knows them all. Nothing here is global: one process can hold several nodes.
+"""One node: its life, its listeners, and what its owner may ask of it. What it is made of is in
+node_parts.py. Nothing here is global: one process can hold several nodes.
 """
 
 import asyncio
 import logging
-import random
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from moldau.broker.context import BrokerServices, Handler
-from moldau.broker.controller_channel import LocalControllerChannel
-from moldau.broker.controller_node import ControllerNode
-from moldau.broker.coordinators import GroupCoordinator
-from moldau.broker.directory_assignments import DirectoryAssignments
-from moldau.broker.dispatch import Dispatcher, Interceptor, broker_table, controller_table
-from moldau.broker.fetch_sessions import FetchSessions
-from moldau.broker.formatting import random_uuid
-from moldau.broker.lifecycle import BrokerIdentity, BrokerLifecycle, register_controller
+from moldau.broker.dispatch import Interceptor
 from moldau.broker.listener import ByteBudget, ConnectionLimits, Listener, ListenerServices
-from moldau.broker.metadata_feed import MetadataFeed
 from moldau.broker.metrics import Metrics
 from moldau.broker.metrics_server import MetricsServer
+from moldau.broker.node_parts import NodeParts
 from moldau.broker.node_setup import (
-    Directories,
     NodeOptions,
     check_can_run,
-    endpoints,
     open_directories,
     raise_descriptor_limit,
     with_ports,
 )
-from moldau.broker.producer_ids import ProducerIds
-from moldau.broker.quorum_node import QuorumNode
-from moldau.broker.replicas import Replicas
-from moldau.broker.settings import Settings
-from moldau.broker.snapshot_maker import SnapshotMaker
-from moldau.broker.topic_creation import TopicCreation
 from moldau.config.broker import BrokerConfig
-from moldau.core.metadata.image import MIGRATING_DIRECTORY
 from moldau.net.clock import Clock
 from moldau.net.tasks import Tasks
 from moldau.protocol.api_keys import ApiKey
@@ -51,15 +33,11 @@ from moldau.protocol.messages.create_topics import (
 )
 from moldau.storage.filesystem import DiskFileSystem
 
-if TYPE_CHECKING:
-    from moldau.storage.directory import LogDirectory
-
 __all__ = ["Node", "NodeOptions"]
 
 _log = logging.getLogger(__name__)
 
 _LAG_SAMPLE_MS = 500
-_LEAVE_TIMEOUT_MS = 30_000
 _METRICS_HOST = "127.0.0.1"
 
 
@@ -82,7 +60,7 @@ class Node:
         self._failed = asyncio.Event()
         self._tasks = Tasks()
         self._listeners: list[Listener] = []
-        self._parts: _Parts | None = None
+        self._parts: NodeParts | None = None
         self._metrics_server: MetricsServer | None = None
 
     # Life
@@ -97,7 +75,7 @@ class Node:
             directories = open_directories(
                 DiskFileSystem(), self.config, self.options, self.clock.wall_ms()
             )
-            self._parts = _Parts(self, directories, ports)
+            self._parts = NodeParts(self, directories, ports)
             await self._parts.start()
             await self._listen(self._parts)
         except BaseException:
@@ -124,7 +102,7 @@ class Node:
             listener.bind()
         return {listener.name: listener.port for listener in self._listeners}
 
-    async def _listen(self, parts: "_Parts") -> None:
+    async def _listen(self, parts: NodeParts) -> None:
         for listener in self._listeners:
             is_controller = listener.name in self.config.controller_names
             await listener.serve(parts.controller_dispatcher if is_controller else parts.dispatcher)
@@ -233,112 +211,7 @@ class Node:
         names = self.config.controller_names
         return next(listener for listener in self._listeners if listener.name not in names)
 
-    def _running(self) -> "_Parts":
+    def _running(self) -> NodeParts:
         if self._parts is None:
             raise MoldauError("the node is not running")
         return self._parts
-
-
-class _Parts:
-    """A running node's insides, in the order in which they need each other."""
-
-    def __init__(self, node: Node, directories: Directories, ports: Mapping[str, int]) -> None:
-        self._node = node
-        config, clock = node.config, node.clock
-        self.directories = directories
-        self.settings = Settings(config)
-        self.feed = MetadataFeed()
-        self.feed.subscribe(self.settings.apply)
-        self.quorum = QuorumNode(directories.metadata, config, clock, node.fail)
-        self.controller = ControllerNode(
-            self.quorum,
-            self.feed,
-            self.settings,
-            clock,
-            cluster_id=directories.cluster_id,
-            chance=random.SystemRandom(),
-        )
-        self.quorum.add_listener(self.feed)
-        self.quorum.add_listener(self.controller)
-        self.snapshots = SnapshotMaker(self.quorum, config, clock)
-        self.feed.subscribe(self.snapshots.image_changed)
-        self.channel = LocalControllerChannel(self.controller, self.settings)
-        self.lifecycle = BrokerLifecycle(
-            BrokerIdentity(
-                node_id=config.node_id,
-                cluster_id=directories.cluster_id,
-                incarnation_id=random_uuid(),
-                endpoints=endpoints(config, ports),
-                directories={
-                    str(each.path): each.meta.directory_id or MIGRATING_DIRECTORY
-                    for each in directories.logs
-                },
-                previous_epoch=directories.previous_epoch,
-            ),
-            self.channel,
-            self.feed,
-            self.settings,
-            clock,
-        )
-        self.replicas = Replicas(
-            directories.logs, node_id=config.node_id, clock=clock, settings=self.settings
-        )
-        self.replicas.on_directory_failure(self._directory_failed)
-        self.topic_creation = TopicCreation(self.channel, self.settings)
-        self.groups = GroupCoordinator(self.replicas, clock, self.settings, self.feed)
-        self.tasks = Tasks()
-        assignments = DirectoryAssignments(
-            config.node_id, self.channel, lambda: self.lifecycle.broker_epoch, self.tasks, clock
-        )
-        self.replicas.on_placement(assignments.placed)
-        self.services = BrokerServices(
-            node_id=config.node_id,
-            cluster_id=directories.cluster_id,
-            clock=clock,
-            settings=self.settings,
-            metadata=self.feed,
-            controller=self.channel,
-            replicas=self.replicas,
-            groups=self.groups,
-            producer_ids=ProducerIds(
-                config.node_id, self.channel, lambda: self.lifecycle.broker_epoch
-            ),
-            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
-            topic_creation=self.topic_creation,
-            metrics=node.metrics,
-            controller_node=self.controller,
-        )
-        self.dispatcher = Dispatcher(self.services, broker_table())
-        self.controller_dispatcher = Dispatcher(self.services, controller_table())
-
-    async def start(self) -> None:
-        await self.quorum.start()
-        await register_controller(self.channel, self._node.config, random_uuid())
-        await self.lifecycle.start()
-        self.replicas.load(self.feed.image)
-        self.feed.subscribe(self.replicas.apply)
-        self.groups.start()
-        await self.lifecycle.unfence()
-
-    async def stop(self) -> None:
-        try:
-            await self.lifecycle.leave(_LEAVE_TIMEOUT_MS)
-        except KafkaError as error:
-            _log.warning("the controller did not let go: %s", error.detail)
-        await self.tasks.close()
-        await self.groups.stop()
-        await self.topic_creation.close()
-        await self.lifecycle.close()
-        await self.snapshots.stop()
-        self.controller.close()
-        await self.quorum.stop()
-        await self.replicas.stop(self.lifecycle.broker_epoch)
-        if self.directories.has_own_metadata:
-            self.directories.metadata.mark_clean_stop(self.lifecycle.broker_epoch)
-        self.directories.close()
-
-    def _directory_failed(self, directory: "LogDirectory") -> None:
-        if directory.meta.directory_id is not None:
-            self.lifecycle.directory_failed(directory.meta.directory_id)
-        if all(not each.is_online for each in self.directories.logs):
-            self._node.fail("all log directories are offline")

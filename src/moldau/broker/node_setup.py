@@ -140,6 +140,12 @@ class Directories:
         found = epochs.pop() if len(epochs) == 1 else None
         return -1 if found is None else found
 
+    def restore_markers(self) -> None:
+        """Opening them took the markers of the last clean stop away."""
+        for directory in self._by_path.values():
+            if directory.clean_stop_epoch is not None and directory.is_online:
+                directory.mark_clean_stop(directory.clean_stop_epoch)
+
     def close(self) -> None:
         for directory in self._by_path.values():
             directory.close()

@@ -50,35 +50,46 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+_Directory = Annotated[
+    Path | None, typer.Option("--dir", help=f"Where the data is [{DEFAULT_DIRECTORY}].")
+]
+_Port = Annotated[
+    int | None,
+    typer.Option("--port", "-p", min=0, max=65535, help="For clients; 0 takes a free one."),
+]
+_Host = Annotated[str, typer.Option(help="The address to listen on.")]
+_Config = Annotated[
+    Path | None, typer.Option("--config", "-c", help="A server.properties, as Kafka's.")
+]
+_Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="One more setting; repeatable."),
+]
+_Ephemeral = Annotated[
+    bool, typer.Option("--ephemeral", help="In a temporary directory, removed at the end.")
+]
+_ReadyFile = Annotated[
+    Path | None, typer.Option(help="Written with HOST:PORT once requests are taken.")
+]
+_InsecureListener = Annotated[
+    list[str] | None,
+    typer.Option(help="Let this listener be reached from other machines without a password."),
+]
+_MetricsPort = Annotated[
+    int | None, typer.Option(help="Serve /metrics for Prometheus on this port.")
+]
+
+
 def start(  # noqa: PLR0913 - each is an option of the command
-    directory: Annotated[
-        Path | None, typer.Option("--dir", help=f"Where the data is [{DEFAULT_DIRECTORY}].")
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option("--port", "-p", min=0, max=65535, help="For clients; 0 takes a free one."),
-    ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="A server.properties, as Kafka's.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", metavar="NAME=VALUE", help="One more setting; repeatable."),
-    ] = None,
-    ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="In a temporary directory, removed at the end.")
-    ] = False,
-    ready_file: Annotated[
-        Path | None, typer.Option(help="Written with HOST:PORT once requests are taken.")
-    ] = None,
-    insecure_listener: Annotated[
-        list[str] | None,
-        typer.Option(help="Let this listener be reached from other machines without a password."),
-    ] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option(help="Serve /metrics for Prometheus on this port.")
-    ] = None,
+    directory: _Directory = None,
+    port: _Port = None,
+    host: _Host = "127.0.0.1",
+    config: _Config = None,
+    settings: _Settings = None,
+    ephemeral: _Ephemeral = False,
+    ready_file: _ReadyFile = None,
+    insecure_listener: _InsecureListener = None,
+    metrics_port: _MetricsPort = None,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
     log_level: Annotated[LogLevel, typer.Option(help="The least to be logged.")] = LogLevel.INFO,
 ) -> None:

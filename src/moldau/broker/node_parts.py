@@ -1,0 +1,149 @@
+"""A running node's insides, in the order in which they need each other."""
+
+import logging
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from moldau.broker.context import BrokerServices
+from moldau.broker.controller_channel import LocalControllerChannel
+from moldau.broker.controller_node import ControllerNode
+from moldau.broker.coordinators import GroupCoordinator
+from moldau.broker.directory_assignments import DirectoryAssignments
+from moldau.broker.dispatch import Dispatcher, broker_table, controller_table
+from moldau.broker.fetch_sessions import FetchSessions
+from moldau.broker.formatting import random_uuid
+from moldau.broker.lifecycle import BrokerIdentity, BrokerLifecycle, register_controller
+from moldau.broker.metadata_feed import MetadataFeed
+from moldau.broker.node_setup import Directories, endpoints
+from moldau.broker.producer_ids import ProducerIds
+from moldau.broker.quorum_node import QuorumNode
+from moldau.broker.replicas import Replicas
+from moldau.broker.settings import Settings
+from moldau.broker.snapshot_maker import SnapshotMaker
+from moldau.broker.topic_creation import TopicCreation
+from moldau.core.metadata.image import MIGRATING_DIRECTORY
+from moldau.net.tasks import Tasks
+from moldau.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from moldau.broker.node import Node
+    from moldau.storage.directory import LogDirectory
+
+_log = logging.getLogger(__name__)
+
+_LEAVE_TIMEOUT_MS = 30_000
+
+
+class NodeParts:
+    def __init__(self, node: "Node", directories: Directories, ports: Mapping[str, int]) -> None:
+        self._node = node
+        self._is_loaded = False
+        config, clock = node.config, node.clock
+        self.directories = directories
+        self.settings = Settings(config)
+        self.feed = MetadataFeed()
+        self.feed.subscribe(self.settings.apply)
+        self.quorum = QuorumNode(directories.metadata, config, clock, node.fail)
+        self.controller = ControllerNode(
+            self.quorum,
+            self.feed,
+            self.settings,
+            clock,
+            cluster_id=directories.cluster_id,
+            chance=random.SystemRandom(),
+        )
+        self.quorum.add_listener(self.feed)
+        self.quorum.add_listener(self.controller)
+        self.snapshots = SnapshotMaker(self.quorum, config, clock)
+        self.feed.subscribe(self.snapshots.image_changed)
+        self.channel = LocalControllerChannel(self.controller, self.settings)
+        self.lifecycle = self._new_lifecycle(ports)
+        self.replicas = Replicas(
+            directories.logs, node_id=config.node_id, clock=clock, settings=self.settings
+        )
+        self.replicas.on_directory_failure(self._directory_failed)
+        self.topic_creation = TopicCreation(self.channel, self.settings)
+        self.groups = GroupCoordinator(self.replicas, clock, self.settings, self.feed)
+        self.tasks = Tasks()
+        assignments = DirectoryAssignments(
+            config.node_id, self.channel, self._broker_epoch, self.tasks, clock
+        )
+        self.replicas.on_placement(assignments.placed)
+        self.services = self._new_services()
+        self.dispatcher = Dispatcher(self.services, broker_table())
+        self.controller_dispatcher = Dispatcher(self.services, controller_table())
+
+    def _new_lifecycle(self, ports: Mapping[str, int]) -> BrokerLifecycle:
+        config, directories = self._node.config, self.directories
+        identity = BrokerIdentity(
+            node_id=config.node_id,
+            cluster_id=directories.cluster_id,
+            incarnation_id=random_uuid(),
+            endpoints=endpoints(config, ports),
+            directories={
+                str(each.path): each.meta.directory_id or MIGRATING_DIRECTORY
+                for each in directories.logs
+            },
+            previous_epoch=directories.previous_epoch,
+        )
+        return BrokerLifecycle(identity, self.channel, self.feed, self.settings, self._node.clock)
+
+    def _new_services(self) -> BrokerServices:
+        config = self._node.config
+        return BrokerServices(
+            node_id=config.node_id,
+            cluster_id=self.directories.cluster_id,
+            clock=self._node.clock,
+            settings=self.settings,
+            metadata=self.feed,
+            controller=self.channel,
+            replicas=self.replicas,
+            groups=self.groups,
+            producer_ids=ProducerIds(config.node_id, self.channel, self._broker_epoch),
+            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
+            topic_creation=self.topic_creation,
+            metrics=self._node.metrics,
+            controller_node=self.controller,
+        )
+
+    def _broker_epoch(self) -> int:
+        return self.lifecycle.broker_epoch
+
+    async def start(self) -> None:
+        await self.quorum.start()
+        await register_controller(self.channel, self._node.config, random_uuid())
+        await self.lifecycle.start()
+        self._is_loaded = True
+        self.replicas.load(self.feed.image)
+        self.feed.subscribe(self.replicas.apply)
+        self.groups.start()
+        await self.lifecycle.unfence()
+
+    async def stop(self) -> None:
+        try:
+            await self.lifecycle.leave(_LEAVE_TIMEOUT_MS)
+        except KafkaError as error:
+            _log.warning("the controller did not let go: %s", error.detail)
+        await self.tasks.close()
+        await self.groups.stop()
+        await self.topic_creation.close()
+        await self.lifecycle.close()
+        await self.snapshots.stop()
+        self.controller.close()
+        await self.quorum.stop()
+        if self._is_loaded:
+            await self.replicas.stop(self.lifecycle.broker_epoch)
+            if self.directories.has_own_metadata:
+                self.directories.metadata.mark_clean_stop(self.lifecycle.broker_epoch)
+        else:
+            # A start that got nowhere: what the last stop promised about the logs still holds.
+            await self.replicas.abandon()
+            self.directories.restore_markers()
+        self.directories.close()
+
+    def _directory_failed(self, directory: "LogDirectory") -> None:
+        if directory.meta.directory_id is not None:
+            self.lifecycle.directory_failed(directory.meta.directory_id)
+        if all(not each.is_online for each in self.directories.logs):
+            self._node.fail("all log directories are offline")
