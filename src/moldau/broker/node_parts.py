@@ -138,8 +138,8 @@ class NodeParts:
                 self.directories.metadata.mark_clean_stop(self.lifecycle.broker_epoch)
         else:
             # A start that got nowhere: what the last stop promised about the logs still holds.
-            await self.replicas.abandon()
             self.directories.restore_markers()
+            await self.replicas.abandon()
         self.directories.close()
 
     def _directory_failed(self, directory: "LogDirectory") -> None:
