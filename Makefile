@@ -17,7 +17,7 @@ $(VENV)/.installed: pyproject.toml setup.py requirements/dev.txt $(LOOPS)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
 	touch $@
 
-run: setup       ## write a small log, read it back and dump it before your eyes
+run: setup       ## start a node, use it before your eyes, and leave it up to be tried
 	$(BIN)/moldau demo
 
 test: setup lint ## everything that needs no JVM

@@ -1,48 +1,47 @@
-"""The demo keeps what it says: it writes a real log, survives its own crash, and cleans up."""
+"""The demo keeps what it says: a real node, used with the real commands."""
 
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from cli.command import moldau
 
 
-def test_the_demo_tells_its_story_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    ran = moldau("demo", TMPDIR=str(tmp_path), COLUMNS="120")
+def test_the_demo_shows_what_it_does_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    ran = moldau("demo", "--once", "--port", "0", TMPDIR=str(tmp_path))
     assert (ran.status, ran.errors) == (0, "")
-    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-        assert f"   {codec}" in ran.output
-    assert "read_uncommitted sees 210 records" in ran.output
-    assert "read_committed sees 205" in ran.output
-    assert "torn tail: the last 100 bytes" in ran.output
-    assert "log end before the crash: 212, after the recovery: 212" in ran.output
-    assert "stopped cleanly" in ran.output
+    assert "$ moldau topics create river --partitions 3" in ran.output
+    assert "3 records written to river" in ran.output
+    assert "vltava" in ran.output
+    assert "total lag: 0" in ran.output
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_kept_demo_is_a_healthy_log_directory(tmp_path: Path) -> None:
     target = tmp_path / "demo"
-    ran = moldau("demo", "--directory", target)
-    assert ran.status == 0
-    assert str(target) in ran.output
+    assert moldau("demo", "--once", "--port", "0", "--dir", target).status == 0
     check = moldau("dump", "--check", target)
     assert (check.status, check.errors) == (0, "no problems found\n")
-    assert len(list((target / "river-0").glob("*.log"))) >= 3
 
 
-def test_a_kept_temporary_directory_is_named(tmp_path: Path) -> None:
-    ran = moldau("demo", "--keep", TMPDIR=str(tmp_path))
-    assert ran.status == 0
-    (kept,) = tmp_path.iterdir()
-    assert str(kept) in ran.output.replace("\n", "")
-
-
-def test_the_demo_runs_on_the_python_twins() -> None:
-    ran = moldau("demo", MOLDAU_PURE_PYTHON="1")
-    assert (ran.status, ran.errors) == (0, "")
-
-
-def test_the_demo_does_not_write_among_other_files(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("precious")
-    ran = moldau("demo", "--directory", tmp_path)
-    assert ran.status == 2
-    assert len(ran.errors.splitlines()) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+def test_the_demo_stays_up_until_it_is_interrupted(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "moldau", "demo", "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert process.stdout is not None
+    shown = ""
+    for line in process.stdout:
+        shown += line
+        if "bootstrap.servers=" in line:
+            break
+    assert "The node stays up until you press Ctrl-C" in shown, shown
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=60)
+    assert (process.returncode, rest) == (0, "stopped\n")
+    assert list(tmp_path.iterdir()) == []

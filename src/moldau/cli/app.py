@@ -15,6 +15,7 @@ _NODE = "Node"
 
 COMMANDS = {
     "start": LazyCommand("moldau.cli.start:start", "Run a node: broker and controller.", _NODE),
+    "demo": LazyCommand("moldau.cli.demo:demo", "See a node at work, then try it.", _NODE),
     "produce": LazyCommand("moldau.cli.produce:produce", "Write records to a topic.", _USE, True),
     "consume": LazyCommand("moldau.cli.consume:consume", "Read records of topics.", _USE, True),
     "offsets": LazyCommand("moldau.cli.offsets:offsets", "First and last offsets, by time.", _USE),
@@ -38,9 +39,6 @@ COMMANDS = {
     ),
     "dump": LazyCommand(
         "moldau.cli.dump:dump", "Show files of a log directory and what is wrong.", _FILES, True
-    ),
-    "demo": LazyCommand(
-        "moldau.cli.demo:demo", "Write, break and recover a small log before your eyes.", _FILES
     ),
 }
 

@@ -1,136 +1,132 @@
-"""`moldau demo`: a log is written, read back, damaged, recovered and dumped before the user's eyes.
-It uses nothing but what a broker will use.
+"""`moldau demo`: starts a node and uses it before the user's eyes, with the commands that the user
+would type; then it stays up to be tried.
 """
 
+import asyncio
 import contextlib
+import os
+import signal
+import socket
+import sys
 import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from moldau.broker.node import Node, NodeOptions
+from moldau.broker.runtime import run_in_loop
+from moldau.cli.connection import BOOTSTRAP_VARIABLE
+from moldau.cli.logs import set_up_logs
 from moldau.cli.quiet_pipe import quiet_pipe
-from moldau.cli.terminal import OutputConsole
+from moldau.config.broker import BrokerConfig
+from moldau.config.standalone import standalone_properties
+from moldau.protocol.errors import MoldauError
 
-if TYPE_CHECKING:
-    from moldau.cli.demo_log import DemoLog
+USUAL_PORT = 9092
+TOPIC = "river"
+_LINES = ("moldau:rises in the Bohemian Forest", "vltava:is its other name", "elbe:takes it in")
+_STEPS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (("topics", "create", TOPIC, "--partitions", "3"), ()),
+    (("produce", TOPIC, "--key-separator", ":"), _LINES),
+    (("consume", TOPIC, "--group", "demo", "--from", "beginning", "--max", "3", "--keys"), ()),
+    (("groups", "describe", "demo"), ()),
+)
+_STEP_DEADLINE_S = 60
 
-_TORN_BYTES = 100
-
-
-def demo(
-    directory: Annotated[
-        Path | None,
-        typer.Option(help="Write here instead of into a temporary directory.", show_default=False),
-    ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the files there at the end.")] = False,
-) -> None:
-    """Write a small log, read it back, break it, and dump it before your eyes."""
-    with quiet_pipe():
-        console = OutputConsole()
-        if directory is not None and directory.exists() and any(directory.iterdir()):
-            raise typer.BadParameter(f"{directory} is not empty", param_hint="--directory")
-        with _place(directory, keep=keep) as place:
-            _Story(console, place).tell()
-            console.print()
-            if keep or directory is not None:
-                console.print(f"The files are in [bold]{place}[/]. Look around:")
-                console.print(f"  moldau dump --records {place / 'river-0'}", soft_wrap=True)
-            else:
-                console.print("The files were temporary and are gone; [bold]--keep[/] leaves them.")
+_Port = Annotated[
+    int | None, typer.Option("--port", "-p", help="Listen here [9092, or a free port].")
+]
+_Dir = Annotated[Path | None, typer.Option("--dir", help="Keep the data here.")]
+_Once = Annotated[bool, typer.Option("--once", help="End after the show.")]
 
 
-@contextlib.contextmanager
-def _place(directory: Path | None, *, keep: bool) -> Iterator[Path]:
-    if directory is not None:
-        directory.mkdir(parents=True, exist_ok=True)
-        yield directory
-    elif keep:
-        yield Path(tempfile.mkdtemp(prefix="moldau-demo-"))
-    else:
-        with tempfile.TemporaryDirectory(prefix="moldau-demo-") as temporary:
-            yield Path(temporary)
-
-
-class _Story:
-    def __init__(self, console: OutputConsole, place: Path) -> None:
-        self._console = console
-        self._place = place
-        self._chapter = 0
-
-    def tell(self) -> None:
-        from moldau.cli.demo_log import DemoLog
-
-        now_ms = time.time_ns() // 1_000_000
-        self._say("Format a log directory and write one topic, as a broker would.")
-        log = DemoLog(self._place, now_ms)
-        self._write(log)
-        self._read(log)
-        self._crash(log)
-        self._say("Stop cleanly. This is what lies on the disk, in Kafka's own formats:")
-        log.stop()
-        self._dump(self._place)
-        self._dump(*sorted((self._place / "river-0").glob("*.log")))
-        self._dump(*sorted((self._place / "river-0").glob("*.txnindex")))
-
-    def _say(self, text: str) -> None:
-        self._chapter += 1
-        self._console.print()
-        self._console.print(f"[bold green]{self._chapter}.[/] [bold]{text}[/]")
-
-    def _write(self, log: "DemoLog") -> None:
-        from moldau.cli.demo_log import SEGMENT_BYTES
-
-        for codec, records, size_bytes, offset in log.write_every_codec():
-            self._console.print(
-                f"   {codec:<7} {records} records at offset {offset:>3}: {size_bytes:>5} bytes"
-            )
-        self._say("Two transactions of an idempotent producer: one commits, one aborts.")
-        for name, first_offset, marker_offset in log.write_transactions():
-            self._console.print(
-                f"   {name:<7} records from offset {first_offset}, marker at {marker_offset}"
-            )
-        segments = len(list((self._place / "river-0").glob("*.log")))
-        self._console.print(
-            f"   {segments} segments: the demo allows {SEGMENT_BYTES} bytes in each"
+def demo(port: _Port = None, directory: _Dir = None, once: _Once = False) -> None:
+    """Start a node and use it before your eyes; it stays up for you to try."""
+    set_up_logs("text", "warning")
+    with contextlib.ExitStack() as cleanup:
+        cleanup.enter_context(quiet_pipe())
+        place = directory or Path(
+            cleanup.enter_context(tempfile.TemporaryDirectory(prefix="moldau-demo-"))
         )
+        chosen = _usual_or_free_port() if port is None else port
+        properties = standalone_properties(str(place), host="127.0.0.1", port=chosen)
+        node = Node(BrokerConfig.parse(properties), NodeOptions(formats_itself=True))
+        run_in_loop(_show(node, stays=not once))
 
-    def _read(self, log: "DemoLog") -> None:
-        from moldau.cli.row_fields import shown_bytes
 
-        self._say("Read it back.")
-        everything, committed = log.read(committed=False), log.read(committed=True)
-        self._console.print(f"   read_uncommitted sees {len(everything)} records")
-        self._console.print(f"   read_committed sees {len(committed)}: the aborted ones are hidden")
-        last = committed[-1]
-        self._console.print(
-            f"   the last one: offset {last.offset}, {shown_bytes(last.key)}, "
-            f"{shown_bytes(last.value)}"
-        )
+def _usual_or_free_port() -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", USUAL_PORT))
+        except OSError:
+            return 0
+        return USUAL_PORT
 
-    def _crash(self, log: "DemoLog") -> None:
-        self._say("Crash in the middle of a write. The dump shows the torn tail:")
-        torn = log.crash_while_writing(_TORN_BYTES)
-        self._dump(torn, problems_only=True)
-        self._say("Start again. The recovery cuts the torn tail and keeps every whole batch:")
-        before, after = log.recover()
-        self._console.print(f"   log end before the crash: {before}, after the recovery: {after}")
-        self._dump(torn, problems_only=True)
 
-    def _dump(self, *paths: Path, problems_only: bool = False) -> None:
-        from moldau.cli.tables import Tables
-        from moldau.storage.inspection import InspectionOptions, inspect_path
-        from moldau.storage.inspection.items import Problem
+async def _show(node: Node, *, stays: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await node.start()
+    try:
+        address = node.client_address
+        typer.echo(f"A Kafka node runs on {address}. Any Kafka client can use it. For example:")
+        for arguments, lines in _STEPS:
+            if stop.is_set():
+                return
+            await _step(address, arguments, lines)
+        if stays and not stop.is_set():
+            typer.echo(_what_next(address))
+            await node.wait_until_failed_or(stop)
+            typer.echo("stopped")
+    finally:
+        await node.stop()
+    if node.failure is not None:
+        raise MoldauError(node.failure)
 
-        tables = Tables(self._console)
-        problems = 0
-        for path in paths:
-            for item in inspect_path(path, InspectionOptions()):
-                problems += isinstance(item, Problem)
-                if isinstance(item, Problem) or not problems_only:
-                    tables.show(item)
-        tables.close()
-        if problems_only and not problems:
-            self._console.print("   [green]no problems[/]")
+
+async def _step(address: str, arguments: tuple[str, ...], lines: tuple[str, ...]) -> None:
+    """One command, as typed in a terminal."""
+    typed = " ".join(("moldau", *arguments))
+    given = "".join(f"{line}\n" for line in lines)
+    typer.echo("\n" + typer.style(f"$ {typed}", bold=True))
+    if given:
+        typer.echo(given, nl=False)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "moldau",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, BOOTSTRAP_VARIABLE: address, "COLUMNS": "100"},
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(_STEP_DEADLINE_S):
+            output, _ = await process.communicate(given.encode())
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise MoldauError(f"`{typed}` did not end in {_STEP_DEADLINE_S} s") from None
+    typer.echo(output.decode(), nl=False)
+    if process.returncode:
+        raise MoldauError(f"`{typed}` failed with status {process.returncode}")
+
+
+def _what_next(address: str) -> str:
+    option = "" if address.endswith(f":{USUAL_PORT}") else f" -b {address}"
+    return f"""
+The node stays up until you press Ctrl-C. In another terminal, with .venv/bin on your PATH:
+
+  moldau produce {TOPIC}{option}               type lines, end with Ctrl-D
+  moldau consume {TOPIC} --follow{option}      see them arrive
+  moldau topics describe {TOPIC}{option}       partitions, offsets, sizes
+  moldau groups reset-offsets demo --topic {TOPIC} --to-earliest{option}
+  moldau bench produce {TOPIC}{option}         how fast is it?
+
+Or point any Kafka client at bootstrap.servers={address}."""

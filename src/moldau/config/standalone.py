@@ -18,7 +18,6 @@ def standalone_properties(log_dir: str, *, host: str, port: int) -> dict[str, st
         "log.dirs": log_dir,
         "listeners": f"{CLIENT_LISTENER}://{shown}:{port},{CONTROLLER_LISTENER}://{shown}:0",
         "controller.listener.names": CONTROLLER_LISTENER,
-        "inter.broker.listener.name": CLIENT_LISTENER,
         "listener.security.protocol.map": (
             f"{CLIENT_LISTENER}:PLAINTEXT,{CONTROLLER_LISTENER}:PLAINTEXT"
         ),
