@@ -67,8 +67,14 @@ class RunningNode:
 
 
 def config_for(path: Path, settings: Mapping[str, str] | None = None) -> BrokerConfig:
+    """A whole server.properties says everything, a few settings are in addition."""
+    given = settings or {}
+    if "process.roles" in given:
+        return BrokerConfig.parse({**QUIET, **given})
     properties = standalone_properties(str(path), host="127.0.0.1", port=0)
-    return BrokerConfig.parse({**properties, **QUIET, **(settings or {})})
+    if "controller.quorum.voters" in given:
+        del properties["controller.quorum.bootstrap.servers"]
+    return BrokerConfig.parse({**properties, **QUIET, **given})
 
 
 def formatted(path: Path, filesystem: FileSystem | None = None) -> Path:
