@@ -1,0 +1,33 @@
+"""One node for all client suites of a worker; a fresh topic for each test."""
+
+from collections.abc import Iterator
+
+import pytest
+from clients.aiokafka_library import AiokafkaLibrary
+from clients.confluent_library import ConfluentLibrary
+from clients.kafka_python_library import KafkaPythonLibrary
+from clients.libraries import Library
+from running_node import fresh_name, kafka_under_test
+from wire_client import create_topic
+
+LIBRARIES: tuple[Library, ...] = (ConfluentLibrary(), AiokafkaLibrary(), KafkaPythonLibrary())
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with kafka_under_test(tmp_path_factory.mktemp("node")) as kafka:
+        yield kafka.address
+
+
+@pytest.fixture(params=LIBRARIES, ids=lambda library: library.name)
+def library(request: pytest.FixtureRequest) -> Library:
+    found: Library = request.param
+    return found
+
+
+@pytest.fixture
+def topic(address: str) -> str:
+    """A topic with one partition."""
+    name = fresh_name("topic")
+    create_topic(address, name)
+    return name
