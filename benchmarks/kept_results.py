@@ -5,6 +5,7 @@ import os
 import platform
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from moldau.compiled import USE_COMPILED
 
@@ -20,3 +21,10 @@ def keep(name: str, **content: object) -> None:
         **content,
     }
     (FOLDER / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def kept(name: str) -> dict[str, Any]:
+    """What an earlier run kept; nothing if there was none."""
+    path = FOLDER / f"{name}.json"
+    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return found

@@ -1,0 +1,202 @@
+"""Moldau and Apache Kafka, each as one node in a process of its own, for benchmarks that measure
+both in one run. Apache Kafka's jars are taken from KAFKA_LIBS, or from where the interop suite
+fetched them.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import psutil
+
+ROOT = Path(__file__).parents[1]
+HOST = "127.0.0.1"
+START_DEADLINE_S = 120
+STOP_DEADLINE_S = 60
+POLL_S = 0.002
+HEAP = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+# ApiVersions version 0 with correlation id 1 and without a client id.
+API_VERSIONS_V0 = bytes.fromhex("0000000a00120000" + "00000001" + "ffff")
+
+
+def kafka_libs() -> str:
+    """The class path of Apache Kafka and its tools."""
+    given = os.environ.get("KAFKA_LIBS")
+    folders = [Path(given)] if given else (ROOT / ".interop").glob("apache-kafka-*")
+    for folder in folders:
+        if any(folder.glob("kafka-tools-*.jar")):
+            return f"{folder}/*"
+    raise SystemExit("Apache Kafka's jars are not here: run `make interop` once, or set KAFKA_LIBS")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+class Peer(ABC):
+    """A node. `bootstrap` is its address, the same at every start."""
+
+    label: str
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.port = free_port()
+        self._process: psutil.Popen | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @abstractmethod
+    def format(self) -> None: ...
+
+    @abstractmethod
+    def command(self) -> list[str]: ...
+
+    def start(self) -> float:
+        """Seconds until it answers its first request."""
+        assert self._process is None
+        log_path = self.folder / "output.log"
+        with log_path.open("ab") as log:
+            began = time.perf_counter()
+            self._process = psutil.Popen(self.command(), stdout=log, stderr=log)
+        while not self._answers():
+            if self._process.poll() is not None:
+                raise SystemExit(f"{self.label} ended: {log_path.read_text()[-2000:]}")
+            if time.perf_counter() - began > START_DEADLINE_S:
+                raise SystemExit(f"{self.label} did not start: {log_path.read_text()[-2000:]}")
+            Event().wait(POLL_S)
+        return time.perf_counter() - began
+
+    def _answers(self) -> bool:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((HOST, self.port), timeout=10) as connection,
+        ):
+            connection.sendall(API_VERSIONS_V0)
+            return bool(connection.recv(4))
+        return False
+
+    def rss_mb(self) -> float:
+        return self._running().memory_info().rss / 1e6
+
+    def cpu_seconds(self) -> float:
+        """What the node has used since it started, in its own code and in the kernel."""
+        times = self._running().cpu_times()
+        return float(times.user + times.system)
+
+    def _running(self) -> psutil.Popen:
+        assert self._process is not None
+        return self._process
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+        try:
+            process.wait(STOP_DEADLINE_S)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait(STOP_DEADLINE_S)
+
+    def start_over(self) -> None:
+        """Stopped, with an empty directory."""
+        self.stop()
+        shutil.rmtree(self.data, ignore_errors=True)
+        self.format()
+
+
+class Moldau(Peer):
+    def __init__(self, folder: Path, policy: str) -> None:
+        super().__init__(folder)
+        self.label = f"moldau {policy}"
+        self.policy = policy
+
+    def format(self) -> None:
+        """It does that itself at its first start."""
+
+    def command(self) -> list[str]:
+        return [
+            str(Path(sys.executable).with_name("moldau")), "start", "--dir", str(self.data),
+            "--port", str(self.port), "--set", f"moldau.flush.policy={self.policy}",
+            "--set", "group.initial.rebalance.delay.ms=0",
+        ]  # fmt: skip
+
+
+class Apache(Peer):
+    label = "apache"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.libs = kafka_libs()
+        self.properties = folder / "server.properties"
+        self.logging = folder / "log4j2.properties"
+
+    def format(self) -> None:
+        controller = free_port()
+        listeners = f"PLAINTEXT://{self.bootstrap},CONTROLLER://{HOST}:{controller}"
+        self.properties.write_text(
+            f"""process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers={HOST}:{controller}
+listeners={listeners}
+advertised.listeners={listeners}
+controller.listener.names=CONTROLLER
+log.dirs={self.data}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+        )
+        self.logging.write_text("rootLogger.level = off\n")
+        command = [
+            "java", "-cp", self.libs, "kafka.tools.StorageTool", "format", "--standalone",
+            "-t", CLUSTER_ID, "-c", str(self.properties),
+        ]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True)
+
+    def command(self) -> list[str]:
+        return [
+            "java", *HEAP, f"-Dlog4j2.configurationFile={self.logging}", "-cp", self.libs,
+            "kafka.Kafka", str(self.properties),
+        ]  # fmt: skip
+
+
+def new_peer(label: str, folder: Path) -> Peer:
+    """`apache`, or `moldau` and its flush policy."""
+    folder.mkdir()
+    kind, _, policy = label.partition(" ")
+    return Apache(folder) if kind == "apache" else Moldau(folder, policy)
+
+
+@contextlib.contextmanager
+def running_peers(labels: list[str]) -> Iterator[list[Peer]]:
+    """Started nodes in temporary directories (below BENCH_DIR if that is set)."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", dir=os.environ.get("BENCH_DIR")) as folder,
+        contextlib.ExitStack() as stack,
+    ):
+        peers = [new_peer(label, Path(folder) / str(n)) for n, label in enumerate(labels)]
+        for peer in peers:
+            stack.callback(peer.stop)
+            peer.format()
+            peer.start()
+        yield peers
