@@ -133,10 +133,10 @@ async def test_groups_are_listed_and_deleted(tmp_path: Path) -> None:
         await node.sync("busy", member)
         listed: ListGroupsResponse = await node.ask(ListGroupsRequest())
         assert sorted((g.group_id, g.group_state, g.group_type) for g in listed.groups) == [
-            ("a", "Empty", "Classic"),
-            ("b", "Empty", "Classic"),
-            ("busy", "Stable", "Classic"),
-            ("c", "Empty", "Classic"),
+            ("a", "Empty", "classic"),
+            ("b", "Empty", "classic"),
+            ("busy", "Stable", "classic"),
+            ("c", "Empty", "classic"),
         ]
         some: ListGroupsResponse = await node.ask(
             ListGroupsRequest(states_filter=["stable"], types_filter=["CLASSIC"])

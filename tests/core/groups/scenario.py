@@ -10,7 +10,7 @@ Clients are named by letters; a member's id is shown as the name of who has it. 
 its id and generation from its last answers, as clients do.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -290,8 +290,11 @@ class Scenario:
             f"leader={self.name_of(answer.leader)}"
         )
         if answer.members:
-            line += " members=" + ",".join(self.name_of(m.member_id) for m in answer.members)
+            line += " members=" + ",".join(self.names_of(m.member_id for m in answer.members))
         return line + (" skips assignment" if answer.skip_assignment else "")
+
+    def names_of(self, member_ids: Iterable[str]) -> list[str]:
+        return [self.name_of(member_id) for member_id in member_ids]
 
     @staticmethod
     def name_of(member_id: str) -> str:

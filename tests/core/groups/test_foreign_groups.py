@@ -58,7 +58,7 @@ def happened(scenario: Scenario, *actions: str) -> list[str]:
 
 def test_its_offsets_are_served_and_it_is_listed_as_what_it_is() -> None:
     scenario = with_log(CONSUMER_GROUP, MEMBER, OFFSET)
-    assert listed(scenario.bench) == [("g", "Consumer", "Unknown", "consumer")]
+    assert listed(scenario.bench) == [("g", "consumer", "Unknown", "consumer")]
     assert happened(scenario, "a fetches t-0") == ["a fetched t-0=9"]
     described = describe_group(scenario.bench.shard.registry, "g", 6)
     assert described.error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -82,13 +82,13 @@ def test_nobody_joins_or_commits_past_its_members() -> None:
 def test_without_members_it_makes_room_for_a_classic_group() -> None:
     gone = CoordinatorRecord(MEMBER_KEY)
     scenario = with_log(CONSUMER_GROUP, MEMBER, OFFSET, gone)
-    assert listed(scenario.bench) == [("g", "Consumer", "Empty", "consumer")]
+    assert listed(scenario.bench) == [("g", "consumer", "Empty", "consumer")]
     assert happened(scenario, "a commits t-0=10", "a joins", "restart", "a fetches t-0") == [
         "a committed: NONE",
         "a joins: MEMBER_ID_REQUIRED",
         "a fetched t-0=10",
     ]
-    assert listed(scenario.bench) == [("g", "Classic", "Empty", "")]
+    assert listed(scenario.bench) == [("g", "classic", "Empty", "")]
 
 
 def test_without_members_it_expires_and_can_be_deleted() -> None:
@@ -107,14 +107,14 @@ def test_a_share_group_is_never_taken_away() -> None:
     assert happened(scenario, "a joins", "after 700000000") == [
         "a joins: INCONSISTENT_GROUP_PROTOCOL"
     ]
-    assert listed(scenario.bench) == [("g", "Share", "Empty", "share")]
+    assert listed(scenario.bench) == [("g", "share", "Empty", "share")]
     decision = scenario.bench.shard.decide_delete_groups(["g"])
     assert [r.error_code for r in decision.response] == [ErrorCode.UNSUPPORTED_VERSION]
 
 
 def test_offsets_outlive_the_group_that_they_were_committed_by() -> None:
     scenario = with_log(CONSUMER_GROUP, OFFSET, CoordinatorRecord(CONSUMER_GROUP.key))
-    assert listed(scenario.bench) == [("g", "Classic", "Empty", "")]
+    assert listed(scenario.bench) == [("g", "classic", "Empty", "")]
     assert happened(scenario, "a fetches t-0") == ["a fetched t-0=9"]
 
 

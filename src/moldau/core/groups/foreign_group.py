@@ -11,9 +11,9 @@ from moldau.protocol.stored_records import encode_coordinator_key
 
 
 class ForeignKind(Enum):
-    CONSUMER = "Consumer"
-    SHARE = "Share"
-    STREAMS = "Streams"
+    CONSUMER = "consumer"
+    SHARE = "share"
+    STREAMS = "streams"
 
 
 _KIND_OF_TYPE = {

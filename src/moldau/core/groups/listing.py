@@ -11,7 +11,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from moldau.protocol.messages.list_groups import ListedGroup
 
-CLASSIC = "Classic"
+CLASSIC = "classic"
 UNKNOWN = "Unknown"
 GROUP_ID_NOT_FOUND_FROM = 6
 """The DescribeGroups version from which a group that is not there is an error."""
@@ -26,7 +26,7 @@ def list_groups(
     for group in registry:
         listed = _listed(group)
         if (not wanted_states or listed.group_state.lower() in wanted_states) and (
-            not wanted_types or listed.group_type.lower() in wanted_types
+            not wanted_types or listed.group_type in wanted_types
         ):
             yield listed
 
@@ -39,12 +39,11 @@ def _listed(group: AnyGroup) -> ListedGroup:
             group_state=group.state.value,
             group_type=CLASSIC,
         )
-    kind = group.kind.value
     return ListedGroup(
         group_id=group.group_id,
-        protocol_type=kind.lower(),
+        protocol_type=group.kind.value,
         group_state=_state_of(group),
-        group_type=kind,
+        group_type=group.kind.value,
     )
 
 

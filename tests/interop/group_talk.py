@@ -1,0 +1,386 @@
+"""The scenarios of groups (see core/groups/scenario.py) over the wire, with a live node of either
+kind. Each client has a connection of its own; after the dashes stand those that are heard of.
+
+Here also:  z lists  |  z describes g  |  z deletes g  |  a drops t-0   and v= with most actions.
+Names of groups are made fresh for each conversation; topics are what the node has.
+"""
+
+import select
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from core.groups.scenario import DASHES, Client, Scenario, blocks_of
+from running_node import fresh_name
+from wire_client import WireClient
+
+from moldau.core.coordinator.effects import Ticket
+from moldau.core.groups.joining import Join
+from moldau.core.groups.member import Caller
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.delete_groups import DeleteGroupsRequest
+from moldau.protocol.messages.describe_groups import DescribeGroupsRequest
+from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
+from moldau.protocol.messages.heartbeat import HeartbeatRequest
+from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from moldau.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from moldau.protocol.messages.list_groups import ListGroupsRequest
+from moldau.protocol.messages.offset_commit import OffsetCommitRequest
+from moldau.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from moldau.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from moldau.protocol.messages.sync_group import SyncGroupRequest
+from moldau.protocol.schema import Message
+
+_GROUPS_FROM = 8
+AT_ONCE_S = 0.4
+
+
+class TalkClient(WireClient):
+    def is_readable(self, timeout_s: float) -> bool:
+        return bool(select.select([self._socket], [], [], timeout_s)[0])
+
+
+class WireBench:
+    """Sends what the scenario's bench would decide on; answers are read when somebody asks."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._connections: dict[str, TalkClient] = {}
+        self._tickets = 0
+        self._expected: dict[str, list[tuple[Ticket, Message, int]]] = {}
+        self.answers: list[tuple[Ticket, Any]] = []
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def connection(self, name: str) -> TalkClient:
+        if name not in self._connections:
+            self._connections[name] = TalkClient(self._address, client_id=name)
+        return self._connections[name]
+
+    def hear(self, name: str) -> None:
+        """Read the next answer that this client waits for."""
+        waiting = self._expected.get(name)
+        assert waiting, f"{name} waits for nothing"
+        ticket, request, version = waiting.pop(0)
+        _, answer = self.connection(name).receive(ApiKey(request.API_KEY), version)
+        self.answers.append((ticket, answer))
+
+    def has_answer(self, name: str, timeout_s: float) -> bool:
+        return self.waits(name) and self.connection(name).is_readable(timeout_s)
+
+    def waits(self, name: str) -> bool:
+        return bool(self._expected.get(name))
+
+    def deafen(self, name: str) -> None:
+        """The client gives up: its connection breaks."""
+        self._expected.pop(name, None)
+        connection = self._connections.pop(name, None)
+        if connection is not None:
+            connection.close()
+
+    def ticket(self) -> Ticket:
+        self._tickets += 1
+        return Ticket(self._tickets)
+
+    def send(
+        self, name: str, request: Message, version: int | None = None, ticket: Ticket | None = None
+    ) -> Ticket:
+        version = request.VERSIONS[1] if version is None else version
+        self.connection(name).send(request, version)
+        ticket = self.ticket() if ticket is None else ticket
+        self._expected.setdefault(name, []).append((ticket, request, version))
+        return ticket
+
+    def join(self, join: Join) -> None:
+        request = JoinGroupRequest(
+            group_id=join.group_id,
+            session_timeout_ms=join.session_timeout_ms,
+            rebalance_timeout_ms=join.rebalance_timeout_ms,
+            member_id=join.member_id,
+            group_instance_id=join.instance_id,
+            protocol_type=join.protocol_type,
+            protocols=[JoinGroupRequestProtocol(name=n, metadata=m) for n, m in join.protocols],
+        )
+        self.send(join.caller.client_id, request, join.version, join.ticket)
+
+    def sync(self, request: SyncGroupRequest, caller: Caller) -> Ticket:
+        return self.send(caller.client_id, request)
+
+    def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> Ticket:
+        return self.send(caller.client_id, request)
+
+    def commit(self, request: OffsetCommitRequest, caller: Caller, version: int = 9) -> Ticket:
+        return self.send(caller.client_id, request, version)
+
+
+class Conversation(Scenario):
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self.wire = WireBench(address)
+        self.bench = self.wire  # type: ignore[assignment]
+        self._fresh = fresh_name("talk")
+        self._ids: dict[str, str] = {}
+
+    def _client(self, name: str) -> Client:
+        client = self.clients.get(name)
+        if client is None:
+            client = self.clients[name] = Client(name, group_id=self._named("g"))
+        return client
+
+    def _named(self, group: str) -> str:
+        return f"{self._fresh}-{group}" if group else ""
+
+    def _act(self, client: Client, action: str, words: list[str]) -> None:
+        words = [f"group={self._named(w[6:])}" if w.startswith("group=") else w for w in words]
+        special: dict[str, Callable[[Client, list[str]], None]] = {
+            "leaves": self._leave,
+            "fetches": self._fetch,
+            "drops": self._drop_offsets,
+            "lists": self._list,
+            "describes": self._describe,
+            "deletes": self._delete,
+            "finds": self._find,
+        }
+        if action in special:
+            special[action](client, words)
+        elif action == "breaks":
+            self.wire.deafen(client.name)
+        else:
+            super()._act(client, action, words)
+
+    def run(self, line: str) -> None:
+        """An answer that comes at once is heard at once: so the next request comes after it."""
+        name, *rest = line.split()
+        if name == "after":
+            threading.Event().wait(int(rest[0]) / 1000)
+            return
+        super().run(line)
+        if self.wire.has_answer(name, AT_ONCE_S):
+            self.hear([name])
+
+    def hear(self, names: list[str]) -> None:
+        for name in names:
+            self.wire.hear(name)
+        self._show_answers()
+
+    def name_of(self, member_id: str) -> str:  # type: ignore[override]
+        """Ids are random: the name is that of the client who was given it."""
+        for client in self.clients.values():
+            if client.member_id == member_id and member_id:
+                self._ids[member_id] = client.name
+        known = self._ids.get(member_id)
+        if known is not None:
+            return known
+        # Of somebody whose own answer is not heard yet: it starts with the client's or the
+        # instance's name.
+        start = _client_part(member_id)
+        named = [c.name for c in self.clients.values() if c.instance_id == start]
+        return named[-1] if named else start
+
+    def names_of(self, member_ids: Iterable[str]) -> list[str]:
+        """Apache Kafka tells them in no order."""
+        return sorted(super().names_of(member_ids))
+
+    # What the core's scenarios ask the shard directly
+
+    def _leave(self, client: Client, words: list[str]) -> None:
+        options = dict(w.split("=", 1) for w in words if w.startswith("v="))
+        names = [w for w in words if not w.startswith("v=")]
+        leaving = [
+            MemberIdentity(member_id="", group_instance_id=name.removeprefix("static="))
+            if name.startswith("static=")
+            else MemberIdentity(member_id=self._id_of(name))
+            for name in names or [client.name]
+        ]
+        request = LeaveGroupRequest(group_id=client.group_id)
+        version = int(options.get("v", "5"))
+        if version < 3:
+            request.member_id = leaving[0].member_id
+        else:
+            request.members = leaving
+        self._asked(client, "leaves", self.wire.send(client.name, request, version))
+
+    def _fetch(self, client: Client, words: list[str]) -> None:
+        options = dict(w.split("=", 1) for w in words if "=" in w)
+        version = int(options.get("v", "9"))
+        places = [w.rsplit("-", 1) for w in words if "=" not in w and w != "stable"]
+        request = OffsetFetchRequest(require_stable="stable" in words)
+        group_id = options.get("group", client.group_id)
+        if version >= _GROUPS_FROM:
+            topics = [
+                OffsetFetchRequestTopics(name=name, partition_indexes=[int(index)])
+                for name, index in places
+            ]
+            request.groups = [OffsetFetchRequestGroup(group_id=group_id, topics=topics or None)]
+        else:
+            request.group_id = group_id
+            old = [
+                OffsetFetchRequestTopic(name=name, partition_indexes=[int(index)])
+                for name, index in places
+            ]
+            request.topics = old or None
+        self._asked(client, "fetches", self.wire.send(client.name, request, version))
+
+    def _drop_offsets(self, client: Client, words: list[str]) -> None:
+        request = OffsetDeleteRequest(
+            group_id=client.group_id,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=name, partitions=[OffsetDeleteRequestPartition(partition_index=int(index))]
+                )
+                for name, index in (w.rsplit("-", 1) for w in words)
+            ],
+        )
+        self._asked(client, "drops", self.wire.send(client.name, request))
+
+    def _list(self, client: Client, words: list[str]) -> None:
+        options = dict(w.split("=", 1) for w in words)
+        request = ListGroupsRequest(
+            states_filter=options["states"].split(",") if "states" in options else [],
+            types_filter=options["types"].split(",") if "types" in options else [],
+        )
+        self._asked(client, "lists", self.wire.send(client.name, request))
+
+    def _describe(self, client: Client, words: list[str]) -> None:
+        version = next((int(w[2:]) for w in words if w.startswith("v=")), 6)
+        groups = [self._named(w) for w in words if not w.startswith("v=")]
+        request = DescribeGroupsRequest(groups=groups)
+        self._asked(client, "describes", self.wire.send(client.name, request, version))
+
+    def _delete(self, client: Client, words: list[str]) -> None:
+        request = DeleteGroupsRequest(groups_names=[self._named(w) for w in words])
+        self._asked(client, "deletes", self.wire.send(client.name, request))
+
+    def _find(self, client: Client, words: list[str]) -> None:
+        version = next((int(w[2:]) for w in words if w.startswith("v=")), 6)
+        kind = next((int(w[5:]) for w in words if w.startswith("type=")), 0)
+        request = FindCoordinatorRequest(key_type=kind)
+        if version < 4:
+            request.key = client.group_id
+        else:
+            request.coordinator_keys = [client.group_id]
+        self._asked(client, "finds", self.wire.send(client.name, request, version))
+
+    # How answers are shown
+
+    def _show(self, client: Client, action: str, answer: Any) -> str:
+        shown = {
+            "fetches": self._show_fetched,
+            "drops": _show_dropped,
+            "lists": self._show_listed,
+            "describes": self._show_described,
+            "deletes": self._show_deleted,
+            "finds": _show_found,
+        }.get(action)
+        if shown is not None:
+            return f"{client.name} {action}: {shown(answer)}"
+        if action == "commits":
+            return f"{client.name} committed: {_show_committed(answer)}"
+        if action == "leaves" and (answer.error_code or not answer.members):
+            return f"{client.name} leaves: {ErrorCode(answer.error_code).name}"
+        return super()._show(client, action, answer)
+
+    def _show_fetched(self, answer: Any) -> str:
+        groups = answer.groups or [answer]
+        if groups[0].error_code:
+            return ErrorCode(groups[0].error_code).name
+        found = [
+            f"{t.name}-{p.partition_index}="
+            + (ErrorCode(p.error_code).name if p.error_code else str(p.committed_offset))
+            + (f"/{p.metadata}" if p.metadata else "")
+            for group in groups
+            for t in group.topics
+            for p in t.partitions
+        ]
+        return " ".join(sorted(found)) or "nothing"
+
+    def _own(self, group_id: str) -> str:
+        return group_id.removeprefix(f"{self._fresh}-")
+
+    def _show_listed(self, answer: Any) -> str:
+        groups = [g for g in answer.groups if g.group_id.startswith(self._fresh)]
+        shown = [
+            f"{self._own(g.group_id)}/{g.group_type}/{g.group_state}/{g.protocol_type}"
+            for g in groups
+        ]
+        return " ".join(sorted(shown)) or "nothing"
+
+    def _show_described(self, answer: Any) -> str:
+        shown: list[str] = []
+        for g in answer.groups:
+            code = f" {ErrorCode(g.error_code).name}" if g.error_code else ""
+            members = [
+                f"{self.name_of(m.member_id)}@{m.client_id}={m.member_assignment.decode() or '-'}"
+                + ("" if m.member_metadata else "!")
+                for m in g.members
+            ]
+            head = (
+                f"{self._own(g.group_id)} {g.group_state}{code} {g.protocol_type}/{g.protocol_data}"
+            )
+            shown.append(" ".join([head, *sorted(members)]))
+        return "; ".join(shown)
+
+    def _show_deleted(self, answer: Any) -> str:
+        shown = [f"{self._own(r.group_id)}={ErrorCode(r.error_code).name}" for r in answer.results]
+        return " ".join(sorted(shown))
+
+
+def _client_part(member_id: str) -> str:
+    """Ids are a name and a random UUID of five parts."""
+    return member_id.rsplit("-", 5)[0]
+
+
+def _show_committed(answer: Any) -> str:
+    results = [
+        (t.name, p.partition_index, p.error_code) for t in answer.topics for p in t.partitions
+    ]
+    return " ".join(ErrorCode(code).name for _, _, code in sorted(results))
+
+
+def _show_dropped(answer: Any) -> str:
+    if answer.error_code:
+        return ErrorCode(answer.error_code).name
+    shown = [
+        f"{t.name}-{p.partition_index}={ErrorCode(p.error_code).name}"
+        for t in answer.topics
+        for p in t.partitions
+    ]
+    return " ".join(sorted(shown))
+
+
+def _show_found(answer: Any) -> str:
+    found = answer.coordinators[0] if answer.coordinators else answer
+    code = ErrorCode(found.error_code).name
+    return f"{code} {'a broker' if found.node_id >= 0 and found.port > 0 else 'nobody'}"
+
+
+def talk(address: str, path: Path) -> tuple[str, str]:
+    """What the file says, and what was heard, in the file's form."""
+    conversation = Conversation(address)
+    expected: list[str] = []
+    heard: list[str] = []
+    try:
+        for actions, outcomes in blocks_of(path.read_text(encoding="utf-8")):
+            conversation.lines = []
+            for action in actions:
+                conversation.run(action)
+            names = [line.split()[0] for line in outcomes]
+            conversation.hear([name for name in names if conversation.wire.waits(name)])
+            expected += [*actions, DASHES, *outcomes, ""]
+            heard += [*actions, DASHES, *conversation.lines, ""]
+    finally:
+        conversation.wire.close()
+    return "\n".join(expected), "\n".join(heard)
