@@ -1,4 +1,4 @@
-"""Answers leave in the order of their requests, and nothing that a client does costs without bound."""
+"""Answers leave in the order of their requests, and no client costs memory without bound."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -94,6 +94,11 @@ class Client:
         return await self.reader.read() == b""
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - nothing in the server tells tests
+        await asyncio.sleep(0)
+
+
 def echo(_ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     return HeartbeatResponse(throttle_time_ms=request.generation_id)
 
@@ -145,8 +150,7 @@ async def test_a_waiting_request_keeps_the_next_from_beginning() -> None:
         client.send(0)
         client.send(1)
         other.send(2)
-        while 2 not in seen:
-            await asyncio.sleep(0)
+        await until(lambda: 2 in seen)
         assert 1 not in seen
         gate.set()
         assert [(await client.answer())[0] for _ in range(2)] == [0, 1]
@@ -191,8 +195,7 @@ async def test_a_client_that_never_reads_stops_being_read() -> None:
         # Answers of 2 GB are asked for; what fits into sockets and buffers is made.
         assert served < 2000
         server.clock.advance(70_000)
-        while server.listener.connection_count:
-            await asyncio.sleep(0)
+        await until(lambda: server.listener.connection_count == 0)
 
 
 async def test_half_a_frame_is_waited_for_and_then_given_up() -> None:
@@ -200,8 +203,7 @@ async def test_half_a_frame_is_waited_for_and_then_given_up() -> None:
         client = await Client.to(server)
         client.writer.write(b"\x00\x00\x01\x00abc")
         await client.writer.drain()
-        while not server.metrics.bytes_in:
-            await asyncio.sleep(0)
+        await until(lambda: server.metrics.bytes_in > 0)
         server.clock.advance(31_000)
         assert await client.is_closed()
 
@@ -226,8 +228,7 @@ async def test_one_connection_too_many_is_refused(settings: dict[str, str]) -> N
             await client.answer()
         assert await (await Client.to(server)).is_closed()
         kept[0].writer.close()
-        while server.listener.connection_count > 1:
-            await asyncio.sleep(0)
+        await until(lambda: server.listener.connection_count <= 1)
         again = await Client.to(server)
         again.send(3)
         assert (await again.answer())[0] == 3
@@ -251,8 +252,7 @@ async def test_what_waits_is_cancelled_when_the_client_goes() -> None:
         await began.wait()
         client.writer.close()
         await ended.wait()
-        while len(server.tasks):
-            await asyncio.sleep(0)
+        await until(lambda: len(server.tasks) == 0)
         assert server.budget.held == 0
 
 
