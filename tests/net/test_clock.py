@@ -1,0 +1,82 @@
+"""Timers fire when they are due, in order, and a moved clock brings them forward."""
+
+import asyncio
+
+from moldau.net.clock import Clock, ShiftedClock
+from moldau.net.tasks import Tasks
+
+
+async def test_timers_fire_in_the_order_of_their_times() -> None:
+    clock = Clock()
+    fired: list[int] = []
+    done = asyncio.Event()
+    clock.call_later(30, done.set)
+    for delay_ms in (20, 5, 10, 0):
+        clock.call_later(delay_ms, lambda delay_ms=delay_ms: fired.append(delay_ms))  # type: ignore[misc]
+    await done.wait()
+    assert fired == [0, 5, 10, 20]
+    clock.close()
+
+
+async def test_a_cancelled_timer_does_not_fire() -> None:
+    clock = Clock()
+    fired: list[str] = []
+    done = asyncio.Event()
+    clock.call_later(1, lambda: fired.append("cancelled")).cancel()
+    clock.call_later(5, done.set)
+    await done.wait()
+    assert fired == []
+    clock.close()
+
+
+async def test_advancing_fires_what_falls_due_and_nothing_else() -> None:
+    clock = ShiftedClock()
+    fired: list[str] = []
+    hour = asyncio.Event()
+    clock.call_later(7_200_000, lambda: fired.append("two hours"))
+    clock.call_later(3_600_000, hour.set)
+    before_ms = clock.wall_ms()
+    clock.advance(3_600_000)
+    await hour.wait()
+    assert fired == []
+    assert clock.wall_ms() - before_ms >= 3_600_000
+    clock.close()
+
+
+async def test_a_timer_that_fails_does_not_stop_the_others() -> None:
+    clock = Clock()
+    done = asyncio.Event()
+    seen: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context))
+    clock.call_later(0, lambda: seen.remove("nothing"))
+    clock.call_later(1, done.set)
+    await done.wait()
+    assert len(seen) == 1
+    clock.close()
+
+
+async def test_sleeping_ends_when_the_time_is_over() -> None:
+    clock = ShiftedClock()
+    tasks = Tasks()
+    sleeper = tasks.start(clock.sleep(60_000), "sleeper")
+    await asyncio.sleep(0)
+    clock.advance(60_000)
+    await sleeper
+    clock.close()
+
+
+async def test_closing_ends_all_tasks() -> None:
+    tasks = Tasks()
+    ended: list[str] = []
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.append("stubborn")
+
+    _ = tasks.start(stubborn(), "stubborn")
+    await asyncio.sleep(0)
+    await tasks.close()
+    assert (ended, len(tasks)) == (["stubborn"], 0)
