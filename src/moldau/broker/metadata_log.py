@@ -223,9 +223,12 @@ class MetadataLog:
             self._stored_recovery_point = flushed
 
     def close(self) -> None:
-        self.log.close()
-        if self.directory.is_online:
-            self.store_recovery_point()
+        try:
+            self.log.close()
+            if self.directory.is_online:
+                self.store_recovery_point()
+        finally:
+            self.log.abandon()
 
 
 def _make_directory(directory: LogDirectory, path: Path) -> None:

@@ -4,6 +4,7 @@ that came before it.
 """
 
 import asyncio
+import contextlib
 import heapq
 import logging
 from collections import deque
@@ -212,11 +213,16 @@ class QuorumNode:
         if self._metadata_log is None:
             return
         if self.failure is None and self._machine.is_leader:
-            await self.wait_committed(self.last_offset)
+            # A disk that fails now has told so; there is nothing more to save.
+            with contextlib.suppress(KafkaError):
+                await self.wait_committed(self.last_offset)
             self._step(Stopping())
         await self._rounds.stop()
         self._refuse_waiting()
-        self.log.close()
+        try:
+            self.log.close()
+        except KafkaError as error:
+            _log.warning("the metadata log is checked at the next start: %s", error)
 
     # Appending
 

@@ -4,6 +4,7 @@ frame of three varints, coordinator keys behind their type, coordinator values b
 
 from collections.abc import Callable
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 from moldau.protocol import log_records
@@ -89,9 +90,15 @@ def decode_coordinator_value(
     return StoredRecord(decode(found, version, body, budget=TRUSTED_ELEMENT_BUDGET), version)
 
 
+@lru_cache(maxsize=256)
+def _found(lookup: _Lookup, record_type: int) -> type[Message]:
+    """Finding a class goes through Python's importer, which takes as long as decoding a record."""
+    return lookup(record_type)
+
+
 def _class_of(lookup: _Lookup, record_type: int, what: str) -> type[Message]:
     try:
-        return lookup(record_type)
+        return _found(lookup, record_type)
     except KeyError:
         detail = f"{what} type {record_type} is unknown"
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, detail) from None

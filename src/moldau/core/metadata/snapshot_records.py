@@ -48,8 +48,10 @@ def snapshot_records(image: MetadataImage) -> Iterator[Message]:
     """Replayed into an empty image they give this one. The level of metadata.version comes first,
     as it may say how the rest is to be read; what a low level cannot say is left out.
     """
-    level = image.metadata_version or OLDEST_LEVEL
-    yield FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
+    level = OLDEST_LEVEL
+    if image.metadata_version is not None:
+        level = image.metadata_version
+        yield FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)
     for name, feature_level in image.features.items():
         if name != METADATA_VERSION:
             yield FeatureLevelRecord(name=name, feature_level=feature_level)
