@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,21 +28,28 @@ class Ran:
         return self.output.splitlines()
 
 
-def moldau(*arguments: object, cwd: Path | None = None, **environment: str) -> Ran:
+def moldau(
+    *arguments: object, cwd: Path | None = None, stdin: bytes = b"", **environment: str
+) -> Ran:
     done = subprocess.run(
         [*COMMAND, *map(str, arguments)],
         capture_output=True,
         cwd=cwd,
+        input=stdin,
         env=os.environ | environment,
         check=False,
     )
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-def moldau_here(*arguments: object, cwd: Path | None = None, **environment: str) -> Ran:
+def moldau_here(
+    *arguments: object, cwd: Path | None = None, stdin: bytes = b"", **environment: str
+) -> Ran:
     """Without a process, which takes most of a second to start on a busy machine."""
-    output, errors = io.StringIO(), io.StringIO()
+    output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    errors = io.StringIO()
     with (
+        _stdin_holding(stdin),
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(errors),
         contextlib.chdir(cwd or Path.cwd()),
@@ -49,7 +57,20 @@ def moldau_here(*arguments: object, cwd: Path | None = None, **environment: str)
         _warnings_as_before(),
     ):
         status = run([*map(str, arguments)])
-    return Ran(status, output.getvalue(), errors.getvalue())
+    assert isinstance(output.buffer, io.BytesIO)
+    return Ran(status, output.buffer.getvalue().decode(), errors.getvalue())
+
+
+@contextlib.contextmanager
+def _stdin_holding(content: bytes) -> Iterator[None]:
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        with (
+            io.TextIOWrapper(io.FileIO(file.fileno(), closefd=False)) as stdin,
+            mock.patch.object(sys, "stdin", stdin),
+        ):
+            yield
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import typer
 
 from moldau.cli.completion import complete_groups, complete_topics
 from moldau.cli.connection import Connection, connected, run
-from moldau.cli.parsing import parse_duration_ms, parse_time_ms
+from moldau.cli.parsing import parse_ago_ms, parse_time_ms
 
 if TYPE_CHECKING:
     from moldau.cli.record_formats import Formatter
@@ -167,7 +167,6 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
 
 def _start(text: str | None, *, follow: bool) -> "StartAt":
     from moldau.client.start_positions import Place, StartAt
-    from moldau.net.clock import Clock
 
     if text is None:
         return StartAt(Place.END if follow else Place.BEGINNING)
@@ -183,7 +182,7 @@ def _start(text: str | None, *, follow: bool) -> "StartAt":
     if text.startswith("-") and text[1:].isdigit():
         return StartAt(Place.TAIL, int(text[1:]))
     if text[:1].isdigit() and text[-1].islower():
-        return StartAt(Place.TIME, Clock().wall_ms() - parse_duration_ms(text))
+        return StartAt(Place.TIME, parse_ago_ms(text))
     return StartAt(Place.TIME, parse_time_ms(text.removeprefix("time:")))
 
 

@@ -8,7 +8,7 @@ import typer
 from moldau.cli.connection import Connection, run
 from moldau.cli.group_options import AllGroups, Groups, Topics, chosen_groups
 from moldau.cli.output import AsJson, complain, show_json, show_table
-from moldau.cli.parsing import parse_duration_ms, parse_time_ms
+from moldau.cli.parsing import parse_ago_ms, parse_time_ms
 
 if TYPE_CHECKING:
     from moldau.cli.reset_plan import Plan, ResetScope, Way
@@ -162,7 +162,6 @@ def _plan_json(group_id: str, plan: "Plan", *, execute: bool) -> dict[str, Any]:
 
 def _way(groups: list[str], given: dict[str, Any]) -> "Way":
     from moldau.cli import reset_plan
-    from moldau.net.clock import Clock
 
     chosen = {name: value for name, value in given.items() if value is not None}
     if len(chosen) != 1:
@@ -182,7 +181,7 @@ def _way(groups: list[str], given: dict[str, Any]) -> "Way":
         case "--to-datetime":
             return reset_plan.to_time(parse_time_ms(value))
         case "--by-duration":
-            return reset_plan.to_time(Clock().wall_ms() - parse_duration_ms(value))
+            return reset_plan.to_time(parse_ago_ms(value))
         case _:
             content = value.read_text(encoding="utf-8")
             return reset_plan.from_plans(reset_plan.read_plans(content, groups))

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import typer
 
+from moldau.net.clock import Clock
 from moldau.types import TopicPartition
 
 _ISO_DURATION = re.compile(
@@ -17,7 +18,9 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
 
 
 def parse_time_ms(text: str) -> int:
-    """Milliseconds, or ISO 8601; a time without a zone is UTC, as in Kafka's tools."""
+    """Milliseconds, or ISO 8601; a time without a zone is UTC, as in Kafka's tools. Never below
+    zero: negative numbers mean other things to a broker.
+    """
     if re.fullmatch(r"\d{5,}", text):
         return int(text)
     try:
@@ -28,7 +31,7 @@ def parse_time_ms(text: str) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+    return max(round(moment.timestamp() * 1000), 0)
 
 
 def parse_duration_ms(text: str) -> int:
@@ -39,6 +42,11 @@ def parse_duration_ms(text: str) -> int:
         days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
         return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
     raise typer.BadParameter(f"'{text}' is no duration; write 90m, 2h, 7d or PT1H30M.")
+
+
+def parse_ago_ms(text: str) -> int:
+    """A duration before now."""
+    return max(Clock().wall_ms() - parse_duration_ms(text), 0)
 
 
 def parse_size(text: str) -> int:

@@ -173,7 +173,9 @@ async def find_topic(cluster: Cluster, name: str, create: bool) -> Topic:
         return await cluster.topic(name)
     except UnknownTopicError as error:
         if not create:
-            raise ClientError(f"{error}; --create makes it") from None
+            known = str(error)
+            separator = "" if known.endswith("?") else ";"
+            raise ClientError(f"{known}{separator} --create makes it") from None
     (made,) = (await create_topics(cluster, [NewTopic(name=name)])).values()
     if isinstance(made, MoldauError):
         raise made

@@ -7,6 +7,8 @@ from typing import NoReturn
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 
+_SIMILAR = 0.8
+
 
 class ClientError(MoldauError):
     """Wrong settings, a broker that cannot do it, or nobody there."""
@@ -23,7 +25,7 @@ class UnknownTopicError(ClientError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, list(known), n=1)
+    close = get_close_matches(name, list(known), n=1, cutoff=_SIMILAR)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 

@@ -30,7 +30,7 @@ HIGH_WATERMARK = -1
 """Given to delete_records: everything that is committed."""
 
 # The first version whose brokers know what these stand for.
-_SPECIAL_VERSIONS = {
+_SPECIAL_VERSIONS: dict[int, int] = {
     ListOffsetsTimestamp.MAX_TIMESTAMP: 7,
     ListOffsetsTimestamp.EARLIEST_LOCAL: 8,
     ListOffsetsTimestamp.LATEST_TIERED: 9,
@@ -53,7 +53,7 @@ async def list_offsets(
 ) -> dict[TopicPartition, FoundOffset]:
     """`wanted` maps to a time in ms, or to one of ListOffsetsTimestamp."""
     found: dict[TopicPartition, FoundOffset] = {}
-    oldest = max((_SPECIAL_VERSIONS.get(_special(time), 0) for time in wanted.values()), default=0)
+    oldest = max((_SPECIAL_VERSIONS.get(time, 0) for time in wanted.values()), default=0)
 
     async def ask_for_the_rest() -> None:
         left = [partition for partition in wanted if partition not in found]
@@ -72,10 +72,6 @@ async def list_offsets(
 
     await cluster.with_patience(ask_for_the_rest)
     return {partition: found[partition] for partition in wanted}
-
-
-def _special(time: int) -> ListOffsetsTimestamp:
-    return ListOffsetsTimestamp(time) if time < 0 else LATEST
 
 
 def _by_topic(

@@ -1,0 +1,60 @@
+"""`moldau` pointed at a broker, and fresh names on it."""
+
+import itertools
+import json
+import os
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cli.command import COMMAND, Ran, moldau, moldau_here
+
+_numbers = itertools.count()
+
+
+def fresh(name: str) -> str:
+    return f"{name}-{os.getpid()}-{next(_numbers)}"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaCommand:
+    address: str
+
+    def __call__(self, *arguments: object, stdin: bytes = b"", status: int = 0) -> Ran:
+        """In our process; the status is part of what is promised."""
+        ran = moldau_here(*arguments, stdin=stdin, MOLDAU_BOOTSTRAP=self.address)
+        assert ran.status == status, ran
+        return ran
+
+    def alone(self, *arguments: object, stdin: bytes = b"", status: int = 0) -> Ran:
+        """In a process of its own."""
+        ran = moldau(*arguments, stdin=stdin, MOLDAU_BOOTSTRAP=self.address)
+        assert ran.status == status, ran
+        return ran
+
+    def json(self, *arguments: object, stdin: bytes = b"", status: int = 0) -> Any:
+        return json.loads(self(*arguments, "--json", stdin=stdin, status=status).output)
+
+    def json_lines(self, *arguments: object) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self(*arguments, "--json").lines]
+
+    def start(self, *arguments: object) -> "subprocess.Popen[bytes]":
+        """Runs beside the test. A shell that runs the tests in the background has them ignore
+        interrupts, which this command must not.
+        """
+        return subprocess.Popen(
+            ["env", "--default-signal=INT", *COMMAND, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=os.environ | {"MOLDAU_BOOTSTRAP": self.address},
+        )
+
+    def topic(self, partitions: int = 1, *options: object) -> str:
+        name = fresh("topic")
+        self("topics", "create", name, "--partitions", partitions, *options)
+        return name
+
+    def fill(self, topic: str, values: Iterable[str], *options: object) -> None:
+        self("produce", topic, *options, stdin="".join(f"{v}\n" for v in values).encode())
