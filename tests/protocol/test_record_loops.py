@@ -3,6 +3,7 @@ for damaged input.
 """
 
 import struct
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -23,10 +24,13 @@ from protocol.batch_strategies import (
 
 from moldau.protocol import _record_columns_twin, _records_twin
 from moldau.protocol.batch_builder import BatchOptions, build_batch
+from moldau.protocol.batch_validation import ValidationRules, sole_batch, validate_batch
 from moldau.protocol.batches import Record, RecordBatch, patch_base_offset
+from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.record_columns import BinaryColumn, HeaderColumns, SourceColumns
+from moldau.protocol.record_loops import scan_batches
 
 Loops = tuple[Any, Any]
 
@@ -386,3 +390,64 @@ def test_equal_records_have_equal_hashes(loops: Loops) -> None:
     body, count, base_offset, base_time = body_of([record])
     (read,) = loops[0].decode_records(body, (0, len(body)), count, base_offset, base_time, None)
     assert (hash(read), {read}) == (hash(record), {record})
+
+
+# Stamping: the common case of a produce
+
+LIMITS = (0, 2**42, False, 1 << 20)
+
+
+def stamped(loops: Loops, content: bytes, limits: tuple[int, int, bool, int] = LIMITS) -> Any:
+    """The header, if it is common, and what became of the bytes."""
+    buffer = bytearray(content)
+    return outcome(loops[0].stamp_batch, buffer, 700, 5, limits), bytes(buffer)
+
+
+def careful(content: bytes) -> Any:
+    """What the long way round says about the same bytes."""
+    rules = ValidationRules(now_ms=0, timestamp_after_max_ms=2**42, batch_bytes_max=1 << 20)
+    return outcome(lambda: validate_batch(sole_batch(content), rules))
+
+
+@given(
+    records=record_lists(max_size=4),
+    options=batch_options(),
+    seed=st.randoms(use_true_random=False),
+)
+@settings(deadline=None, max_examples=300)
+def test_both_stamp_the_same_and_only_what_is_sound(
+    records: list[Record], options: BatchOptions, seed: Random
+) -> None:
+    plain = replace(options, base_offset=0, compression=Compression.NONE)
+    numbered = [record._replace(offset=i) for i, record in enumerate(records)]
+    for content in (build_batch(numbered, plain), build_batch(numbered, options)):
+        for sent in (bytes(content), damage(bytes(content), seed)):
+            header, after = stamped((compiled, compiled), sent)
+            assert (header, after) == stamped((_records_twin, _record_columns_twin), sent)
+            if header is None:
+                assert after == sent
+                continue
+            assert careful(sent).record_count == header[11]
+            batch = RecordBatch(after)
+            assert (batch.base_offset, batch.partition_leader_epoch) == (700, 5)
+            assert batch.crc_is_valid()
+            assert scan_batches(after, 0, len(after), True)[0] == [header]
+
+
+@pytest.mark.parametrize("loops", IMPLEMENTATIONS)
+def test_what_is_uncommon_is_left_alone(loops: Loops) -> None:
+    records = simple_records(3)
+    common = bytes(build_batch(records, BatchOptions(base_offset=0)))
+    assert stamped(loops, common)[0] is not None
+    for content, limits in [
+        (bytes(build_batch(records, BatchOptions(compression=Compression.GZIP))), LIMITS),
+        (bytes(build_batch(records, BatchOptions(base_offset=0, append_time_ms=5))), LIMITS),
+        (bytes(build_batch(records, BatchOptions(base_offset=0, is_control=True))), LIMITS),
+        (bytes(build_batch(records, BatchOptions(base_offset=0, producer_id=4))), LIMITS),
+        (common + common, LIMITS),
+        (common[:-1], LIMITS),
+        (common, (0, 1, False, 1 << 20)),
+        (common, (0, 2**42, False, len(common) - 1)),
+    ]:  # fmt: skip
+        assert stamped(loops, content, limits) == (None, content)
+    assert loops[0].stamp_batch(common, 700, 5, LIMITS) is None, "it cannot be written to"

@@ -102,8 +102,13 @@ class Partition:
             origin=origin,
             transaction_version=transaction_version,
         )
-        self.log_advanced()
+        held = log.countable_end_offset
+        if held > leader.high_watermark:
+            self._run(leader.held(Offset(held)))
         return result
+
+    def is_committed(self, offset: int) -> bool:
+        return self.leader is not None and self.leader.high_watermark > offset
 
     def on_committed(self, offset: int, callback: OnCommitted) -> None:
         """Calls back once the high watermark is past `offset`, or with the reason why nobody will

@@ -51,6 +51,8 @@ cdef enum:
     LOG_OVERHEAD = 12
     RECORD_BYTES_MIN = 7
     RECORD_ERRORS_MAX = 1000
+    # Compressed, append time, control, delete horizon.
+    UNCOMMON_FLAGS = 0x6F
 
 NO_KEY = 0
 BAD_TIMESTAMP = 1
@@ -411,6 +413,80 @@ def validate_records(
     if position != end:
         raise invalid("bytes are left behind the last record")
     return max_timestamp, max_index, refused_count, refused
+
+
+cdef inline void put_big64(uint8_t* at, int64_t number) noexcept nogil:
+    cdef uint64_t raw = moldau_swap64(<uint64_t>number)
+    memcpy(at, &raw, 8)
+
+
+cdef inline void put_big32(uint8_t* at, int32_t number) noexcept nogil:
+    cdef uint32_t raw = moldau_swap32(<uint32_t>number)
+    memcpy(at, &raw, 4)
+
+
+cdef bint walk_is_clean(
+    const uint8_t* p, Py_ssize_t length, int32_t count, int64_t base_timestamp,
+    int64_t earliest, int64_t latest, bint keys_required, int64_t expected_max
+) noexcept nogil:
+    """Whether the records are sound, none is unwelcome, and their largest timestamp is that one."""
+    cdef Parsed record
+    cdef Py_ssize_t position = HEADER_BYTES
+    cdef int64_t timestamp, max_timestamp = -1
+    cdef int32_t index
+    for index in range(count):
+        if parse_record(p, position, length, &record) != 0 or record.offset_delta != index:
+            return False
+        if keys_required and record.key_length < 0:
+            return False
+        timestamp = wrapping_sum(base_timestamp, record.timestamp_delta)
+        if timestamp != -1 and (timestamp < earliest or timestamp > latest):
+            return False
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        position = record.next
+    return position == length and max_timestamp == expected_max
+
+
+def stamp_batch(buffer, int64_t base_offset, int32_t leader_epoch, tuple limits):
+    cdef _View view = _View(buffer)
+    cdef uint8_t* at = <uint8_t*>view.bytes
+    cdef Py_ssize_t size = view.length, size_max
+    cdef int64_t earliest, latest, max_timestamp, base_timestamp, producer_id
+    cdef int32_t count, delta, sequence
+    cdef int16_t attributes
+    cdef bint keys_required
+    earliest, latest, keys_required, size_max = limits
+    if view.view.readonly or size < HEADER_BYTES or size > size_max or at[16] != 2:
+        return None
+    if LOG_OVERHEAD + <Py_ssize_t>big32(at + 8) != size or big64(at) != 0:
+        return None
+    attributes = <int16_t>((at[21] << 8) | at[22])
+    delta = big32(at + 23)
+    count = big32(at + 57)
+    producer_id = big64(at + 43)
+    sequence = big32(at + 53)
+    if attributes & UNCOMMON_FLAGS or count <= 0 or delta != count - 1:
+        return None
+    if producer_id > -1 and sequence < 0:
+        return None
+    if count > (size - HEADER_BYTES) // RECORD_BYTES_MIN:
+        return None
+    base_timestamp = big64(at + 27)
+    max_timestamp = big64(at + 35)
+    if not walk_is_clean(
+        at, size, count, base_timestamp, earliest, latest, keys_required, max_timestamp
+    ):
+        return None
+    if <uint32_t>crc32c(memoryview(buffer)[21:]) != <uint32_t>big32(at + 17):
+        return None
+    put_big64(at, base_offset)
+    put_big32(at + 12, leader_epoch)
+    return (
+        0, size, base_offset, wrapping_sum(base_offset, delta), leader_epoch, max_timestamp,
+        attributes, producer_id, <int16_t>((at[51] << 8) | at[52]), sequence, delta, count,
+        base_timestamp,
+    )
 
 
 cdef inline int size_of(uint64_t raw) noexcept nogil:

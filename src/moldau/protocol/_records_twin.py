@@ -32,6 +32,8 @@ LOG_OVERHEAD = 12
 RECORD_BYTES_MIN = 7
 INT64_MIN = -(2**63)
 RECORD_ERRORS_MAX = 1000
+# Compressed, append time, control, delete horizon.
+UNCOMMON_FLAGS = 0x6F
 
 NO_KEY = 0
 BAD_TIMESTAMP = 1
@@ -271,6 +273,44 @@ def validate_records(
     if position != end:
         raise _invalid("bytes are left behind the last record")
     return max_timestamp, max_index, refused_count, refused
+
+
+def stamp_batch(
+    buffer: Buffer, base_offset: int, leader_epoch: int, limits: tuple[int, int, bool, int]
+) -> ScannedBatch | None:
+    """The common case of a produce: exactly one batch, uncompressed, with nothing in it that a
+    leader would refuse or change except its place. It gets its offset and leader epoch, in the
+    buffer, and its header is returned as the log will have it. None leaves the buffer untouched:
+    somebody else must find out what is uncommon, or wrong.
+
+    `limits` are the earliest and latest timestamp, whether records need keys, and the most bytes.
+    """
+    earliest, latest, keys_required, size_max = limits
+    view = memoryview(buffer)
+    size = len(view)
+    if view.readonly or not HEADER_BYTES <= size <= size_max:
+        return None
+    fields = _header.unpack_from(view)
+    base, length, _, magic, crc, attributes, delta, base_time, max_time = fields[:9]
+    producer_id, producer_epoch, sequence, count = fields[9:]
+    if magic != 2 or length != size - LOG_OVERHEAD or base != 0 or attributes & UNCOMMON_FLAGS:
+        return None
+    if count <= 0 or delta != count - 1 or (producer_id > -1 and sequence < 0):
+        return None
+    try:
+        largest, _, refused, _ = validate_records(
+            view, (HEADER_BYTES, size), count, base_time, (earliest, latest), keys_required
+        )
+    except KafkaError:
+        return None
+    if refused or max(largest, -1) != max_time or crc32c(view[21:]) != crc:
+        return None
+    struct.pack_into(">q", view, 0, base_offset)
+    struct.pack_into(">i", view, LOG_OVERHEAD, leader_epoch)
+    return (
+        0, size, base_offset, _wrap64(base_offset + delta), leader_epoch, max_time, attributes,
+        producer_id, producer_epoch, sequence, delta, count, base_time,
+    )  # fmt: skip
 
 
 def _write_varint(out: bytearray, number: int) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING or not USE_COMPILED:
         decode_records,
         encode_records,
         scan_batches,
+        stamp_batch,
         validate_records,
     )
 else:
@@ -31,6 +32,7 @@ else:
         encode_columns,
         encode_records,
         scan_batches,
+        stamp_batch,
         validate_records,
     )
 
@@ -50,5 +52,6 @@ __all__ = [
     "encode_columns",
     "encode_records",
     "scan_batches",
+    "stamp_batch",
     "validate_records",
 ]

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.protocol.batch_builder import recompress
-from moldau.protocol.batch_validation import ValidationRules, sole_batch, validate_batch
+from moldau.protocol.batch_validation import (
+    ValidationRules,
+    sole_batch,
+    timestamp_range,
+    validate_batch,
+)
 from moldau.protocol.batches import (
     CONTROL_FLAG,
     RecordBatch,
@@ -21,10 +26,15 @@ from moldau.protocol.batches import (
 from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.protocol.record_loops import INCOMPLETE, ScannedBatch, scan_batches
+from moldau.protocol.record_loops import INCOMPLETE, ScannedBatch, scan_batches, stamp_batch
 from moldau.storage.failures import DISK_IS_FULL, DiskFullError
 from moldau.storage.producer_replay import complete, data_batch, end_marker
-from moldau.storage.producer_state import AppendOrigin, BatchMetadata, ProducerAppend
+from moldau.storage.producer_state import (
+    AppendOrigin,
+    BatchMetadata,
+    ProducerAppend,
+    ProducerEntry,
+)
 from moldau.storage.segment import Segment
 from moldau.storage.segment_walk import INT32_MAX
 from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer, LeaderEpoch, Offset
@@ -72,6 +82,8 @@ class LeaderRules(NamedTuple):
     validation: ValidationRules
     codec: Compression | None
     """None keeps the producer's."""
+    common: tuple[int, int, bool, int] | None
+    """The limits for `stamp_batch`; None if every batch must be changed."""
 
 
 def rules_for(log: "Log", caller: Caller) -> LeaderRules:
@@ -95,7 +107,11 @@ def rules_for(log: "Log", caller: Caller) -> LeaderRules:
         batch_bytes_max=config.max_message_bytes,
     )
     codec = _CODECS[config.compression_type]
-    log.leader_rules = LeaderRules(config, now_ms, origin, validation, codec)
+    common = None
+    if origin is AppendOrigin.CLIENT and not stamps and codec in {None, Compression.NONE}:
+        bytes_max = min(config.max_message_bytes, config.segment_size_max)
+        common = (*timestamp_range(validation), config.compacts, bytes_max)
+    log.leader_rules = LeaderRules(config, now_ms, origin, validation, codec, common)
     return log.leader_rules
 
 
@@ -115,13 +131,12 @@ def append_as_leader(log: "Log", records: Buffer, caller: Caller) -> AppendResul
         if result is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "the append holds no whole batch")
         return result
-    if caller.origin is AppendOrigin.CLIENT:
-        batches = [sole_batch(records)]
-    else:
-        batches = list(iterate_batches(records))
-        if not batches:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "the append holds no batch")
     rules = rules_for(log, caller)
+    if rules.common is not None:
+        header = stamp_batch(records, log.log_end_offset, caller.leader_epoch, rules.common)
+        if header is not None:
+            return _append_stamped(log, records, header, caller)
+    batches = _batches(records, caller.origin)
     headers: list[ScannedBatch] = []
     producer_append: ProducerAppend | None = None
     for place, original in enumerate(batches):
@@ -136,18 +151,51 @@ def append_as_leader(log: "Log", records: Buffer, caller: Caller) -> AppendResul
                 )
             duplicate = _check_producer(producer_append, batch, header)
             if duplicate is not None:
-                return AppendResult(
-                    duplicate.first_offset,
-                    duplicate.last_offset,
-                    duplicate.timestamp_ms,
-                    log.log_start_offset,
-                    is_duplicate=True,
-                )
+                return _answer_duplicate(log, duplicate)
     timestamp_type = rules.validation.timestamp_type
     buffers = [_assigned(b, h, timestamp_type) for b, h in zip(batches, headers, strict=True)]
     _write(log, buffers, headers, producer_append, caller)
     append_time_ms = NO_TIMESTAMP if timestamp_type is TimestampType.CREATE_TIME else caller.now_ms
     return AppendResult(headers[0][2], headers[-1][3], append_time_ms, log.log_start_offset)
+
+
+def _batches(records: Buffer, origin: AppendOrigin) -> list[RecordBatch]:
+    if origin is AppendOrigin.CLIENT:
+        return [sole_batch(records)]
+    batches = list(iterate_batches(records))
+    if not batches:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "the append holds no batch")
+    return batches
+
+
+def _append_stamped(
+    log: "Log", records: Buffer, header: ScannedBatch, caller: Caller
+) -> AppendResult:
+    """The batch is checked and has its place already."""
+    append: ProducerAppend | None = None
+    expected: ProducerEntry | None = None
+    producers = log.producers
+    if header[7] >= 0:
+        expected = producers.expects(header)
+        if expected is None:
+            append = producers.begin_append(caller.origin)
+            duplicate = append.add_data(data_batch(header))
+            if duplicate is not None:
+                return _answer_duplicate(log, duplicate)
+    _write(log, (records,), (header,), append, caller)
+    if expected is not None:
+        producers.advance(expected, header)
+    return AppendResult(header[2], header[3], NO_TIMESTAMP, log.log_start_offset)
+
+
+def _answer_duplicate(log: "Log", duplicate: BatchMetadata) -> AppendResult:
+    return AppendResult(
+        duplicate.first_offset,
+        duplicate.last_offset,
+        duplicate.timestamp_ms,
+        log.log_start_offset,
+        is_duplicate=True,
+    )
 
 
 def _fitting(batch: RecordBatch, rules: LeaderRules) -> RecordBatch:
@@ -310,11 +358,9 @@ def _write(
     caller: Caller,
 ) -> None:
     first, last = headers[0], headers[-1]
-    latest_epoch = log.epochs.latest_epoch
     for header in headers:
-        if header[4] != latest_epoch and header[4] > NO_EPOCH:
+        if header[4] != log.epochs.latest_epoch and header[4] > NO_EPOCH:
             log.epochs.assign(LeaderEpoch(header[4]), Offset(header[2]))
-            latest_epoch = log.epochs.latest_epoch
     segment = log.segments.active
     start = segment.file.size()
     if _must_roll(log, segment, start, headers, caller.now_ms):

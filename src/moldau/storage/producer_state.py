@@ -12,8 +12,10 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from moldau.protocol.batches import TRANSACTIONAL_FLAG
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.record_loops import ScannedBatch
 from moldau.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
 BATCHES_REMEMBERED = 5
@@ -347,6 +349,30 @@ class ProducerStateTable:
         self, origin: AppendOrigin, *, transaction_version: int = TRANSACTION_VERSION_UNKNOWN
     ) -> ProducerAppend:
         return ProducerAppend(self, origin, transaction_version)
+
+    def expects(self, header: ScannedBatch) -> ProducerEntry | None:
+        """The usual case, which must be fast: the batch is the next one of its producer, in the
+        same epoch and in no transaction. `advance` once it is in the log. None decides nothing.
+        """
+        entry = self._entries.get(header[7])
+        if (
+            entry is None
+            or entry.epoch != header[8]
+            or not entry.batches
+            or entry.batches[-1][1] + 1 != header[9]
+            or entry.transaction_first_offset >= 0
+            or header[6] & TRANSACTIONAL_FLAG
+        ):
+            return None
+        return entry
+
+    def advance(self, entry: ProducerEntry, header: ScannedBatch) -> None:
+        """The batch that `entry` expected is in the log now."""
+        last_sequence = (header[9] + header[10]) & SEQUENCE_MAX
+        entry.add_batch(
+            header[8], BatchMetadata(header[9], last_sequence, header[2], header[3], header[5])
+        )
+        self._idle.move_to_end(entry.producer_id)
 
     def apply(self, append: ProducerAppend) -> None:
         """The append's batches are in the log now."""

@@ -30,7 +30,7 @@ from moldau.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from moldau.types import Buffer, TopicPartition
+from moldau.types import TopicPartition
 
 ZSTD_SINCE_VERSION = 7
 TOPIC_IDS_SINCE_VERSION = 13
@@ -40,6 +40,8 @@ RECORD_ERRORS_MAX = 100
 
 # The second byte of the attributes holds all flags that are in use.
 _FLAGS_AT = ATTRIBUTES_OFFSET + 1
+_BUFFERS = (memoryview, bytearray, bytes)
+_UNCOMMON = COMPRESSION_MASK | TRANSACTIONAL_FLAG
 
 
 class _Appended(NamedTuple):
@@ -67,55 +69,60 @@ def handle_produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespo
 class _Appends:
     """Stage one."""
 
+    __slots__ = ("_ctx", "_doubled", "_request", "uncommitted")
+
     def __init__(self, ctx: RequestContext, request: ProduceRequest) -> None:
         self._ctx = ctx
         self._request = request
-        self._image = ctx.broker.image
         self._doubled = _doubled(request)
         self.uncommitted: list[_Appended] = []
 
     def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
         name: str | None = topic.name
         if self._ctx.version >= TOPIC_IDS_SINCE_VERSION:
-            name = self._image.topic_name(topic.topic_id)
-        answers = [self._partition(name, topic, each) for each in topic.partition_data]
+            name = self._ctx.broker.image.topic_name(topic.topic_id)
+        answers = []
+        for sent in topic.partition_data:
+            try:
+                self._check(name, topic, sent)
+                answers.append(self._append(name or "", sent))
+            except KafkaError as error:
+                refused = PartitionProduceResponse(index=sent.index, base_offset=-1)
+                _put_error(refused, error)
+                answers.append(refused)
         return TopicProduceResponse(
             name=topic.name, topic_id=topic.topic_id, partition_responses=answers
         )
 
-    def _partition(
-        self, name: str | None, topic: TopicProduceData, sent: PartitionProduceData
-    ) -> PartitionProduceResponse:
+    def _check(self, name: str | None, topic: TopicProduceData, sent: PartitionProduceData) -> None:
+        """What can be wrong with the question. The batch is the log's to check."""
         if name is None:
-            error = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-        elif self._doubled and (topic.name, topic.topic_id, sent.index) in self._doubled:
-            error = KafkaError(ErrorCode.INVALID_REQUEST, "the partition is in the request twice")
-        else:
-            try:
-                return self._append(name, sent)
-            except KafkaError as refusal:
-                error = refusal
-        answer = PartitionProduceResponse(index=sent.index, base_offset=-1)
-        _put_error(answer, error)
-        return answer
-
-    def _append(self, name: str, sent: PartitionProduceData) -> PartitionProduceResponse:
-        request = self._request
-        if not ACKS_ALL <= request.acks <= 1:
-            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}")
-        partition = self._ctx.broker.replicas.lookup(name, sent.index)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        if self._doubled and (topic.name, topic.topic_id, sent.index) in self._doubled:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is in the request twice")
+        if not ACKS_ALL <= self._request.acks <= 1:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks}")
         if name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
-        records = _batch_bytes(sent)
-        _check_flags(records, request.transactional_id, self._ctx.version)
-        result = partition.append(records, required_acks=request.acks)
+
+    def _append(self, name: str, sent: PartitionProduceData) -> PartitionProduceResponse:
+        replicas, acks = self._ctx.broker.replicas, self._request.acks
+        partition = replicas.get(name, sent.index) or replicas.lookup(name, sent.index)
+        records = sent.records
+        if not records:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "the request brings no batch")
+        assert isinstance(records, _BUFFERS)
+        flags = records[_FLAGS_AT] if len(records) > _FLAGS_AT else 0
+        if flags & _UNCOMMON:
+            _check_flags(flags, self._request.transactional_id, self._ctx.version)
+        result = partition.append(records, required_acks=acks)
         answer = PartitionProduceResponse(
             index=sent.index,
             base_offset=result.first_offset,
             log_append_time_ms=result.append_time_ms,
             log_start_offset=result.log_start_offset,
         )
-        if request.acks == ACKS_ALL and partition.log.high_watermark <= result.last_offset:
+        if acks == ACKS_ALL and not partition.is_committed(result.last_offset):
             self.uncommitted.append(_Appended(partition, result.last_offset, answer))
         return answer
 
@@ -179,17 +186,8 @@ def _doubled(request: ProduceRequest) -> set[tuple[str, bytes, int]]:
     return doubled
 
 
-def _batch_bytes(sent: PartitionProduceData) -> Buffer:
-    records = sent.records
-    if records is None or len(records) == 0:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "the request brings no batch")
-    assert isinstance(records, bytes | bytearray | memoryview)
-    return records
-
-
-def _check_flags(records: Buffer, transactional_id: str | None, version: int) -> None:
-    """What the request allows the batch to be. The rest of the batch is the log's to check."""
-    flags = records[_FLAGS_AT] if len(records) > _FLAGS_AT else 0
+def _check_flags(flags: int, transactional_id: str | None, version: int) -> None:
+    """What the request allows the batch to be."""
     if flags & COMPRESSION_MASK == Compression.ZSTD and version < ZSTD_SINCE_VERSION:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"

@@ -1,6 +1,6 @@
 """A partition as its leader sees it: who is in sync, and what is therefore committed. Plan and
-tell: `plan_append` before the log is written; `held`, `follower_fetched`, `changed` afterwards. What
-they return is for the shell to do.
+tell: `plan_append` before the log is written; `held`, `follower_fetched` and `changed` afterwards.
+What they return is for the shell to do.
 
 The high watermark is the smallest offset that all in-sync replicas hold, with those that are about
 to be in sync (KIP-497). It never falls, and does not rise while too few are in sync (KIP-966).
@@ -57,6 +57,7 @@ class PartitionLeader:
         self._broker_id = broker_id
         self._partition = partition
         self._min_insync_replicas = min_insync_replicas
+        self._is_short = self._is_under_min_isr()
         self._held: Offset = high_watermark
         self._fetched: dict[int, Offset] = {}
         self._proposed: tuple[int, ...] | None = None
@@ -71,7 +72,7 @@ class PartitionLeader:
         return self.high_watermark < self.epoch_start
 
     def plan_append(self, required_acks: int) -> Refused | None:
-        if required_acks == ACKS_ALL and self._is_under_min_isr():
+        if self._is_short and required_acks == ACKS_ALL:
             return Refused(ErrorCode.NOT_ENOUGH_REPLICAS, self._too_few())
         return None
 
@@ -111,6 +112,7 @@ class PartitionLeader:
         if partition.partition_epoch > self._partition.partition_epoch:
             self._proposed = None
         self._partition = partition
+        self._is_short = self._is_under_min_isr()
         self._fetched = {b: o for b, o in self._fetched.items() if b in partition.replicas}
         return self._commit()
 
@@ -119,6 +121,7 @@ class PartitionLeader:
 
     def min_insync_replicas_changed(self, min_insync_replicas: int) -> tuple[Effect, ...]:
         self._min_insync_replicas = min_insync_replicas
+        self._is_short = self._is_under_min_isr()
         return self._commit()
 
     def _commit(self) -> tuple[Effect, ...]:
@@ -128,7 +131,7 @@ class PartitionLeader:
             for broker_id in self._proposed or isr:
                 if broker_id != self._broker_id:
                     committed = min(committed, self._fetched.get(broker_id, Offset(0)))
-        if committed <= self.high_watermark or self._is_under_min_isr():
+        if committed <= self.high_watermark or self._is_short:
             return _NOTHING
         self.high_watermark = committed
         return (Commit(committed),)
