@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 from broker.controller_bench import bench
-from broker.metadata_node import formatted
+from broker.metadata_node import CLUSTER, config_for, formatted
 
+from moldau.broker.formatting import FormatOptions, format_node
 from moldau.broker.lifecycle import LifecycleState, register_controller
 from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.enums import ConfigResourceType, LeaderRecoveryState
@@ -13,6 +14,8 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from moldau.storage.filesystem import DiskFileSystem
 from moldau.types import TopicPartition, Uuid
 
 
@@ -179,3 +182,27 @@ async def test_a_failed_disk_ends_the_wait_for_an_answer(tmp_path: Path) -> None
         node.directory.fail(OSError(5, "Input/output error"))
         answer = await waiting
         assert [topic.error_code for topic in answer.topics] == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+async def test_a_broker_tells_its_directories_when_they_can_be_known(tmp_path: Path) -> None:
+    path, settings = tmp_path / "data", {"broker.heartbeat.interval.ms": "100"}
+    voters = {"controller.quorum.voters": "1@127.0.0.1:9093"}
+    static = {**settings, **voters, "controller.quorum.bootstrap.servers": ""}
+    options = FormatOptions(cluster_id=CLUSTER, release_version="3.6")
+    format_node(DiskFileSystem(), config_for(path, static), options, 1)
+    async with bench(path, static) as node:
+        assert node.image.metadata_version == 14
+        assert node.image.brokers[1].log_directories == ()
+        epoch = node.image.brokers[1].epoch
+        told = asyncio.Event()
+        node.feed.subscribe(
+            lambda _, image: told.set() if image.brokers[1].log_directories else None
+        )
+        newest = FeatureUpdateKey(feature="metadata.version", max_version_level=30)
+        answer = await node.ask(UpdateFeaturesRequest(feature_updates=[newest]))
+        assert answer.error_code == ErrorCode.NONE
+        node.clock.advance(200)
+        await told.wait()
+        broker = node.image.brokers[1]
+        assert (broker.epoch, broker.is_fenced) == (epoch, False)
+        node.check()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from moldau.broker.context import ConfigHolder, ControllerChannel
 from moldau.core.controller.features import SUPPORTED_FEATURES
 from moldau.core.metadata.image import Endpoint
-from moldau.core.metadata.levels import CORDONED_DIRECTORIES_FROM
+from moldau.core.metadata.levels import CORDONED_DIRECTORIES_FROM, DIRECTORIES_FROM
 from moldau.net.clock import Clock
 from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import ErrorCode
@@ -178,11 +178,22 @@ class BrokerLifecycle:
 
     async def _communicate(self) -> int:
         """In how many milliseconds to talk again."""
-        if not self._milestones.is_registered.is_set():
+        if not self._milestones.is_registered.is_set() or self._lacks_directories():
             await self._register()
             return 0
         response = await self._heartbeat()
         return self._follow(response)
+
+    def _lacks_directories(self) -> bool:
+        """A metadata.version that knows directories came after our registration."""
+        image = self._metadata.image
+        broker = image.brokers.get(self._identity.node_id)
+        return (
+            (image.metadata_version or 0) >= DIRECTORIES_FROM
+            and broker is not None
+            and broker.epoch == self.broker_epoch
+            and not broker.log_directories
+        )
 
     async def _register(self) -> None:
         identity = self._identity
