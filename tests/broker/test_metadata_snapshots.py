@@ -53,9 +53,9 @@ async def test_a_snapshot_is_made_when_enough_was_committed(tmp_path: Path) -> N
     formatted(tmp_path)
     async with running(tmp_path, EVERY_KIB) as node:
         await bootstrapped(node)
-        await commit_some(node, 5)
+        await commit_some(node, 2)
         assert snapshots_of(tmp_path) == [FIRST]
-        await commit_some(node, 20, 5)
+        await commit_some(node, 23, 2)
         await node.snapshots.stop()
         names = snapshots_of(tmp_path)
         assert len(names) > 1

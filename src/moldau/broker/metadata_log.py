@@ -46,7 +46,6 @@ METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 QUORUM_STATE_FILE = "quorum-state"
 # Ours: Kafka promises nothing about its metadata log and so cannot tell damage from a torn end.
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
-BATCH_BYTES_MAX = 8 << 20
 _READ_BYTES = 1 << 20
 
 

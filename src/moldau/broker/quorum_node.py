@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from moldau.broker.bootstrap import read_bootstrap_records
 from moldau.broker.flush_rounds import FlushRounds
-from moldau.broker.metadata_log import BATCH_BYTES_MAX, MetadataLog, MetadataLogError
+from moldau.broker.metadata_log import MetadataLog, MetadataLogError
 from moldau.broker.snapshots import SnapshotId
 from moldau.config.broker import BrokerConfig
 from moldau.core.metadata.image import MetadataImage
@@ -246,11 +246,12 @@ class QuorumNode:
         encoded = encode_records(records, self._level)
         place = ControlPlace(self.log.log.log_end_offset, self.leader_epoch)
         content = metadata_batch(encoded, place, now_ms)
-        if len(content) > BATCH_BYTES_MAX:
+        bytes_max = self._config.internal_metadata_max_batch_size_in_bytes
+        if len(content) > bytes_max:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
                 f"{len(records)} metadata records need {len(content)} bytes in one batch, "
-                f"{BATCH_BYTES_MAX} are allowed",
+                f"{bytes_max} are allowed",
             )
         self._write(content, place, now_ms, records)
         self._level = level_after(records, self._level)
