@@ -100,7 +100,7 @@ class Node:
             )
             self._listeners.append(listener)
             listener.bind()
-        return {listener.name: listener.port for listener in self._listeners}
+        return self.ports
 
     async def _listen(self, parts: NodeParts) -> None:
         for listener in self._listeners:
@@ -160,6 +160,11 @@ class Node:
     @property
     def services(self) -> BrokerServices:
         return self._running().services
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Listener's name -> the port it has."""
+        return {listener.name: listener.port for listener in self._listeners}
 
     @property
     def client_port(self) -> int:
