@@ -5,6 +5,8 @@ them. Ctrl-C cancels what runs, so that it can end well, and ends the command wi
 import asyncio
 import functools
 import inspect
+import signal
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
@@ -55,6 +57,8 @@ _Patience = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
+# What a shell reports for a program that SIGTERM ended.
+TERMINATED_STATUS = 143
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _PATIENCE_S = 30.0
 
@@ -127,7 +131,32 @@ def run(
                 raise ClientError(f"{error}; {hint}") from None
 
     with quiet_pipe(), asyncio.Runner(loop_factory=_fast_loop if fast else None) as runner:
-        return runner.run(work())
+        return runner.run(_ended_by_sigterm(work()))
+
+
+async def _ended_by_sigterm(work: Awaitable[Result]) -> Result:
+    """SIGTERM, too, lets what runs end well: a member leaves its group."""
+    task = asyncio.ensure_future(work)
+    was_terminated = False
+
+    def terminate() -> None:
+        nonlocal was_terminated
+        was_terminated = True
+        task.cancel()
+
+    loop = asyncio.get_running_loop()
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main:
+        loop.add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if was_terminated:
+            raise typer.Exit(TERMINATED_STATUS) from None
+        raise
+    finally:
+        if is_main:
+            loop.remove_signal_handler(signal.SIGTERM)
 
 
 def _fast_loop() -> asyncio.AbstractEventLoop:

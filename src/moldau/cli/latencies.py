@@ -17,6 +17,10 @@ class Latencies:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def bucket_count(self) -> int:
+        return len(self._buckets)
+
     def add(self, latency_ms: float) -> None:
         self._count += 1
         self._sum_ms += latency_ms

@@ -1,0 +1,151 @@
+"""How commands end and what they do on a terminal: interrupts, closed pipes, bars, questions."""
+
+import os
+import pty
+import signal
+import subprocess
+from pathlib import Path
+from typing import IO
+
+import pytest
+from cli.command import COMMAND
+from cli.kafka_command import KafkaCommand, fresh
+
+
+def output_of(running: "subprocess.Popen[bytes]") -> IO[bytes]:
+    assert running.stdout is not None
+    return running.stdout
+
+
+def test_an_interrupted_member_has_committed_what_it_printed(kafka: KafkaCommand) -> None:
+    topic, group = kafka.topic(), fresh("group")
+    kafka.fill(topic, ["1", "2", "3"])
+    options = ("consume", topic, "-g", group, "--follow", "--from", "beginning")
+    with kafka.start(*options) as running:
+        assert [output_of(running).readline() for _ in range(3)] == [b"1\n", b"2\n", b"3\n"]
+        running.send_signal(signal.SIGINT)
+        output, errors = running.communicate()
+    assert (running.returncode, output, errors) == (130, b"", b"")
+    (found,) = kafka.json("groups", "describe", group)
+    assert found["members"] == []
+    assert [row["committed"] for row in found["partitions"]] == [3]
+
+
+def test_a_terminated_member_has_left_its_group(kafka: KafkaCommand) -> None:
+    topic, group = kafka.topic(), fresh("group")
+    kafka.fill(topic, ["1"])
+    options = ("consume", topic, "-g", group, "--follow", "--from", "beginning")
+    with kafka.start(*options) as running:
+        assert output_of(running).readline() == b"1\n"
+        running.terminate()
+        _, errors = running.communicate()
+    assert (running.returncode, errors) == (143, b"")
+    (found,) = kafka.json("groups", "describe", group)
+    assert (found["members"], found["partitions"][0]["committed"]) == ([], 1)
+
+
+def test_an_interrupted_producer_is_quiet(kafka: KafkaCommand) -> None:
+    topic = kafka.topic()
+    with kafka.start("produce", topic) as running:
+        assert running.stdin is not None
+        running.stdin.write(b"one\ntwo\n")
+        running.stdin.flush()
+        # Lines arrive although the input has not ended.
+        assert kafka("consume", topic, "--max", 2, "--timeout", 60).lines == ["one", "two"]
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate()
+    assert (running.returncode, errors) == (130, b"")
+
+
+def test_an_interrupted_bench_takes_its_topic_away(kafka: KafkaCommand) -> None:
+    with kafka.start("bench", "produce", "--records", 10_000_000, "--rate", 10) as running:
+        while not (made := [t for t in kafka("topics", "list", "-q").lines if "bench" in t]):
+            assert running.poll() is None
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate()
+    assert (running.returncode, errors) == (130, b"")
+    assert made[0] not in kafka("topics", "list", "-q").lines
+
+
+def test_a_reader_that_leaves_early_is_no_error(kafka: KafkaCommand) -> None:
+    topic, group = kafka.topic(), fresh("group")
+    # More than any pipe holds.
+    kafka.fill(topic, ["x" * 1000] * 5000)
+    with kafka.start("consume", topic, "-g", group) as running:
+        output_of(running).readline()
+        output_of(running).close()
+        assert running.stderr is not None
+        errors = running.stderr.read()
+    assert (running.returncode, errors) == (141, b"")
+    assert kafka.json("groups", "describe", group)[0]["members"] == []
+
+
+def on_a_terminal(
+    kafka: KafkaCommand, *arguments: object, typed: bytes = b"", **environment: str
+) -> tuple[int, str]:
+    """All three streams are a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ
+        | {"TERM": "xterm-256color", "COLUMNS": "120", "MOLDAU_BOOTSTRAP": kafka.address}
+        | environment,
+    ) as running:
+        os.close(theirs)
+        os.write(ours, typed)
+        printed = b""
+        while True:
+            try:
+                piece = os.read(ours, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            printed += piece
+    os.close(ours)
+    return running.returncode, printed.decode()
+
+
+def test_a_terminal_gets_a_table_in_colour_unless_it_wants_none(kafka: KafkaCommand) -> None:
+    topic = kafka.topic()
+    status, printed = on_a_terminal(kafka, "topics", "describe", topic)
+    assert (status, "\x1b[1;36m" in printed) == (0, True)
+    assert "partition" in printed
+    _, printed = on_a_terminal(kafka, "topics", "describe", topic, NO_COLOR="1")
+    assert "\x1b[1;36m" not in printed
+    assert "\x1b" not in kafka("topics", "describe", topic).output
+
+
+def test_a_record_cannot_take_the_terminal_over(kafka: KafkaCommand) -> None:
+    topic = kafka.topic()
+    kafka("produce", topic, stdin=b"\x1b]0;evil\x07 \xff text\n")
+    status, printed = on_a_terminal(kafka, "consume", topic)
+    assert (status, printed) == (0, "\\x1b]0;evil\\x07 \\xff text\r\n")
+
+
+def test_a_long_production_shows_how_far_it_is(kafka: KafkaCommand, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    lines = tmp_path / "lines"
+    lines.write_text("a line\n" * 1000)
+    status, printed = on_a_terminal(kafka, "produce", topic, "-f", lines, "--rate", 2000)
+    assert status == 0
+    assert "producing" in printed
+    assert "1000 records written" in printed
+
+
+@pytest.mark.parametrize(("typed", "status"), [(b"n\n", 130), (b"y\n", 0)])
+def test_deleting_asks_a_person_first(kafka: KafkaCommand, typed: bytes, status: int) -> None:
+    topic = kafka.topic()
+    ended, printed = on_a_terminal(kafka, "topics", "delete", topic, typed=typed)
+    assert f"Delete {topic} and all records?" in printed
+    assert ended == status
+    assert (topic in kafka("topics", "list", "-q").lines) == (status != 0)
+
+
+def test_yes_says_it_all(kafka: KafkaCommand) -> None:
+    topic = kafka.topic()
+    status, printed = on_a_terminal(kafka, "topics", "delete", topic, "--yes")
+    assert (status, printed) == (0, f"deleted {topic}\r\n")
