@@ -27,52 +27,58 @@ ConfigFile = Annotated[
 ]
 
 
+ClusterId = Annotated[
+    str, typer.Option("--cluster-id", "-t", help="The same for all nodes.", show_default=False)
+]
+Standalone = Annotated[
+    bool, typer.Option("--standalone", "-s", help="This controller is the only voter.")
+]
+InitialControllers = Annotated[
+    str | None,
+    typer.Option(
+        "--initial-controllers",
+        "-I",
+        metavar="ID@HOST:PORT:DIRECTORY,…",
+        help="The voters of a dynamic quorum, the same list on all nodes.",
+    ),
+]
+NoInitialControllers = Annotated[
+    bool,
+    typer.Option("--no-initial-controllers", "-N", help="This controller joins a quorum later."),
+]
+ReleaseVersion = Annotated[
+    str | None,
+    typer.Option("--release-version", "-r", help="Begin with the features of this release."),
+]
+Features = Annotated[
+    list[str] | None,
+    typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="One feature; repeatable."),
+]
+ScramUsers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--add-scram",
+        "-S",
+        metavar="MECHANISM=[…]",
+        help="A user with a SCRAM password; repeatable.",
+    ),
+]
+IgnoreFormatted = Annotated[
+    bool, typer.Option("--ignore-formatted", "-g", help="Leave formatted directories as they are.")
+]
+
+
 @app.command("format", no_args_is_help=True)
 def format_directories(  # noqa: PLR0913 - kafka-storage's options
     config: ConfigFile,
-    cluster_id: Annotated[
-        str,
-        typer.Option("--cluster-id", "-t", help="The same for all nodes.", show_default=False),
-    ],
-    standalone: Annotated[
-        bool, typer.Option("--standalone", "-s", help="This controller is the only voter.")
-    ] = False,
-    initial_controllers: Annotated[
-        str | None,
-        typer.Option(
-            "--initial-controllers",
-            "-I",
-            metavar="ID@HOST:PORT:DIRECTORY,…",
-            help="The voters of a dynamic quorum, the same list on all nodes.",
-        ),
-    ] = None,
-    no_initial_controllers: Annotated[
-        bool,
-        typer.Option(
-            "--no-initial-controllers", "-N", help="This controller joins a quorum later."
-        ),
-    ] = False,
-    release_version: Annotated[
-        str | None,
-        typer.Option("--release-version", "-r", help="Begin with the features of this release."),
-    ] = None,
-    feature: Annotated[
-        list[str] | None,
-        typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="One feature; repeatable."),
-    ] = None,
-    add_scram: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--add-scram",
-            "-S",
-            metavar="MECHANISM=[…]",
-            help="A user with a SCRAM password; repeatable.",
-        ),
-    ] = None,
-    ignore_formatted: Annotated[
-        bool,
-        typer.Option("--ignore-formatted", "-g", help="Leave formatted directories as they are."),
-    ] = False,
+    cluster_id: ClusterId,
+    standalone: Standalone = False,
+    initial_controllers: InitialControllers = None,
+    no_initial_controllers: NoInitialControllers = False,
+    release_version: ReleaseVersion = None,
+    feature: Features = None,
+    add_scram: ScramUsers = None,
+    ignore_formatted: IgnoreFormatted = False,
 ) -> None:
     """Make the log directories in server.properties this node's own.
 
