@@ -23,6 +23,7 @@ from moldau.storage.log_read import (
 )
 from moldau.types import NO_TIMESTAMP
 
+LEADER_EPOCH_SINCE_VERSION = 4
 OFFSET_NOT_AVAILABLE_SINCE_VERSION = 5
 READ_COMMITTED = 1
 _ISOLATION_LEVELS = {0, READ_COMMITTED}
@@ -94,7 +95,7 @@ def _answer(
     if found is not None:
         answer.timestamp = found.timestamp_ms
         answer.offset = found.offset
-        if found.leader_epoch is not None:
+        if found.leader_epoch is not None and ctx.version >= LEADER_EPOCH_SINCE_VERSION:
             answer.leader_epoch = found.leader_epoch
     return answer
 
