@@ -9,6 +9,7 @@ import select
 import shutil
 import struct
 import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -69,54 +70,68 @@ def require_tool(name: str) -> str:
     return found
 
 
-def jars(cache: Path) -> Path:
-    """The folder that holds Apache Kafka's jars, fetched on first use."""
-    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
-    folder = cache / f"apache-kafka-{KAFKA_VERSION}-{digest}"
+def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """A folder of the cache: under its final name it is complete, so it is made elsewhere first."""
     if folder.is_dir():
         return folder
-    maven = require_tool("mvn")
-    # A folder under its final name is complete: the download goes elsewhere first.
     partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     partial.mkdir(parents=True, exist_ok=True)
-    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
-    command += [f"-DoutputDirectory={partial}", "-DincludeScope=runtime"]
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+        make(partial)
         partial.replace(folder)
-    except subprocess.CalledProcessError as error:
-        raise ApacheUnavailableError(
-            f"Maven could not fetch Apache Kafka {KAFKA_VERSION}: {error.stdout[-800:]}"
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        raise ApacheUnavailableError(f"Maven took over {FETCH_TIMEOUT_S} s") from error
+    except OSError:
+        # Another run may have made the same first; its result is as good.
+        if not folder.is_dir():
+            raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return folder
 
 
+def digest_of(*files: Path) -> str:
+    """Names what was made from the files."""
+    content = b"".join(file.read_bytes() for file in files)
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def run_step(
+    command: Sequence[str], what: str, *, timeout_s: float, folder: Path | None = None
+) -> str:
+    """One step of fetching or building: what it printed. A failure makes the peer unavailable."""
+    try:
+        run = subprocess.run(
+            command, cwd=folder, check=True, capture_output=True, text=True, timeout=timeout_s
+        )
+    except subprocess.CalledProcessError as error:
+        said = (error.stdout + error.stderr)[-1500:]
+        raise ApacheUnavailableError(f"{what} failed: {said}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ApacheUnavailableError(f"{what} took over {timeout_s} s") from error
+    return run.stdout
+
+
+def jars(cache: Path) -> Path:
+    """The folder that holds Apache Kafka's jars, fetched on first use."""
+
+    def fetch(folder: Path) -> None:
+        command = [require_tool("mvn"), "-q", "-B", "-f", str(POM)]
+        command += ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+        command += [f"-DoutputDirectory={folder}"]
+        run_step(command, f"fetching Apache Kafka {KAFKA_VERSION}", timeout_s=FETCH_TIMEOUT_S)
+
+    return made_once(cache / f"apache-kafka-{KAFKA_VERSION}-{digest_of(POM)}", fetch)
+
+
 def oracle_classes(cache: Path, jar_folder: Path) -> Path:
     """The folder with the compiled oracle; compiled again when its source changes."""
     sources = sorted(JAVA_SOURCES.glob("*.java"))
-    content = b"".join(source.read_bytes() for source in sources)
-    digest = hashlib.sha256(content).hexdigest()[:16]
-    folder = cache / f"oracle-{digest}"
-    if folder.is_dir():
-        return folder
-    partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
-    partial.mkdir(parents=True, exist_ok=True)
-    target = ["-d", str(partial), *map(str, sources)]
-    subprocess.run(
-        [require_tool("javac"), "-Xlint:all", "-Werror", "-cp", f"{jar_folder}/*", *target],
-        check=True,
-        timeout=COMPILE_TIMEOUT_S,
-    )
-    try:
-        partial.replace(folder)
-    except OSError:
-        # Another run finished the same compilation first; its result is as good.
-        shutil.rmtree(partial)
-    return folder
+
+    def compile_into(folder: Path) -> None:
+        command = [require_tool("javac"), "-Xlint:all", "-Werror", "-cp", f"{jar_folder}/*"]
+        command += ["-d", str(folder), *map(str, sources)]
+        run_step(command, "compiling the oracle", timeout_s=COMPILE_TIMEOUT_S)
+
+    return made_once(cache / f"oracle-{digest_of(*sources)}", compile_into)
 
 
 class ApacheOracle:

@@ -35,7 +35,9 @@ def group(tools: JavaTools, name: str) -> str:
 @contextmanager
 def members(tools: JavaTools, group: str, shares: list[int], **settings: str) -> Iterator[None]:
     """Consumers of another make in the group, each with its share of the topic of its name."""
-    options = {key.replace("_", "."): value for key, value in settings.items()}
+    options: dict[str, str | int] = {
+        key.replace("_", "."): value for key, value in settings.items()
+    }
     options |= {"bootstrap.servers": tools.server.address, "group.id": group, "log_level": 0}
     consumers = [Consumer(options) for _ in shares]
 

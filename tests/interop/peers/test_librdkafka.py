@@ -1,0 +1,100 @@
+"""librdkafka's own integration tests: the ones that need neither broken sockets nor a cluster."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from interop.apache import ApacheUnavailableError
+from interop.missing import CACHE, give_up
+from interop.peers.later import waiting
+from interop.peers.servers import Server
+from interop.peers.toolchains import clean_environment, librdkafka_tests
+
+pytestmark = pytest.mark.interop
+
+RUN_TIMEOUT_S = 600
+KAFKA_VERSION = "4.3.1"
+TESTS = (
+    "0001_multiobj",
+    "0002_unkpart",
+    "0003_msgmaxsize",
+    "0005_order",
+    "0007_autotopic",
+    "0008_reqacks",
+    "0011_produce_batch",
+    "0012_produce_consume",
+    "0013_null_msgs",
+    "0015_offsets_seek",
+    "0017_compression",
+    "0018_cgrp_term",
+    "0019_list_groups",
+    "0022_consume_batch",
+    "0029_assign_offset",
+    "0031_get_offsets",
+    "0036_partial_fetch",
+    "0039_event_dr",
+    "0041_fetch_max_bytes",
+    "0044_partition_cnt",
+    "0050_subscribe_adds",
+    "0054_offset_time",
+    "0059_bsearch",
+    "0061_consumer_lag",
+    "0067_empty_topic",
+    "0070_null_empty",
+    "0073_headers",
+    "0085_headers",
+    "0090_idempotence",
+    "0099_commit_metadata",
+    "0112_assign_unknown_part",
+    "0129_fetch_aborted_msgs",
+    "0130_store_offsets",
+    "0140_commit_metadata",
+)
+
+
+@pytest.fixture(scope="module")
+def suite() -> Path:
+    try:
+        return librdkafka_tests(CACHE)
+    except ApacheUnavailableError as reason:
+        give_up(reason, "librdkafka's tests need npm and a C++ compiler", is_optional=True)
+
+
+def test_librdkafkas_tests_pass(suite: Path, server: Server, tmp_path: Path) -> None:
+    """All in one run, five at a time: they mostly wait."""
+    left_out = waiting("librdkafka") if server.is_moldau else set()
+    wanted = [test for test in TESTS if test not in left_out]
+    settings = tmp_path / "test.conf"
+    settings.write_text(f"bootstrap.servers={server.address}\nbroker.address.family=v4\n")
+    variables = {
+        "TESTS": ",".join(test[:4] for test in wanted),
+        "RDKAFKA_TEST_CONF": str(settings),
+        "TEST_KAFKA_VERSION": KAFKA_VERSION,
+        "LD_LIBRARY_PATH": f"{suite / 'src'}:{suite / 'src-cpp'}",
+    }
+    log = tmp_path / "tests.log"
+    with log.open("wb") as output:
+        subprocess.run(
+            [suite / "tests" / "test-runner", "-p5", "-Q", "-E", "-L"],
+            cwd=tmp_path,
+            env=clean_environment(**variables),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=RUN_TIMEOUT_S,
+            check=False,
+        )
+    text = log.read_text(errors="replace")
+    passed = set(re.findall(r"Test (\d{4}_\w+) PASSED", text))
+    missing = sorted(set(wanted) - passed)
+    assert missing == [], _last_words(text, missing)
+
+
+def _last_words(text: str, tests: list[str]) -> str:
+    """The end of what each failed test had to say."""
+    lines = text.splitlines()
+    told = []
+    for test in tests:
+        about = [n for n, line in enumerate(lines) if f"[{test}" in line or f'"{test}"' in line]
+        told += [line for n in about[-12:] for line in lines[n : n + 2]]
+    return "\n".join(told)

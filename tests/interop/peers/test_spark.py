@@ -1,0 +1,69 @@
+"""Spark's JVM connector: batch and streaming, with a checkpoint and a restart."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from interop.apache import ApacheUnavailableError
+from interop.missing import CACHE, give_up
+from interop.peers.java_tools import TOPICS, JavaTools
+from interop.peers.toolchains import Spark, clean_environment, spark
+
+pytestmark = pytest.mark.interop
+
+JOB = Path(__file__).with_name("spark_job.py")
+RUN_TIMEOUT_S = 600
+ROWS = 2000
+
+
+@pytest.fixture(scope="module")
+def installed() -> Spark:
+    try:
+        return spark(CACHE)
+    except ApacheUnavailableError as reason:
+        give_up(reason, "Spark's connector needs a JDK, Maven and PySpark")
+
+
+def test_sparks_connector_reads_and_writes(
+    installed: Spark, tools: JavaTools, name: str, tmp_path: Path
+) -> None:
+    """One session for everything: starting Spark costs most of the time."""
+    tools.run(TOPICS, "--create", "--topic", name, "--partitions", "3")
+    tools.run(TOPICS, "--create", "--topic", f"{name}-copy", "--partitions", "2")
+    seen = _run(installed, tools.server.address, name, tmp_path)
+
+    batch = seen["batch"]
+    assert (batch["count"], batch["distinct"]) == (ROWS, ROWS)
+    assert batch["headers"] == [["source", "spark"]]
+    assert batch["partitions"] == [0, 1, 2]
+    assert sum(batch["ends"].values()) == ROWS
+    assert batch["limited"] == 30
+    assert seen["by_time"] == {"later": 100, "before": ROWS}
+    assert seen["streaming"] == {
+        "first": ROWS + 100,
+        "again": 0,
+        "more": 50,
+        "copied": ROWS + 150,
+        "distinct": ROWS + 150,
+    }
+    assert seen["pattern"] == 2 * (ROWS + 150)
+
+
+def _run(installed: Spark, address: str, topic: str, folder: Path) -> Any:
+    jars = ",".join(map(str, installed.jars))
+    command = [str(installed.python), str(JOB), jars, address, topic, str(folder)]
+    variables = {"PYSPARK_PYTHON": str(installed.python), "SPARK_LOCAL_IP": "127.0.0.1"}
+    run = subprocess.run(
+        command,
+        cwd=folder,
+        env=clean_environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-6000:]
+    (line,) = [line for line in run.stdout.splitlines() if line.startswith("SEEN ")]
+    return json.loads(line.removeprefix("SEEN "))

@@ -1,0 +1,98 @@
+"""Other makers' clients and their suites: fetched by name, built once into the cache.
+
+Each function gives what its test runs, or raises ApacheUnavailableError naming what is missing.
+"""
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from interop.apache import digest_of, made_once, require_tool, run_step
+
+FRANZ_GO = "github.com/twmb/franz-go@v1.22.2"
+KAFKA_JAVASCRIPT = "@confluentinc/kafka-javascript@1.10.1"
+PYSPARK = "pyspark==4.2.0"
+SPARK_JARS = Path(__file__).with_name("spark_jars.xml")
+
+FETCH_TIMEOUT_S = 900.0
+BUILD_TIMEOUT_S = 1800.0
+GO_FOLDER = "/usr/local/go/bin"
+# Building must leave room for what else runs on the machine.
+POLITELY = ("nice", "-n", "10")
+
+
+def franz_go_tests(cache: Path) -> Path:
+    """The folder with franz-go's client and `kgo.test`, its compiled tests."""
+    go = shutil.which("go") or shutil.which("go", path=GO_FOLDER) or require_tool("go")
+
+    def build(folder: Path) -> None:
+        download = [go, "mod", "download", "-json", FRANZ_GO]
+        answer = run_step(download, f"fetching {FRANZ_GO}", timeout_s=FETCH_TIMEOUT_S)
+        module = Path(json.loads(answer)["Dir"])
+        # Some tests read the sources, so they go along.
+        shutil.copytree(module / "pkg" / "kgo", folder, dirs_exist_ok=True)
+        command = [*POLITELY, go, "test", "-c", "-o", str(folder / "kgo.test"), "./pkg/kgo"]
+        run_step(command, "building franz-go", timeout_s=BUILD_TIMEOUT_S, folder=module)
+
+    return made_once(cache / FRANZ_GO.rpartition("/")[2], build)
+
+
+def librdkafka_tests(cache: Path) -> Path:
+    """The folder of librdkafka with its built `tests/test-runner`."""
+    npm, make = require_tool("npm"), require_tool("make")
+    require_tool("g++")
+
+    def build(folder: Path) -> None:
+        fetch = [npm, "pack", KAFKA_JAVASCRIPT, "--silent"]
+        packed = run_step(
+            fetch, f"fetching {KAFKA_JAVASCRIPT}", timeout_s=FETCH_TIMEOUT_S, folder=folder
+        )
+        archive = packed.split()[-1]
+        unpack = ["tar", "xzf", archive, "--strip-components=3", "package/deps/librdkafka"]
+        steps = [
+            unpack,
+            ["./configure", "--disable-gssapi", "--disable-curl", "--CFLAGS=-O1"],
+            [*POLITELY, make, "-j2", "libs"],
+            [*POLITELY, make, "-j2", "-C", "tests", "build"],
+        ]
+        for step in steps:
+            run_step(step, "building librdkafka", timeout_s=BUILD_TIMEOUT_S, folder=folder)
+
+    return made_once(cache / f"librdkafka-{KAFKA_JAVASCRIPT.rpartition('@')[2]}", build)
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """PySpark in an environment of its own, and the jars of its connector."""
+
+    python: Path
+    jars: tuple[Path, ...]
+
+
+def spark(cache: Path) -> Spark:
+    """PySpark with its Kafka connector."""
+    maven = require_tool("mvn")
+    require_tool("java")
+
+    def build(folder: Path) -> None:
+        make = [sys.executable, "-m", "venv", str(folder / "environment")]
+        run_step(make, "making an environment for Spark", timeout_s=FETCH_TIMEOUT_S)
+        pip = [str(folder / "environment" / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+        run_step([*pip, PYSPARK], f"fetching {PYSPARK}", timeout_s=FETCH_TIMEOUT_S)
+        copy = [maven, "-q", "-B", "-f", str(SPARK_JARS), "dependency:copy"]
+        copy += [f"-DoutputDirectory={folder / 'jars'}"]
+        run_step(copy, "fetching the jars of Spark's connector", timeout_s=FETCH_TIMEOUT_S)
+
+    name = f"spark-{PYSPARK.rpartition('=')[2]}-{digest_of(SPARK_JARS)}"
+    folder = made_once(cache / name, build)
+    jars = tuple(sorted((folder / "jars").glob("*.jar")))
+    return Spark(folder / "environment" / "bin" / "python", jars)
+
+
+def clean_environment(**variables: str) -> dict[str, str]:
+    """What a suite's process gets: enough to run, nothing that changes what its tests do."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
+    return kept | variables
