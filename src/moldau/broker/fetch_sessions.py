@@ -11,7 +11,7 @@ none, or loses it, goes on with full fetches.
 
 import random
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from moldau.protocol.error_codes import ErrorCode
@@ -77,12 +77,19 @@ class FullFetch:
         self._asked = asked
         self._wants = wants
 
-    @property
-    def asked(self) -> Collection[Asked]:
-        return self._asked.values()
+    leaves_out_quiet_ones = False
 
-    def answer(self, results: list[PartitionData]) -> Answers:
-        pairs = list(zip(self._asked.values(), results, strict=True))
+    @property
+    def asked(self) -> list[Asked]:
+        return list(self._asked.values())
+
+    def answer(self, results: list[PartitionData | None]) -> Answers:
+        """One result for each that was asked."""
+        pairs = [
+            (asked, result)
+            for asked, result in zip(self._asked.values(), results, strict=True)
+            if result is not None
+        ]
         session_id = NO_SESSION
         if self._wants is not None:
             for asked, result in pairs:
@@ -96,13 +103,12 @@ class IncrementalFetch:
         self._session = session
         self._epoch = session.epoch
         # The session may change while this fetch waits, if its client sends another one.
-        self._asked = list(session.partitions.values())
+        self.asked = list(session.partitions.values())
 
-    @property
-    def asked(self) -> Collection[Asked]:
-        return self._asked
+    leaves_out_quiet_ones = True
 
-    def answer(self, results: list[PartitionData]) -> Answers:
+    def answer(self, results: list[PartitionData | None]) -> Answers:
+        """One result for each that was asked; None says nothing new."""
         session = self._session
         if session.epoch != self._epoch:
             raise KafkaError(
@@ -110,8 +116,8 @@ class IncrementalFetch:
             )
         news = [
             (asked, result)
-            for asked, result in zip(self._asked, results, strict=True)
-            if asked.answered(result)
+            for asked, result in zip(self.asked, results, strict=True)
+            if result is not None and asked.answered(result)
         ]
         # Who got something goes to the end of the line: the next answer may be full before it.
         for asked, result in news:

@@ -1,5 +1,7 @@
 """Makes appends durable, many at a time: one round of fdatasync covers everything that was appended
-before it began, in a thread, and the next round begins when it is back.
+before it began. Rounds do not overlap. An append that finds none running is synced at once; those
+that come during a round wait for the next, which begins moldau.flush.interval.ms after the last
+began: under load fewer rounds cover more appends.
 """
 
 import asyncio
@@ -7,14 +9,21 @@ import errno
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from moldau.storage.flushing import FlushTicket, GroupFlusher
 
 if TYPE_CHECKING:
+    from moldau.broker.context import ConfigHolder
+    from moldau.net.clock import Clock
     from moldau.storage.log_state import LogState
 
 _log = logging.getLogger(__name__)
+
+# File systems commit the syncs of several files together, but only if they are asked together: 20
+# files take 33 ms one after the other and 3 ms in 8 threads.
+THREADS_MAX = 8
 
 OnFlushed = Callable[["LogState"], None]
 
@@ -22,54 +31,71 @@ OnFlushed = Callable[["LogState"], None]
 class FlushRounds:
     """Give `flusher` to every log. Rounds run in the event loop that appends."""
 
-    def __init__(self, on_flushed: OnFlushed) -> None:
+    def __init__(self, clock: "Clock", settings: "ConfigHolder", on_flushed: OnFlushed) -> None:
         self.flusher = GroupFlusher(self._work_arrived)
+        self._clock = clock
+        self._settings = settings
         self._on_flushed = on_flushed
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="moldau-flush")
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="moldau-flush")
         self._is_busy = False
         self._is_stopped = False
+        self._began_ms = 0.0
+        self._tickets: list[FlushTicket] = []
+        self._parts_running = 0
         self._idle: asyncio.Future[None] | None = None
 
     async def stop(self) -> None:
         """Waits for the running round. What is dirty then is flushed by closing the logs."""
         self._is_stopped = True
-        if self._is_busy:
+        if self._parts_running:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
-        self._thread.shutdown()
+        self._threads.shutdown()
 
     def _work_arrived(self) -> None:
         if not self._is_busy and not self._is_stopped:
             self._is_busy = True
-            # Not at once: whatever else is appended in this turn of the loop goes along.
+            # After this turn of the loop: whatever else is appended in it goes along.
             asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:
         if self._is_stopped:
-            self._rest()
             return
-        tickets = self.flusher.begin()
+        self._began_ms = self._clock.mono_ms()
+        self._tickets = self.flusher.begin()
+        if not self._tickets:
+            self._finish()
+            return
+        self._parts_running = min(len(self._tickets), THREADS_MAX)
         loop = asyncio.get_running_loop()
-        round_done = loop.run_in_executor(self._thread, _run, tickets)
-        round_done.add_done_callback(lambda done: self._finish(tickets, done.exception()))
+        for number in range(self._parts_running):
+            part = self._tickets[number :: self._parts_running]
+            done = loop.run_in_executor(self._threads, _run, part)
+            done.add_done_callback(partial(self._part_done, part))
 
-    def _finish(self, tickets: list[FlushTicket], unforeseen: BaseException | None) -> None:
+    def _part_done(self, part: list[FlushTicket], done: "asyncio.Future[None]") -> None:
+        unforeseen = done.exception()
         if unforeseen is not None:
             _log.error("a flush failed unexpectedly", exc_info=unforeseen)
-            for ticket in tickets:
+            for ticket in part:
                 ticket.error = ticket.error or OSError(errno.EIO, f"flush failed: {unforeseen}")
+        self._parts_running -= 1
+        if not self._parts_running:
+            self._finish()
+
+    def _finish(self) -> None:
+        tickets = self._tickets
         self.flusher.finish(tickets)
         for ticket in tickets:
             self._on_flushed(ticket.log)
-        if self.flusher.has_work and not self._is_stopped:
-            self._begin()
-        else:
-            self._rest()
-
-    def _rest(self) -> None:
-        self._is_busy = False
-        if self._idle is not None and not self._idle.done():
+        if self._idle is not None:
             self._idle.set_result(None)
+        elif self.flusher.has_work and not self._is_stopped:
+            interval_ms = self._settings.current.moldau_flush_interval_ms
+            wait_ms = self._began_ms + interval_ms - self._clock.mono_ms()
+            self._clock.call_later(wait_ms, self._begin)
+        else:
+            self._is_busy = False
 
 
 def _run(tickets: list[FlushTicket]) -> None:

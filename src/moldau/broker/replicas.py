@@ -62,7 +62,7 @@ class Replicas:
         self._failure_listeners: list[OnDirectoryFailure] = []
         self._placement_listeners: list[OnPlacement] = []
         self.deadlines = Deadlines(clock)
-        self.flush_rounds = FlushRounds(self._flushed)
+        self.flush_rounds = FlushRounds(clock, settings, self._flushed)
         self.store = LogStore(directories, self._options_for, clock, unavailable=unavailable)
         self._tasks = Tasks()
         self._moves = LogMoves(self.store, self._tasks, clock, self._moved)

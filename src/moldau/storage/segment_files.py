@@ -25,6 +25,7 @@ from moldau.types import Buffer, Offset
 # Enough for the batches between two index entries; a batch that is longer costs another read.
 _WALK_BYTES = 8192
 _COPY_BYTES = 4 << 20
+_TAIL_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class SegmentSettings:
 
 
 class SegmentFiles:
-    """`sealed` segments take no more appends; only they are read through a map."""
+    """`sealed` segments take no more appends."""
 
     def __init__(
         self,
@@ -128,8 +129,10 @@ class SegmentFiles:
             self._checked.cut(size)
 
     def slice(self, start: int, end: int) -> memoryview:
-        """Bytes of whole batches; without a copy if the segment is sealed."""
-        if self.sealed:
+        """Bytes of whole batches; without a copy if a map is worth it: near the end of a segment
+        that grows, a new one for each read costs more than the copy.
+        """
+        if self.sealed or end + _TAIL_BYTES <= self.file.size():
             self._viewed_bytes = max(self._viewed_bytes, end)
             content = self.file.view(start, end - start)
         else:

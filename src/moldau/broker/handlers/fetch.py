@@ -5,6 +5,7 @@ Not served: reading from the closest replica (rack id); every client reads from 
 """
 
 import asyncio
+from collections.abc import Iterable
 
 from moldau.broker.context import RequestContext
 from moldau.broker.fetch_sessions import Asked, FullFetch, IncrementalFetch
@@ -53,10 +54,10 @@ def handle_fetch(
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     fetch = _Fetch(ctx, request, named, replica_id)
-    results = fetch.read()
+    fetch.read()
     wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)
-    if fetch.is_urgent or wait_ms <= 0 or fetch.bytes_found >= fetch.min_bytes:
-        return fetch.answer(results)
+    if wait_ms <= 0 or fetch.is_enough:
+        return fetch.answer()
     return _WaitingFetch(fetch, wait_ms).answered
 
 
@@ -70,65 +71,87 @@ class _Fetch:
     ) -> None:
         self.ctx = ctx
         self._named = named
+        self._asked = named.asked
         self._replica_id = replica_id
         self._refusal = _refusal(ctx, request, replica_id)
         self._isolation = Isolation.LOG_END
         if replica_id < 0:
             self._isolation = _ISOLATIONS.get(request.isolation_level, Isolation.HIGH_WATERMARK)
         self._max_bytes = min(request.max_bytes, ctx.broker.config.fetch_max_bytes)
-        self.min_bytes = min(request.min_bytes, self._max_bytes)
-        # What the last `read` found:
-        self.bytes_found = 0
-        self.is_urgent = False
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._results: list[PartitionData | None] = []
+        self._bytes_found = 0
+        self._is_urgent = not self._asked
         """There is an error or something else to tell that does not wait for bytes."""
-        self.partitions: list[Partition] = []
+        self.places: dict[Partition, int] = {}
+        """Of those that were read without an error."""
 
-    def read(self) -> list[PartitionData]:
+    @property
+    def is_enough(self) -> bool:
+        return self._is_urgent or self._bytes_found >= self._min_bytes
+
+    def read(self) -> None:
         """As much as the limits allow. The first batch of all comes whatever its size."""
-        asked = self._named.asked
-        self.bytes_found = 0
-        self.is_urgent = not asked
-        self.partitions = []
-        results: list[PartitionData] = []
-        for each in asked:
-            try:
-                results.append(self._read_one(each))
-            except KafkaError as error:
-                self.is_urgent = True
-                results.append(self._refused(each, error.code))
-        return results
+        self._results = [self._read_one(asked, place) for place, asked in enumerate(self._asked)]
 
-    def _read_one(self, asked: Asked) -> PartitionData:
-        if self._refusal is not None:
-            raise self._refusal
-        wanted = asked.request
-        partition = self._partition(asked)
-        log = partition.log
-        diverging = _diverging_epoch(log, wanted) if wanted.last_fetched_epoch >= 0 else None
+    def read_again(self, moved: Iterable[Partition]) -> None:
+        """What may have changed since; the rest has not."""
+        for partition in moved:
+            place = self.places[partition]
+            before = self._results[place]
+            if before is not None and before.records:
+                self._bytes_found -= len(before.records)
+            self._results[place] = self._read_one(self._asked[place], place)
+
+    def _read_one(self, asked: Asked, place: int) -> PartitionData | None:
+        """None if there is nothing that the client does not know."""
+        try:
+            if self._refusal is not None:
+                raise self._refusal
+            partition = self._partition(asked)
+            answer = self._read_from(partition, asked)
+            self.places[partition] = place
+        except KafkaError as error:
+            self._is_urgent = True
+            return self._refused(asked, error.code)
+        return answer
+
+    def _read_from(self, partition: Partition, asked: Asked) -> PartitionData | None:
+        wanted, log = asked.request, partition.log
+        high_watermark, offset = log.high_watermark, wanted.fetch_offset
+        if (
+            self._named.leaves_out_quiet_ones
+            and offset == high_watermark == asked.high_watermark
+            and log.log_start_offset == asked.log_start_offset <= offset
+            and wanted.last_fetched_epoch < 0
+            and self._replica_id < 0
+        ):
+            return None
         answer = PartitionData(
             partition_index=wanted.partition,
-            high_watermark=log.high_watermark,
+            high_watermark=high_watermark,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
             records=b"",
             aborted_transactions=None,
         )
-        if diverging is not None:
-            answer.diverging_epoch = diverging
-            self.is_urgent = True
-            return answer
-        left = max(self._max_bytes - self.bytes_found, 0)
+        if wanted.last_fetched_epoch >= 0:
+            diverging = _diverging_epoch(log, wanted)
+            if diverging is not None:
+                answer.diverging_epoch = diverging
+                self._is_urgent = True
+                return answer
+        left = max(self._max_bytes - self._bytes_found, 0)
         found = log.read(
-            wanted.fetch_offset,
+            offset,
             min(wanted.partition_max_bytes, left),
             isolation=self._isolation,
-            min_one_batch=self.bytes_found == 0,
+            min_one_batch=self._bytes_found == 0,
         )
         if self._replica_id >= 0:
-            partition.follower_fetched(self._replica_id, wanted.fetch_offset)
+            partition.follower_fetched(self._replica_id, offset)
             answer.high_watermark = log.high_watermark
-        self.bytes_found += len(found.records)
-        self.partitions.append(partition)
+        self._bytes_found += len(found.records)
         answer.records = found.records
         answer.aborted_transactions = _aborted(found)
         return answer
@@ -158,9 +181,9 @@ class _Fetch:
             aborted_transactions=None,
         )
 
-    def answer(self, results: list[PartitionData]) -> FetchResponse:
+    def answer(self) -> FetchResponse:
         try:
-            answers = self._named.answer(results)
+            answers = self._named.answer(self._results)
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
         topics: list[FetchableTopicResponse] = []
@@ -171,20 +194,20 @@ class _Fetch:
                 topics.append(last)
             last.partitions.append(result)
         response = FetchResponse(session_id=answers.session_id, responses=topics)
-        if self.is_urgent and self.ctx.version >= LEADER_HINTS_SINCE_VERSION:
+        if self._is_urgent and self.ctx.version >= LEADER_HINTS_SINCE_VERSION:
             response.node_endpoints = _hints(self.ctx, topics)
         return response
 
 
 class _WaitingFetch:
-    """Looks again when a high watermark moved, once for all that move in one turn of the loop."""
+    """Looks again when high watermarks moved, once for all that move in one turn of the loop."""
 
     def __init__(self, fetch: _Fetch, wait_ms: int) -> None:
         self._fetch = fetch
         self._loop = asyncio.get_running_loop()
         self.answered: asyncio.Future[FetchResponse] = self._loop.create_future()
-        self._watched = fetch.partitions
-        self._is_woken = False
+        self._watched = list(fetch.places)
+        self._moved: dict[Partition, None] = {}
         deadlines = fetch.ctx.broker.replicas.deadlines
         self._bucket = deadlines.add(wait_ms, self._time_is_up)
         for partition in self._watched:
@@ -192,23 +215,22 @@ class _WaitingFetch:
         # Also when the client is gone, which cancels it.
         self.answered.add_done_callback(self._forget)
 
-    def _wake(self, _partition: Partition) -> None:
-        if not self._is_woken:
-            self._is_woken = True
+    def _wake(self, partition: Partition) -> None:
+        if not self._moved:
             self._loop.call_soon(self._look)
+        self._moved[partition] = None
 
     def _look(self) -> None:
-        self._is_woken = False
-        if self.answered.done():
-            return
-        fetch = self._fetch
-        results = fetch.read()
-        if fetch.is_urgent or fetch.bytes_found >= fetch.min_bytes:
-            self.answered.set_result(fetch.answer(results))
+        moved, self._moved = self._moved, {}
+        if not self.answered.done():
+            self._fetch.read_again(moved)
+            if self._fetch.is_enough:
+                self.answered.set_result(self._fetch.answer())
 
     def _time_is_up(self) -> None:
         if not self.answered.done():
-            self.answered.set_result(self._fetch.answer(self._fetch.read()))
+            self._fetch.read_again(self._moved)
+            self.answered.set_result(self._fetch.answer())
 
     def _forget(self, _answered: "asyncio.Future[FetchResponse]") -> None:
         self._bucket.pop(self._time_is_up, None)
