@@ -12,6 +12,7 @@ from moldau.config.broker_settings.quorum import QuorumSettings
 from moldau.config.log import LogConfig
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage
+from moldau.core.metadata.replay_errors import MetadataReplayError
 from moldau.core.metadata.snapshot_file import ControlValue, Snapshot, control_values
 from moldau.core.quorum.election import (
     Election,
@@ -108,18 +109,11 @@ class MetadataLog:
             place = LogPlace(directory=directory, path=path, topic_partition=METADATA_PARTITION)
             # No trust in a clean stop: it tells of the other logs, and Kafka looks here too.
             log = open_log(place, options, checkpointed, is_clean=False, now_ms=now_ms)
-            if log.damage is not None:
-                raise MetadataLogError(
-                    f"{path} is damaged: offsets {log.damage.first_offset} to "
-                    f"{log.damage.promised_end} were committed and cannot be read: "
-                    f"{log.damage.reason}"
-                )
-            snapshots = SnapshotStore(directory.filesystem, path)
-            snapshots.load(log.log_start_offset)
-            found = snapshots.read_newest(log.log_start_offset, log.log_end_offset)
-            start = _loaded(found)
-            if found is not None:
-                _start_behind(log, found[0], now_ms)
+            try:
+                snapshots, start = _read_start(log, now_ms)
+            except BaseException:
+                log.abandon()
+                raise
         return cls(directory, log, snapshots, start, settings)
 
     @property
@@ -261,10 +255,26 @@ def _read_recovery_point(directory: LogDirectory, path: Path) -> int:
     return offsets.get(METADATA_PARTITION, 0)
 
 
-def _loaded(found: tuple[SnapshotId, Snapshot] | None) -> LoadedSnapshot:
+def _read_start(log: Log, now_ms: int) -> tuple[SnapshotStore, LoadedSnapshot]:
+    if log.damage is not None:
+        raise MetadataLogError(
+            f"{log.path} is damaged: offsets {log.damage.first_offset} to "
+            f"{log.damage.promised_end} were committed and cannot be read: {log.damage.reason}"
+        )
+    snapshots = SnapshotStore(log.filesystem, log.path)
+    snapshots.load(log.log_start_offset)
+    found = snapshots.read_newest(log.log_start_offset, log.log_end_offset)
     if found is None:
-        return LoadedSnapshot(EMPTY_IMAGE, None, 0)
-    snapshot_id, snapshot = found
+        return snapshots, LoadedSnapshot(EMPTY_IMAGE, None, 0)
+    try:
+        start = _loaded(*found)
+    except MetadataReplayError as error:
+        raise MetadataLogError(f"{log.path / found[0].file_name}: {error}") from error
+    _start_behind(log, found[0], now_ms)
+    return snapshots, start
+
+
+def _loaded(snapshot_id: SnapshotId, snapshot: Snapshot) -> LoadedSnapshot:
     delta = MetadataDelta()
     for record in snapshot.records:
         delta.replay(record)

@@ -65,13 +65,15 @@ class SnapshotMaker:
     def _finish(self, snapshot_id: SnapshotId, done: asyncio.Future[None]) -> None:
         self._running = None
         log = self._quorum.log
+        error = done.exception()
         try:
             with log.directory.guard:
-                done.result()
+                if error is not None:
+                    raise error
             log.snapshots.add(snapshot_id)
             log.store_recovery_point()
             log.clean(self._clock.wall_ms())
-        except KafkaError as error:
-            _log.warning("no metadata snapshot %s: %s", snapshot_id.file_name, error)
+        except KafkaError as refusal:
+            _log.warning("no metadata snapshot %s: %s", snapshot_id.file_name, refusal)
         else:
             _log.info("made metadata snapshot %s", snapshot_id.file_name)
