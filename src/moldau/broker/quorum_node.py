@@ -79,6 +79,12 @@ class QuorumListener:
         """Told when everything before the epoch was; -1 if nobody leads any more."""
 
 
+class _Constant(NamedTuple):
+    """The quorum keeps to the settings that the node started with."""
+
+    current: BrokerConfig
+
+
 class _Pending(NamedTuple):
     batch: CommittedBatch
     size_bytes: int
@@ -103,7 +109,7 @@ class QuorumNode:
         self._clock = clock
         self._on_failure = on_failure
         self._listeners: list[QuorumListener] = []
-        self._rounds = FlushRounds(self._flushed)
+        self._rounds = FlushRounds(clock, _Constant(config), self._flushed)
         self._machine = QuorumMachine(Voter(key=VoterKey(config.node_id)))
         self._metadata_log: MetadataLog | None = None
         self._level: int | None = None
