@@ -2,6 +2,17 @@
 
 import pytest
 from cli.kafka_command import KafkaCommand, fresh
+from running_node import wait_for
+
+
+def wait_for_value(kafka: KafkaCommand, *where: object, value: str, source: str) -> None:
+    """A controller answers before the brokers have heard of the change."""
+
+    def is_there() -> bool:
+        (entry,) = kafka.json("configs", "describe", *where)
+        return (entry["value"], entry["source"]) == (value, source)
+
+    wait_for(is_there, f"{where} = {value}")
 
 
 def values(kafka: KafkaCommand, *arguments: object) -> dict[str, str | None]:
@@ -12,21 +23,22 @@ def test_a_topics_settings_are_changed_and_go_back(kafka: KafkaCommand) -> None:
     topic = kafka.topic()
     ran = kafka("configs", "set", "topic", topic, "retention.ms=60000", "segment.ms=70000")
     assert ran.output == f"changed 2 settings of topic {topic}\n"
-    (entry,) = kafka.json("configs", "describe", "topic", topic, "retention.ms")
-    assert (entry["value"], entry["source"]) == ("60000", "DYNAMIC_TOPIC_CONFIG")
+    where = ("topic", topic, "retention.ms")
+    wait_for_value(kafka, *where, value="60000", source="DYNAMIC_TOPIC_CONFIG")
+    (entry,) = kafka.json("configs", "describe", *where)
     assert (entry["type"], entry["readOnly"], entry["sensitive"]) == ("LONG", False, False)
     kafka("configs", "delete", "topic", topic, "retention.ms")
-    (entry,) = kafka.json("configs", "describe", "topic", topic, "retention.ms")
-    assert (entry["value"], entry["source"]) == ("604800000", "DEFAULT_CONFIG")
+    wait_for_value(kafka, *where, value="604800000", source="DEFAULT_CONFIG")
     assert values(kafka, "topic", topic)["segment.ms"] == "70000"
 
 
 def test_lists_grow_and_shrink(kafka: KafkaCommand) -> None:
     topic = kafka.topic()
     kafka("configs", "append", "topic", topic, "cleanup.policy=compact")
-    assert values(kafka, "topic", topic)["cleanup.policy"] == "delete,compact"
+    where = ("topic", topic, "cleanup.policy")
+    wait_for_value(kafka, *where, value="delete,compact", source="DYNAMIC_TOPIC_CONFIG")
     kafka("configs", "subtract", "topic", topic, "cleanup.policy=delete")
-    assert values(kafka, "topic", topic)["cleanup.policy"] == "compact"
+    wait_for_value(kafka, *where, value="compact", source="DYNAMIC_TOPIC_CONFIG")
 
 
 def test_all_settings_have_a_type_and_a_source(kafka: KafkaCommand) -> None:
@@ -60,14 +72,13 @@ def test_brokers_have_their_own_settings_and_common_ones(kafka: KafkaCommand) ->
     own = kafka.json("configs", "describe", "broker", node_id, "--all")
     assert {entry["name"]: entry["value"] for entry in own}["node.id"] == str(node_id)
     assert {entry["name"]: entry["readOnly"] for entry in own}["node.id"]
+    where = ("broker", node_id, "log.cleaner.backoff.ms")
     try:
         kafka("configs", "set", "broker", "default", "log.cleaner.backoff.ms=16000")
+        wait_for_value(kafka, *where, value="16000", source="DYNAMIC_DEFAULT_BROKER_CONFIG")
         assert values(kafka, "broker", "default")["log.cleaner.backoff.ms"] == "16000"
-        (entry,) = kafka.json("configs", "describe", "broker", node_id, "log.cleaner.backoff.ms")
-        assert (entry["value"], entry["source"]) == ("16000", "DYNAMIC_DEFAULT_BROKER_CONFIG")
         kafka("configs", "set", "broker", node_id, "log.cleaner.backoff.ms=17000")
-        (entry,) = kafka.json("configs", "describe", "broker", node_id, "log.cleaner.backoff.ms")
-        assert (entry["value"], entry["source"]) == ("17000", "DYNAMIC_BROKER_CONFIG")
+        wait_for_value(kafka, *where, value="17000", source="DYNAMIC_BROKER_CONFIG")
     finally:
         kafka("configs", "delete", "broker", node_id, "log.cleaner.backoff.ms")
         kafka("configs", "delete", "broker", "default", "log.cleaner.backoff.ms")
@@ -76,7 +87,8 @@ def test_brokers_have_their_own_settings_and_common_ones(kafka: KafkaCommand) ->
 def test_groups_have_settings(kafka: KafkaCommand) -> None:
     group = fresh("group")
     kafka("configs", "set", "group", group, "consumer.session.timeout.ms=50000")
-    assert values(kafka, "group", group)["consumer.session.timeout.ms"] == "50000"
+    where = ("group", group, "consumer.session.timeout.ms")
+    wait_for_value(kafka, *where, value="50000", source="DYNAMIC_GROUP_CONFIG")
     assert {"kind": "group", "name": group} in kafka.json("configs", "list", "group")
     kafka("configs", "delete", "group", group, "consumer.session.timeout.ms")
 

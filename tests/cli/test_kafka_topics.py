@@ -2,6 +2,7 @@
 
 import pytest
 from cli.kafka_command import KafkaCommand, fresh
+from running_node import wait_for
 
 
 def test_a_topic_is_made_listed_described_and_deleted(kafka: KafkaCommand) -> None:
@@ -112,9 +113,13 @@ def test_partitions_are_added_and_settings_changed(kafka: KafkaCommand) -> None:
     name = kafka.topic(1, "-c", "retention.ms=1000")
     kafka("topics", "alter", name, "--partitions", 3, "-c", "cleanup.policy=compact")
     kafka("topics", "alter", name, "--delete-config", "retention.ms")
-    (described,) = kafka.json("topics", "describe", name)
-    assert len(described["partitions"]) == 3
-    assert described["configs"] == {"cleanup.policy": "compact"}
+
+    def has_changed() -> bool:
+        (described,) = kafka.json("topics", "describe", name)
+        assert len(described["partitions"]) == 3
+        return bool(described["configs"] == {"cleanup.policy": "compact"})
+
+    wait_for(has_changed, "the brokers to hear of it")
     ran = kafka("topics", "alter", name, "-p", 2, status=1)
     assert "INVALID_PARTITIONS" in ran.errors
     kafka("topics", "alter", name, status=2)
