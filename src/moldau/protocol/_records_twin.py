@@ -6,8 +6,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from crc32c import crc32c
-
+from moldau.protocol.checksum import crc32c
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.record import Record

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from moldau.protocol.batches import (
     APPEND_TIME_FLAG,
     ATTRIBUTES_OFFSET,
@@ -23,6 +21,7 @@ from moldau.protocol.batches import (
     RecordBatch,
     TimestampType,
 )
+from moldau.protocol.checksum import crc32c
 from moldau.protocol.compression import Compression, compress
 from moldau.protocol.record_loops import encode_records
 from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
+from moldau.protocol.checksum import crc32c
 from moldau.protocol.compression import Compression, codec_of, decompress, output_limit
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

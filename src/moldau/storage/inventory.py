@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
+from moldau.protocol.checksum import crc32c
 from moldau.storage.checkpoints import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,

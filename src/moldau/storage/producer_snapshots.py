@@ -8,8 +8,7 @@ from bisect import insort
 from collections.abc import Iterable
 from pathlib import Path
 
-import crc32c
-
+from moldau.protocol.checksum import crc32c
 from moldau.protocol.errors import MoldauError
 from moldau.storage.failures import DiskFullError, refused_if_full
 from moldau.storage.filesystem import FileSystem, read_whole, sync_path
@@ -53,7 +52,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
         for entry in entries
     ]
     body = b"".join([_COUNT.pack(len(packed)), *packed])
-    return _HEADER.pack(SNAPSHOT_VERSION, crc32c.crc32c(body)) + body
+    return _HEADER.pack(SNAPSHOT_VERSION, crc32c(body)) + body
 
 
 def decode_snapshot(content: Buffer) -> list[ProducerEntry]:
@@ -63,7 +62,7 @@ def decode_snapshot(content: Buffer) -> list[ProducerEntry]:
     version, crc = _HEADER.unpack_from(content)
     if version != SNAPSHOT_VERSION:
         raise CorruptSnapshotError(f"unknown producer snapshot version {version}")
-    if crc32c.crc32c(bytes(content[_HEADER.size :])) != crc:
+    if crc32c(bytes(content[_HEADER.size :])) != crc:
         raise CorruptSnapshotError("the checksum of the producer snapshot does not match")
     (count,) = _COUNT.unpack_from(content, _HEADER.size)
     if count < 0 or len(content) != _ENTRIES_POSITION + count * _ENTRY.size:

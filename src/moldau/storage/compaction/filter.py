@@ -8,8 +8,6 @@ seen (KIP-534) and go when it has passed; readers have had that long to see them
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from crc32c import crc32c
-
 from moldau.protocol.batches import (
     APPEND_TIME_FLAG,
     ATTRIBUTES_OFFSET,
@@ -23,6 +21,7 @@ from moldau.protocol.batches import (
     TRANSACTIONAL_FLAG,
     RecordBatch,
 )
+from moldau.protocol.checksum import crc32c
 from moldau.protocol.compression import (
     STORED_OUTPUT_BYTES_MAX,
     codec_of,

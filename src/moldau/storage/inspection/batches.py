@@ -6,8 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import crc32c
-
+from moldau.protocol.checksum import crc32c
 from moldau.storage.inspection.source import WINDOW_BYTES, InspectedFile
 
 HEADER_BYTES = 61
@@ -130,7 +129,7 @@ def crc_of(file: InspectedFile, position: int, size_bytes: int) -> int:
         piece = file.window(start, min(WINDOW_BYTES, end - start))
         if not piece:
             break
-        crc = crc32c.crc32c(piece, crc)
+        crc = crc32c(piece, crc)
         start += len(piece)
     return crc
 
