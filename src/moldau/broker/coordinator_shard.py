@@ -57,6 +57,8 @@ class HostState(Enum):
 class HostOptions(NamedTuple):
     commit_timeout_ms: int
     compression: Compression
+    linger_ms: int
+    """How long decisions may gather; without a time, until the event loop has had its turn."""
 
 
 class HostServices(NamedTuple):
@@ -246,10 +248,17 @@ class ShardHost(Generic[ShardT]):
         elif append.may_gather:
             self._gathered.append(append)
             if len(self._gathered) == 1:
-                asyncio.get_running_loop().call_soon(self._flush_gathered)
+                self._flush_soon()
         else:
             self._flush_gathered()
             self._write([append])
+
+    def _flush_soon(self) -> None:
+        linger_ms = self._services.options().linger_ms
+        if linger_ms > 0:
+            self._services.clock.call_later(linger_ms, self._flush_gathered)
+        else:
+            asyncio.get_running_loop().call_soon(self._flush_gathered)
 
     def _flush_gathered(self) -> None:
         if self._gathered:

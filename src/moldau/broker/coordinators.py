@@ -144,8 +144,11 @@ class GroupCoordinator:
 
     def _options(self) -> HostOptions:
         config = self._settings.current
-        compression = Compression(config.offsets_topic_compression_codec)
-        return HostOptions(config.offsets_commit_timeout_ms, compression)
+        return HostOptions(
+            config.offsets_commit_timeout_ms,
+            Compression(config.offsets_topic_compression_codec),
+            config.group_coordinator_append_linger_ms,
+        )
 
     # Members
 

@@ -4,10 +4,18 @@ Clients here are honest but unlucky: they lose answers, fall silent, come back l
 refuses or is slow. After every step the books are checked against a plain count.
 """
 
+import pytest
 from core.groups.bench import Bench, replay_log
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from moldau.core.coordinator.effects import Ticket
 from moldau.core.groups.classic_group import ClassicGroup
@@ -409,5 +417,14 @@ class GroupMachine(RuleBasedStateMachine):
             }
 
 
-TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+def test_a_group_keeps_its_promises() -> None:
+    run_state_machine_as_test(
+        GroupMachine, settings=settings(max_examples=40, stateful_step_count=40, deadline=None)
+    )
+
+
+@pytest.mark.slow
+def test_a_group_keeps_its_promises_for_long() -> None:
+    run_state_machine_as_test(
+        GroupMachine, settings=settings(max_examples=600, stateful_step_count=60, deadline=None)
+    )
