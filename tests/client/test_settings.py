@@ -3,7 +3,7 @@
 import pytest
 
 from moldau.client.errors import ClientError
-from moldau.client.settings import client_settings, parse_addresses, parse_properties
+from moldau.client.settings import client_settings, parse_addresses
 from moldau.net.request_channel import Address
 
 
@@ -34,28 +34,6 @@ def test_what_is_no_address_is_refused_in_one_line(text: str) -> None:
 
 def test_an_ipv6_address_is_shown_in_brackets() -> None:
     assert str(Address("::1", 9092)) == "[::1]:9092"
-
-
-def test_a_property_file_is_read_as_java_does() -> None:
-    content = """
-    # a comment
-    ! another
-    client.id = tool
-    request.timeout.ms:5000
-    retry.backoff.ms 20
-    ssl.truststore.location=C=D
-    long.one=a,\\
-        b
-    empty=
-    """
-    assert parse_properties(content) == {
-        "client.id": "tool",
-        "request.timeout.ms": "5000",
-        "retry.backoff.ms": "20",
-        "ssl.truststore.location": "C=D",
-        "long.one": "a,b",
-        "empty": "",
-    }
 
 
 def test_settings_come_from_properties_and_unknown_ones_are_passed_over() -> None:

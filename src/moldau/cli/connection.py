@@ -71,11 +71,12 @@ class Connection(NamedTuple):
     def settings(self) -> "ClientSettings":
         from dataclasses import replace
 
-        from moldau.client.settings import client_settings, parse_properties
+        from moldau.cli.server_properties import read_server_properties
+        from moldau.client.settings import client_settings
 
         properties: dict[str, str] = {}
         if self.command_config is not None:
-            properties = parse_properties(self.command_config.read_text(encoding="utf-8"))
+            properties = read_server_properties(self.command_config)
         settings = client_settings(self.bootstrap, properties)
         if self.patience_s != _PATIENCE_S:
             settings = replace(settings, retry_for_ms=round(self.patience_s * 1000))

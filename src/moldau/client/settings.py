@@ -95,23 +95,3 @@ def _parse_address(text: str) -> Address:
     if not 0 < port <= _PORT_MAX:
         raise ClientError(f"'{text}': there is no port {port}")
     return Address(match[1] or match[2], port)
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """Java's property files, as far as people write them: `=` or `:` or a blank between name and
-    value, `#` and `!` begin comments, a `\\` at the end goes on in the next line.
-    """
-    found: dict[str, str] = {}
-    pending = ""
-    for raw in text.splitlines():
-        line = pending + raw.strip()
-        pending = ""
-        if not line or line[0] in "#!":
-            continue
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            pending = line[:-1]
-            continue
-        ends = [place for separator in "=: " if (place := line.find(separator)) >= 0]
-        end = min(ends, default=len(line))
-        found[line[:end].strip()] = line[end:].strip().removeprefix("=").removeprefix(":").strip()
-    return found
