@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from moldau.broker.metadata_feed import MetadataFeed
     from moldau.broker.metrics import Metrics
     from moldau.broker.producer_ids import ProducerIds
+    from moldau.broker.quorum_node import QuorumNode
     from moldau.broker.replicas import Replicas
     from moldau.broker.topic_creation import TopicCreation
     from moldau.config.broker import BrokerConfig
@@ -77,6 +78,8 @@ class BrokerServices:
     metrics: "Metrics"
     controller_node: "ControllerNode | None" = None
     """Of a node that is a controller: what its own listener asks."""
+    quorum: "QuorumNode | None" = None
+    """What knows the quorum's own feature, kraft.version."""
 
     @property
     def config(self) -> "BrokerConfig":

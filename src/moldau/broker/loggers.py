@@ -41,9 +41,14 @@ def change_levels(changes: Sequence[Change], *, validate_only: bool) -> None:
         _check(change, known)
     if not validate_only:
         for change in changes:
-            level = logging.NOTSET if change.value is None else _LEVELS[change.value.upper()]
-            is_deleted = change.operation == Operation.DELETE
-            _logger(change.name).setLevel(logging.NOTSET if is_deleted else level)
+            _logger(change.name).setLevel(_new_level(change))
+
+
+def _new_level(change: Change) -> int:
+    # A deletion's value means nothing; Java sends an empty one.
+    if change.operation == Operation.DELETE or change.value is None:
+        return logging.NOTSET
+    return _LEVELS[change.value.upper()]
 
 
 def _check(change: Change, known: dict[str, str]) -> None:

@@ -105,6 +105,7 @@ class NodeParts:
             topic_creation=self.topic_creation,
             metrics=self._node.metrics,
             controller_node=self.controller,
+            quorum=self.quorum,
         )
 
     def _broker_epoch(self) -> int:

@@ -4,8 +4,9 @@ every client, so it must be answered whatever the client's age.
 
 import re
 
-from moldau.broker.context import RequestContext
+from moldau.broker.context import BrokerServices, RequestContext
 from moldau.core.controller.features import SUPPORTED_FEATURES
+from moldau.core.metadata.image import KRAFT_VERSION
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.api_versions import (
@@ -32,7 +33,6 @@ def handle_api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> Api
         if not all(_SOFTWARE.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         ctx.peer.client_software_name, ctx.peer.client_software_version = names
-    image = ctx.broker.image
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=lowest, max_version=highest)
@@ -44,10 +44,17 @@ def handle_api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> Api
             # Older Java clients fail over a level 0 (KAFKA-17492).
             if lowest > 0 or ctx.version >= _LEVEL_ZERO_FROM
         ],
-        finalized_features_epoch=image.offset,
+        finalized_features_epoch=ctx.broker.image.offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in sorted(image.features.items())
+            for name, level in sorted(_finalized_levels(ctx.broker).items())
             if level > 0
         ],
     )
+
+
+def _finalized_levels(broker: BrokerServices) -> dict[str, int]:
+    levels = dict(broker.image.features)
+    if broker.quorum is not None:
+        levels[KRAFT_VERSION] = broker.quorum.kraft_version
+    return levels
