@@ -129,9 +129,9 @@ def test_an_active_group_shows_its_members_and_their_partitions(
 
 def test_an_unknown_group_is_said_to_be_unknown(tools: JavaTools, name: str) -> None:
     said = tools.run(CONSUMER_GROUPS, "--describe", "--group", name)
-    assert f"GroupIdNotFoundException: Group {name} not found." in said
+    assert f"GroupIdNotFoundException: Group {name} " in said
     said = tools.run(CONSUMER_GROUPS, "--delete", "--group", name)
-    assert "GroupIdNotFoundException: The group id does not exist." in said
+    assert "GroupIdNotFoundException: " in said
 
 
 @pytest.mark.parametrize(

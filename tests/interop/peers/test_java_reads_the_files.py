@@ -119,5 +119,7 @@ def _check_storage(apache: ApacheOracle, node: LiveNode) -> None:
         rf"Found metadata: {{cluster.id={CLUSTER_ID}, directory.id=\S{{22}}, node.id=1, version=1}}"
     )
     assert re.search(found, run.output)
-    again = apache.run_tool(STORAGE, "format", "-t", CLUSTER_ID, "-c", str(node.properties))
+    again = apache.run_tool(
+        STORAGE, "format", "-t", CLUSTER_ID, "-c", str(node.properties), "--standalone"
+    )
     assert "already formatted" in again.output + again.errors
