@@ -32,6 +32,25 @@ def test_version_imports_no_command_line_library() -> None:
     assert not {"typer", "rich", "moldau.storage.inspection"} & set(loaded)
 
 
+def test_help_of_one_command_loads_no_other_and_no_client() -> None:
+    script = "import sys; from moldau.cli import run; run(['--help']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    loaded = done.stdout.decode().split()
+    assert "moldau.cli.app" in loaded
+    assert not {"asyncio", "moldau.client", "moldau.broker", "moldau.cli.topics"} & set(loaded)
+
+
+def test_a_list_in_a_pipe_loads_neither_tables_nor_the_broker() -> None:
+    script = (
+        "import sys; from moldau.cli import run; run(['topics', 'list', '-b', '127.0.0.1:1']);"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    loaded = done.stdout.decode().split()
+    assert "moldau.client.cluster" in loaded
+    assert not {"rich.table", "uvloop", "moldau.broker", "moldau.storage.log"} & set(loaded)
+
+
 def test_help_names_the_commands_and_dumps_help_has_examples() -> None:
     ran = moldau("--help")
     assert ran.status == 0

@@ -80,6 +80,16 @@ def test_a_reader_that_leaves_early_is_no_error(kafka: KafkaCommand) -> None:
     assert kafka.json("groups", "describe", group)[0]["members"] == []
 
 
+@pytest.mark.parametrize("options", [(), ("--json",), ("-q",)])
+def test_a_short_list_for_nobody_is_no_error(kafka: KafkaCommand, options: tuple[str, ...]) -> None:
+    kafka.topic()
+    with kafka.start("topics", "list", *options) as running:
+        output_of(running).close()
+        assert running.stderr is not None
+        errors = running.stderr.read()
+    assert (running.returncode, errors) == (141, b"")
+
+
 def on_a_terminal(
     kafka: KafkaCommand, *arguments: object, typed: bytes = b"", **environment: str
 ) -> tuple[int, str]:

@@ -92,7 +92,8 @@ def connected(command: Command) -> Command:
     @functools.wraps(command)
     def with_options(**given: Any) -> Any:
         connection = Connection(*(given.pop(name) for name in shared))
-        return command(connection=connection, **given)
+        with quiet_pipe():
+            return command(connection=connection, **given)
 
     kept = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -131,7 +132,7 @@ def run(
                 hint = f"--bootstrap or {BOOTSTRAP_VARIABLE} say where the brokers are"
                 raise ClientError(f"{error}; {hint}") from None
 
-    with quiet_pipe(), asyncio.Runner(loop_factory=_fast_loop if fast else None) as runner:
+    with asyncio.Runner(loop_factory=_fast_loop if fast else None) as runner:
         return runner.run(_ended_by_sigterm(work()))
 
 

@@ -1,18 +1,19 @@
 """The work of `moldau consume`: from a reader to stdout, until the end, a count or a silence."""
 
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import typer
 
 from moldau.cli.parsing import parse_partitions
+from moldau.cli.progress import Bar, progress_bar
 from moldau.cli.record_formats import Formatter
 from moldau.client.cluster import Cluster
 from moldau.client.fetcher import FetchedPartition, FetchOptions
 from moldau.client.group_member import GroupOptions
 from moldau.client.readers import GroupReader, PartitionReader, Reader
 from moldau.client.start_positions import StartAt, end_positions, start_positions
+from moldau.frozen import frozen
 from moldau.protocol.enums import IsolationLevel
 from moldau.types import TopicPartition
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _LOOK_MS = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Reading:
     topics: tuple[str, ...]
     group_id: str | None
@@ -58,7 +59,11 @@ async def consume_all(cluster: Cluster, reading: Reading) -> int:
     for one in partitions:
         found[one.topic].partition(one.partition)
     async with await _reader(cluster, reading, names, partitions) as reader:
-        return await _Printer(cluster, reading, reader).run()
+        printer = _Printer(cluster, reading, reader)
+        # Where records are seen, nobody needs a bar.
+        is_wanted = reading.stops_at_the_end and not sys.stdout.isatty()
+        with progress_bar("consuming", reading.count_max, is_wanted=is_wanted) as bar:
+            return await printer.run(bar)
 
 
 async def _reader(
@@ -92,13 +97,15 @@ class _Printer:
         self._measured: dict[TopicPartition, int] | None = None
         """The assignment for which they were looked up."""
 
-    async def run(self) -> int:
+    async def run(self, bar: Bar) -> int:
         while not await self._is_done():
             fetched = await self._reader.next(self._patience_ms())
             if fetched is None:
                 continue
             self._silent_since_ms = self._cluster.clock.mono_ms()
+            before = self._count
             next_offset = self._print(fetched)
+            bar.advance(self._count - before)
             await self._reader.consumed(fetched.partition, next_offset)
             if next_offset >= self._unfinished.get(fetched.partition, 0):
                 self._unfinished.pop(fetched.partition, None)
