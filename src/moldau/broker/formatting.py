@@ -5,7 +5,7 @@ is not formatted, whatever else is in it.
 
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from secrets import token_bytes
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from moldau.core.metadata.starting_features import (
 from moldau.core.quorum.machine import encode_kraft_version
 from moldau.core.quorum.voters import Voter, VoterEndpoint, VoterKey, VoterSet
 from moldau.core.security.scram_arguments import parse_scram_argument
+from moldau.frozen import frozen
 from moldau.protocol.control_records import ControlType
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.schema import Message
@@ -49,7 +50,7 @@ class FormatError(MoldauError):
     """The directories cannot be formatted like this. Nothing was written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class FormatOptions:
     cluster_id: str | None = None
     """None: a new one."""
@@ -118,7 +119,7 @@ def format_node(
     return Formatted(cluster_id, [(path, plan.format(path)) for path in waiting], levels)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class _Plan:
     filesystem: FileSystem
     config: BrokerConfig

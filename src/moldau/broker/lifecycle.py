@@ -13,6 +13,7 @@ from moldau.broker.context import ConfigHolder, ControllerChannel
 from moldau.core.controller.features import SUPPORTED_FEATURES
 from moldau.core.metadata.image import Endpoint
 from moldau.core.metadata.levels import CORDONED_DIRECTORIES_FROM, DIRECTORIES_FROM
+from moldau.frozen import frozen
 from moldau.net.clock import Clock
 from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import ErrorCode
@@ -56,7 +57,7 @@ class LifecycleState(Enum):
     STOPPED = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class BrokerIdentity:
     """What a broker says about itself when it registers."""
 

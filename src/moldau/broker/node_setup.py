@@ -7,7 +7,6 @@ import ipaddress
 import resource
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from moldau.broker.formatting import (
@@ -21,6 +20,7 @@ from moldau.config.broker import BrokerConfig
 from moldau.config.listeners import WILDCARD_HOST, SecurityProtocol
 from moldau.config.unsupported import refuse_unsupported
 from moldau.core.metadata.image import Endpoint
+from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
 from moldau.storage.directory import LogDirectory
 from moldau.storage.failures import ForeignDirectoryError
@@ -31,7 +31,7 @@ from moldau.types import BrokerId
 _LOOPBACK_NAMES = {"localhost", "ip6-localhost", "ip6-loopback"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class NodeOptions:
     """What a node is told that is no setting of Kafka's."""
 

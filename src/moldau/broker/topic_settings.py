@@ -1,11 +1,11 @@
 """What a node does with one topic: the settings in force, from the topic's own and the node's."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from moldau.config.log import LogConfig
 from moldau.config.topic import log_config
+from moldau.frozen import frozen
 
 if TYPE_CHECKING:
     from moldau.config.broker import BrokerConfig
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicSettings:
     log: LogConfig
     flush_policy: str

@@ -17,6 +17,7 @@ from moldau.client.partition_writer import BatchOutcome, ProducerOptions
 from moldau.client.producer import Producer
 from moldau.client.readers import PartitionReader
 from moldau.client.start_positions import Place, StartAt, end_positions, start_positions
+from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
 
 # Between two looks at the clock while sending as fast as possible.
@@ -25,7 +26,7 @@ _SILENCE_MS = 10_000
 _TELL_EVERY_MS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Load:
     records: int
     size_bytes: int

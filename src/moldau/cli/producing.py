@@ -16,6 +16,7 @@ from moldau.client.errors import ClientError, UnknownTopicError
 from moldau.client.metadata import Topic
 from moldau.client.partition_writer import NO_OFFSET, BatchOutcome, ProducerOptions
 from moldau.client.producer import Producer
+from moldau.frozen import frozen
 from moldau.net.clock import Clock
 from moldau.protocol.errors import MoldauError
 
@@ -24,7 +25,7 @@ _PROBLEMS_SHOWN_MAX = 5
 _RECORDS_PER_TURN = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Shape:
     """How input becomes records."""
 
@@ -58,7 +59,7 @@ class Shape:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Input:
     files: tuple[Path, ...] = ()
     is_whole: bool = False

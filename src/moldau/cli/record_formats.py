@@ -4,13 +4,13 @@ own, with the letters that kcat has.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import typer
 
 from moldau.cli.parsing import time_text
 from moldau.cli.record_json import record_line
+from moldau.frozen import frozen
 from moldau.protocol.record import Record
 from moldau.types import TopicPartition
 
@@ -40,7 +40,7 @@ TOKENS_HELP = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Parts:
     """What is printed besides the value."""
 

@@ -5,7 +5,6 @@ results.
 import csv
 import io
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from moldau.cli.parsing import parse_partitions
@@ -13,13 +12,14 @@ from moldau.client.admin.groups import committed_offsets
 from moldau.client.admin.offsets import LATEST, NO_OFFSET, list_offsets, offset_ranges
 from moldau.client.cluster import Cluster
 from moldau.client.errors import ClientError
+from moldau.frozen import frozen
 from moldau.types import TopicPartition
 
 Plan: TypeAlias = dict[TopicPartition, int]
 Warn: TypeAlias = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ResetScope:
     topics: tuple[str, ...] = ()
     """`orders` or `orders:0,1`"""
@@ -39,7 +39,7 @@ class ResetScope:
         return sorted(set(chosen))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Request:
     cluster: Cluster
     group_id: str

@@ -3,7 +3,6 @@ in bounded memory; the columns keep their widths from page to page.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +14,7 @@ from rich.text import Text
 
 from moldau.cli.rendering import remark_line, shown_path
 from moldau.cli.row_fields import compact_json, printable, shown_bytes
+from moldau.frozen import frozen
 from moldau.storage.inspection.items import (
     AbortedTransactionFound,
     BatchFound,
@@ -47,7 +47,7 @@ _LONGEST_SHOWN_BYTES = 512
 Cell = str | Text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column:
     title: str
     is_number: bool = False

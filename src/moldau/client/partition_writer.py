@@ -3,11 +3,11 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from moldau.client.cluster import Cluster
 from moldau.client.errors import check
+from moldau.frozen import frozen
 from moldau.protocol.batch_builder import BatchFacts, BatchOptions, finish_batch
 from moldau.protocol.batches import BATCH_HEADER_SIZE, add_to_sequence
 from moldau.protocol.compression import Compression
@@ -30,7 +30,7 @@ BatchRecord: TypeAlias = tuple[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ProducerOptions:
     acks: int = ACKS_ALL
     compression: Compression = Compression.NONE

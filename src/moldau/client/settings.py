@@ -4,10 +4,11 @@ these settings are understood in property files.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from moldau.client.errors import ClientError
+from moldau.frozen import frozen
 from moldau.net.request_channel import Address, ChannelOptions
 
 DEFAULT_PORT = 9092
@@ -15,7 +16,7 @@ DEFAULT_BOOTSTRAP = f"127.0.0.1:{DEFAULT_PORT}"
 _PORT_MAX = 65535
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ClientSettings:
     bootstrap: tuple[Address, ...]
     client_id: str = "moldau"

@@ -1,9 +1,9 @@
 """What one compaction pass may use: memory and buffers, taken from the broker's settings."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from moldau.config.broker_settings.cleaner import CleanerSettings
+from moldau.frozen import frozen
 
 if TYPE_CHECKING:
     from moldau.config.broker import BrokerConfig
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _DEFAULTS = CleanerSettings()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class CleanerConfig:
     dedupe_buffer_bytes: int = _DEFAULTS.log_cleaner_dedupe_buffer_size
     load_factor: float = _DEFAULTS.log_cleaner_io_buffer_load_factor

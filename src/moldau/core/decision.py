@@ -3,14 +3,15 @@ they are committed. Deciding changes nothing; replaying the records does.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from moldau.frozen import frozen
 
 ResponseT = TypeVar("ResponseT")
 RecordT = TypeVar("RecordT")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision(Generic[RecordT, ResponseT]):
     response: ResponseT
     records: Sequence[RecordT] = ()

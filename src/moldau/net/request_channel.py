@@ -5,9 +5,9 @@ the connection: everything still waiting then fails with ChannelError, whose tex
 
 import asyncio
 import socket
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
 
+from moldau.frozen import frozen
 from moldau.net.clock import Clock, Timer
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.codec import TRUSTED_ELEMENT_BUDGET
@@ -41,7 +41,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ChannelOptions:
     client_id: str = "moldau"
     connect_timeout_ms: int = 10_000

@@ -4,10 +4,11 @@ broker calls none of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from moldau.frozen import frozen
 from moldau.protocol.batch_builder import DEFAULT_OPTIONS, BatchFacts, BatchOptions, finish_batch
 from moldau.protocol.batches import (
     APPEND_TIME_FLAG,
@@ -41,7 +42,7 @@ OFFSET_MAX = 2**63 - 1
 BATCH_BYTES_DEFAULT = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ArrowRead:
     """What of the fetched bytes becomes rows, and which columns they have."""
 

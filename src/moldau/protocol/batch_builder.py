@@ -1,10 +1,10 @@
 """Makes record batches v2. A batch is built whole: header last, when counts and times are known."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
+from moldau.frozen import frozen
 from moldau.protocol.batches import (
     APPEND_TIME_FLAG,
     ATTRIBUTES_OFFSET,
@@ -27,7 +27,7 @@ from moldau.protocol.record_loops import encode_records
 from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class BatchOptions:
     """Everything in a batch's header that its records do not say."""
 

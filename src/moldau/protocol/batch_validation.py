@@ -2,9 +2,9 @@
 Codes and order are those of Kafka 4.3's log validator, stricter where noted.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from moldau.frozen import frozen
 from moldau.protocol.batches import (
     LENGTH_OFFSET,
     LOG_OVERHEAD,
@@ -28,7 +28,7 @@ from moldau.types import NO_TIMESTAMP, Buffer
 INT64_MAX = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ValidationRules:
     now_ms: int
     # False for what a coordinator or the controller appends: markers and state are theirs to write.

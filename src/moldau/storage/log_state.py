@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from moldau.config.log import LogConfig
+from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.damage import Damage, note_damage
@@ -46,7 +47,7 @@ class LoadedLog:
     damage: Damage | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class LogOptions:
     """What a log is given by the node that it lives in."""
 

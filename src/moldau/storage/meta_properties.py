@@ -1,9 +1,9 @@
 """`meta.properties`: whose log directory this is. Java's properties format, as Kafka writes it."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
+from moldau.frozen import frozen
 from moldau.storage.checkpoints import INT32_MAX, parse_number
 from moldau.storage.failures import CorruptCheckpointError, excerpt
 from moldau.storage.filesystem import FileSystem, read_whole, write_atomically
@@ -17,7 +17,7 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _PROPERTY = re.compile(r"((?:[^\\=: \t]|\\.)+)[ \t]*[=: \t][ \t]*((?:[^\\]|\\[^u])*)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class MetaProperties:
     """Version 0 (before KRaft) may lack any of the ids; version 1 has cluster and node id."""
 

@@ -8,11 +8,12 @@ flushed) or the high watermark (others may have read it), nothing is changed and
 leaves the sound part, to be filled again from a replica. See docs/adr/0002.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from moldau.frozen import frozen
 from moldau.protocol.record_loops import ScannedBatch
 from moldau.storage.damage import Damage, forget_damage, note_damage, noted_inventory
 from moldau.storage.directory import LogDirectory
@@ -42,7 +43,7 @@ _INT32_MAX = 2**31 - 1
 _epoch_of = itemgetter(4)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Checkpointed:
     """What the directory's checkpoint files say about one log."""
 
@@ -65,7 +66,7 @@ class Checkpointed:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class LogPlace:
     directory: LogDirectory
     path: Path

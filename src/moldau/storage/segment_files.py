@@ -3,9 +3,9 @@ Bytes that were handed out as a view are never cut off under it: the kept part m
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from moldau.frozen import frozen
 from moldau.storage import open_segments
 from moldau.storage.checked_bytes import CheckedBytes
 from moldau.storage.filesystem import File, FileSystem
@@ -28,7 +28,7 @@ _COPY_BYTES = 4 << 20
 _TAIL_BYTES = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SegmentSettings:
     index_interval_bytes: int
     index_bytes_max: int

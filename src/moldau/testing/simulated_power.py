@@ -3,15 +3,17 @@ plus a list of changes, and the ways in which a write can be torn.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
+
+from moldau.frozen import frozen
 
 SECTOR_BYTES = 512
 _GARBAGE = bytes(range(0xA0, 0xB0)) * (SECTOR_BYTES // 16)
 _TORN_SECTORS_MAX = 16
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Write:
     effect: int
     path: str
@@ -24,7 +26,7 @@ class Write:
         file[self.offset : self.offset + len(self.content)] = self.content
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resize:
     effect: int
     path: str
@@ -35,7 +37,7 @@ class Resize:
         file.extend(bytes(self.size - len(file)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Link:
     """A name for a node, made or moved from the name `gone` in one step."""
 
@@ -51,7 +53,7 @@ class Link:
         entries[self.name] = self.node
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unlink:
     effect: int
     path: str
@@ -188,7 +190,7 @@ class DirectoryNode:
 Node: TypeAlias = FileNode | DirectoryNode
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Torn:
     """Instead of the write with this effect number, `change` reached the disk."""
 

@@ -1,12 +1,12 @@
 """Settings of topics, brokers and groups: read them, change them."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from moldau.client.cluster import Cluster
 from moldau.client.errors import check, fail
+from moldau.frozen import frozen
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -72,7 +72,7 @@ class Synonym(NamedTuple):
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConfigEntry:
     name: str
     value: str | None

@@ -1,12 +1,13 @@
 """Topics: create, delete, more partitions."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from moldau.client.cluster import Cluster
 from moldau.client.errors import error_code
 from moldau.client.metadata import NO_LEADER
+from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.create_partitions import (
@@ -35,7 +36,7 @@ _DELETE_STATES_VERSION = 6
 _SEEN_PATIENCE_MS = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class NewTopic:
     name: str
     partitions: int = BROKERS_DEFAULT

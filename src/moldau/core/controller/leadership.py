@@ -3,7 +3,6 @@ elections that somebody asked for.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from moldau.core.controller.partition_change import Election, Rules, Target, change_record
 from moldau.core.controller.situation import Situation
@@ -11,6 +10,7 @@ from moldau.core.controller.topic_settings import effective_min_isr, is_unclean_
 from moldau.core.metadata.cluster_changes import FENCED, IN_CONTROLLED_SHUTDOWN, UNFENCED
 from moldau.core.metadata.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
 from moldau.core.metadata.levels import LEVELS
+from moldau.frozen import frozen
 from moldau.protocol.log_records import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
@@ -23,7 +23,7 @@ ELECTIONS_AT_ONCE_MAX = 1_000
 _EPOCH_ON_SHRINK_UNTIL = LEVELS["3.6-IV0"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionAt:
     topic: TopicImage
     index: int
@@ -36,7 +36,7 @@ def all_partitions(situation: Situation) -> Iterator[PartitionAt]:
             yield PartitionAt(topic, index, partition)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Movement:
     """Brokers whose state is about to change; the image still shows the old one."""
 

@@ -6,11 +6,11 @@ nobody is in sync; then the last known leader; then, if that is allowed, anybody
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from moldau.core.metadata.image import NO_LEADER, PartitionImage
 from moldau.core.metadata.topic_changes import NO_LEADER_CHANGE
+from moldau.frozen import frozen
 from moldau.protocol.enums import LeaderRecoveryState
 from moldau.protocol.log_records import PartitionChangeRecord
 from moldau.types import Uuid
@@ -25,7 +25,7 @@ class Election(Enum):
     """Records may be lost rather than the partition be without a leader."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Rules:
     may_lead: Callable[[int], bool]
     """Whether a replica's broker is alive and its directory online."""
@@ -36,7 +36,7 @@ class Rules:
     """Before 3.6 brokers needed a new epoch when the in-sync set shrank."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Target:
     """What is wanted; None leaves it as it is."""
 

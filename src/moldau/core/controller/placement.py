@@ -4,9 +4,9 @@ leads, is never fenced. Every partition starts one rack and one broker further t
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import random
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UsableBroker:
     """A registered broker that is not shutting down."""
 

@@ -3,7 +3,6 @@ one go, and the next one gets a new situation.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from moldau.core.controller.placement import UsableBroker
@@ -17,6 +16,7 @@ from moldau.core.metadata.image import (
     PartitionImage,
 )
 from moldau.core.metadata.levels import DIRECTORIES_FROM
+from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.types import Uuid
@@ -32,7 +32,7 @@ RECORDS_PER_REQUEST_MAX = 10_000
 _RESERVED_DIRECTORIES = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Situation:
     image: MetadataImage
     sessions: BrokerSessions

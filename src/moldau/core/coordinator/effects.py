@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NewType, TypeAlias
 
 from moldau.core.coordinator.records import CoordinatorRecord
+from moldau.frozen import frozen
 
 Ticket = NewType("Ticket", int)
 """A request that waits for its answer."""
@@ -20,7 +21,7 @@ its API says that.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reply:
     """Nobody may be waiting any more; then it is dropped."""
 
@@ -28,7 +29,7 @@ class Reply:
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartTimer:
     """A timer of that key that is running already starts again."""
 
@@ -36,7 +37,7 @@ class StartTimer:
     delay_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StopTimer:
     key: TimerKey
 

@@ -1,7 +1,6 @@
 """What the members of classic groups ask of their coordinator. Each request takes one turn."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import assert_never
 
 from moldau.core.coordinator.effects import Append, Ticket, TimerKey, Turn
@@ -35,20 +34,21 @@ from moldau.core.groups.registry import GroupRegistry
 from moldau.core.groups.responses import join_refused, sync_refused, synced
 from moldau.core.groups.settings import GroupSettings
 from moldau.core.groups.states import GroupState
+from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
 from moldau.protocol.messages.sync_group import SyncGroupRequest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupCreated:
     """The first member's JoinGroup goes on once its group is in the log."""
 
     join: Join
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AssignmentStored:
     """The leader's assignment is on its way into the log. The group is stable once it is there."""
 

@@ -4,7 +4,7 @@ A static member is known by its instance id: joining without a member id, it tak
 one that had the instance id before, and fences it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from moldau.core.coordinator.effects import Append, Ticket, Turn
 from moldau.core.groups.classic_group import ClassicGroup, select_protocol
@@ -20,6 +20,7 @@ from moldau.core.groups.rebalancing import (
 from moldau.core.groups.responses import join_refused, joined, sync_refused
 from moldau.core.groups.settings import PROTOCOLS_MAX, GroupSettings
 from moldau.core.groups.states import GroupState
+from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 
 MEMBER_ID_REQUIRED_FROM = 4
@@ -27,7 +28,7 @@ MEMBER_ID_REQUIRED_FROM = 4
 SKIPS_ASSIGNMENT_FROM = 9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Join:
     ticket: Ticket
     version: int
@@ -47,7 +48,7 @@ class Join:
         return f"{self.instance_id or self.caller.client_id}-{self.fresh_id}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StaticMemberStored:
     """A static member's new id is on its way into the log; the generation stays."""
 

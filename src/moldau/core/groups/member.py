@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from moldau.core.coordinator.effects import Ticket
+from moldau.frozen import frozen
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """Names and their metadata, most wanted first; no name twice."""
@@ -12,7 +13,7 @@ NO_MEMBER_ID = ""
 NO_ASSIGNMENT = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Caller:
     """Who sends a request."""
 

@@ -1,6 +1,6 @@
 """The numbers that groups are run by. The shell makes them from the node's settings."""
 
-from dataclasses import dataclass
+from moldau.frozen import frozen
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A new member has no id to send heartbeats with while its first JoinGroup waits. This long."""
@@ -10,7 +10,7 @@ PENDING_MEMBERS_MAX = 10_000
 """Ids given out that nobody has joined with yet; they cost their askers nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class GroupSettings:
     session_timeout_min_ms: int = 6_000
     session_timeout_max_ms: int = 1_800_000

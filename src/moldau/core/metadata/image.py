@@ -3,9 +3,10 @@ a delta makes the next one. Mappings are plain dicts that nobody may write to.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
+from moldau.frozen import frozen
 from moldau.protocol.enums import ConfigResourceType
 from moldau.types import ZERO_UUID, TopicPartition, Uuid
 
@@ -27,7 +28,7 @@ class ConfigResource(NamedTuple):
     """"" of BROKER is the default of all brokers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class PartitionImage:
     replicas: tuple[int, ...]
     directories: tuple[Uuid, ...]
@@ -43,14 +44,14 @@ class PartitionImage:
     partition_epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TopicImage:
     name: str
     topic_id: Uuid
     partitions: Mapping[int, PartitionImage]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Endpoint:
     name: str
     """The listener's name."""
@@ -59,7 +60,7 @@ class Endpoint:
     security_protocol: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class BrokerImage:
     broker_id: int
     epoch: int
@@ -76,7 +77,7 @@ class BrokerImage:
     """None until the broker has said."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ControllerImage:
     controller_id: int
     incarnation_id: Uuid = ZERO_UUID
@@ -104,7 +105,7 @@ class ScramUser(NamedTuple):
     mechanism: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class ScramCredential:
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
@@ -116,7 +117,7 @@ class ScramCredential:
 QuotaEntity: TypeAlias = tuple[tuple[str, str | None], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class DelegationToken:
     token_id: str
     owner: str
@@ -127,7 +128,7 @@ class DelegationToken:
     expiration_timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class MetadataImage:
     offset: int = -1
     """The last offset that is in it."""

@@ -5,11 +5,11 @@ Offsets count the records of the file.
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
 from moldau.core.metadata.levels import encode_records, level_after
+from moldau.frozen import frozen
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batches import Record, RecordBatch, iterate_batches
 from moldau.protocol.codec import decode, encode
@@ -37,7 +37,7 @@ class DamagedSnapshotError(MoldauError):
     """Not a whole snapshot. Nothing of it may be used."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class SnapshotHead:
     epoch: int
     timestamp_ms: int
@@ -45,7 +45,7 @@ class SnapshotHead:
     control_values: tuple[ControlValue, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Snapshot:
     head: SnapshotHead
     records: list[Message]

@@ -4,10 +4,10 @@ and who leads it or whom we voted for. Nobody votes twice in an epoch because of
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from moldau.core.quorum.voters import RECONFIGURABLE_FROM, VoterKey
+from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
 from moldau.types import ZERO_UUID, parse_uuid, uuid_text
 
@@ -19,7 +19,7 @@ class QuorumStateError(MoldauError):
     """The file is not what Kafka or we would have written."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Election:
     epoch: int
     leader_id: int = NOBODY

@@ -14,7 +14,6 @@ and followers never occur. They take their places here when there are several vo
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
@@ -26,6 +25,7 @@ from moldau.core.quorum.voters import (
     VoterKey,
     VoterSet,
 )
+from moldau.frozen import frozen
 from moldau.protocol.codec import encode
 from moldau.protocol.control_records import ControlType
 from moldau.protocol.errors import MoldauError
@@ -50,7 +50,7 @@ class State(Enum):
 # Events
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Started:
     """What the disk says."""
 
@@ -64,21 +64,21 @@ class Started:
     kraft_version: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Appended:
     """We wrote into the log."""
 
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Flushed:
     """Everything before `end_offset` is on our disk."""
 
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stopping:
     """The node stops in good order."""
 
@@ -88,21 +88,21 @@ Event: TypeAlias = Started | Appended | Flushed | Stopping
 # Effects
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoreElection:
     """To the disk, and not a step further before it is there."""
 
     election: Election
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StartEpoch:
     """The log knows the epoch before its first record."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AppendControlBatch:
     """One batch, at the log's end."""
 
@@ -110,14 +110,14 @@ class AppendControlBatch:
     values: tuple[tuple[ControlType, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Commit:
     """Everything before `high_watermark` stays."""
 
     high_watermark: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeaderChanged:
     """Told once everything before the epoch is committed. NOBODY if we no longer lead."""
 
@@ -147,7 +147,7 @@ class ReplicaStatus(NamedTuple):
     last_caught_up_ms: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class QuorumStatus:
     leader_id: int
     leader_epoch: int

@@ -3,9 +3,10 @@ else (KIP-853). Voters come from control records once kraft.version is 1, before
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
+from moldau.frozen import frozen
 from moldau.protocol.codec import decode, encode
 from moldau.protocol.log_records import VotersRecord
 from moldau.protocol.log_records.voters_record import Endpoint, KRaftVersionFeature
@@ -35,7 +36,7 @@ class VoterEndpoint(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class Voter:
     key: VoterKey
     endpoints: tuple[VoterEndpoint, ...] = ()
@@ -47,7 +48,7 @@ class Voter:
         return self.key.node_id == key.node_id and directory_id in {ZERO_UUID, key.directory_id}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VoterSet:
     by_id: Mapping[int, Voter]
 

@@ -3,11 +3,11 @@ that follows it may run in another thread.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from moldau.config.log import LogConfig
+from moldau.frozen import frozen
 from moldau.storage.log import Log
 from moldau.storage.segment import Segment
 from moldau.storage.transaction_index import AbortedTransaction
@@ -23,7 +23,7 @@ class LastRecord(NamedTuple):
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CleanableLog:
     """A log with the range that may be cleaned and how dirty it is."""
 
@@ -48,7 +48,7 @@ class CleanableLog:
         return self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceSegment:
     """A sealed segment as the pass sees it: a path and numbers, no handle of the owner's."""
 
@@ -59,7 +59,7 @@ class SourceSegment:
     time_index_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class CompactionPlan:
     topic_partition: TopicPartition
     directory: Path

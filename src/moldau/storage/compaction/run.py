@@ -8,8 +8,8 @@ damage must not be certified by it.
 
 import errno
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from moldau.frozen import frozen
 from moldau.protocol.batches import (
     CONTROL_FLAG,
     LOG_OVERHEAD,
@@ -46,7 +46,7 @@ class CompactionAbortedError(MoldauError):
     """The log changed under the pass, or its owner asked it to stop; nothing was swapped in."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CleanedGroup:
     """One finished segment and the base offsets of those that it replaces."""
 

@@ -3,9 +3,10 @@ A `Problem` is something wrong; a `Remark` is something worth knowing that is no
 """
 
 import enum
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from moldau.frozen import frozen
 
 # A cache that only a recovery fills again: a start after a clean stop would trust its absence, and
 # a recovery looks only at what lies behind the recovery point.
@@ -36,7 +37,7 @@ class FileKind(enum.Enum):
     UNKNOWN = "unknown file"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileStart:
     path: Path
     kind: FileKind
@@ -45,7 +46,7 @@ class FileStart:
     facts: tuple[tuple[str, int | str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileEnd:
     path: Path
     kind: FileKind
@@ -56,7 +57,7 @@ class FileEnd:
     problems: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """One line for the user: where, what, and what to do about it."""
 
@@ -66,14 +67,14 @@ class Problem:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Remark:
     path: Path
     position: int | None
     what: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchFound:
     position: int
     size_bytes: int
@@ -96,7 +97,7 @@ class BatchFound:
     crc_is_valid: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decoded:
     """A key, value or control record that the stored-record classes could read."""
 
@@ -107,7 +108,7 @@ class Decoded:
     record_type: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordFound:
     offset: int
     timestamp_type: str
@@ -121,19 +122,19 @@ class RecordFound:
     decoded_value: Decoded | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OffsetIndexEntryFound:
     offset: int
     position: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TimeIndexEntryFound:
     timestamp: int
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AbortedTransactionFound:
     version: int
     producer_id: int
@@ -142,7 +143,7 @@ class AbortedTransactionFound:
     last_stable_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProducerFound:
     producer_id: int
     producer_epoch: int
@@ -156,26 +157,26 @@ class ProducerFound:
     offset_delta: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpochFound:
     epoch: int
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckpointOffsetFound:
     topic: str
     partition: int
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PropertyFound:
     name: str
     value: str | int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PartitionFound:
     """One row of a log directory's summary."""
 
@@ -190,7 +191,7 @@ class PartitionFound:
     problems: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DirectoryStart:
     path: Path
     # "partition" or "log directory".
@@ -198,7 +199,7 @@ class DirectoryStart:
     facts: tuple[tuple[str, int | str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DirectoryEnd:
     path: Path
     # What a partition adds up to.

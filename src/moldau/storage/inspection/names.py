@@ -1,8 +1,8 @@
 """Tells what a file is by its name alone, as Kafka names them."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from moldau.frozen import frozen
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.inspection.items import FileKind
 from moldau.storage.inventory import INVENTORY_FILE
@@ -38,7 +38,7 @@ _BY_NAME = {
 _SHOWN_ORDER = list(_BY_SUFFIX.values())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileName:
     kind: FileKind
     # The name without what Kafka appended to it.

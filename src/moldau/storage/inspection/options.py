@@ -2,8 +2,9 @@
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from moldau.frozen import frozen
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.inspection.source import ReadOnlyDisk
 
@@ -19,7 +20,7 @@ class Decoding(enum.Enum):
     SHARE = "share"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class InspectionOptions:
     # Look inside the batches and yield every record.
     records: bool = False
