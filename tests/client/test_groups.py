@@ -23,6 +23,7 @@ from moldau.client.admin.groups import (
     describe_group,
     list_groups,
 )
+from moldau.client.admin.topics import add_partitions
 from moldau.client.cluster import Cluster
 from moldau.client.errors import ClientError
 from moldau.client.fetcher import FetchOptions
@@ -186,6 +187,14 @@ async def test_an_interrupted_member_commits_and_leaves(node: ThreadBroker) -> N
         assert group is not None
         assert group.members == ()
         assert (await committed_offsets(cluster, topic))[TopicPartition(topic, 0)].offset == 3
+
+
+async def test_partitions_that_are_added_get_a_reader(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    async with cluster_of(node) as cluster, reader(cluster, topic, topic) as member:
+        await drive(member, lambda: member.is_assigned)
+        await add_partitions(cluster, topic, 3)
+        await drive(member, lambda: set(member.assigned) == set(partitions_of(topic, 3)))
 
 
 async def test_a_group_of_another_kind_is_told(node: ThreadBroker) -> None:

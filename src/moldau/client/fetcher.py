@@ -4,15 +4,15 @@ taken. Positions move when bytes arrive; who commits positions counts what it ha
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Coroutine, Iterator, Mapping
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from moldau.client.admin.offsets import EARLIEST, list_offsets
 from moldau.client.cluster import Cluster
 from moldau.client.errors import check
+from moldau.frozen import frozen
 from moldau.net.tasks import Tasks
 from moldau.protocol.batches import RecordBatch, iterate_batches
 from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
@@ -34,7 +34,7 @@ _LANE = "fetch"
 _CONSUMER = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class FetchOptions:
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     max_wait_ms: int = 500
@@ -89,12 +89,12 @@ class Fetcher:
         self._arrived = asyncio.Event()
         self._taken = asyncio.Event()
         self._is_interrupted = False
-        self._error: MoldauError | None = None
+        self._error: BaseException | None = None
         self._tasks = Tasks()
 
     async def __aenter__(self) -> Self:
         self._homeless_grew.set()
-        _ = self._tasks.start(self._keep_homes(), "find leaders to fetch from")
+        self._start(self._keep_homes(), "find leaders to fetch from")
         return self
 
     async def __aexit__(
@@ -148,7 +148,7 @@ class Fetcher:
                 self._leaders.update(dict.fromkeys(led, node_id))
                 if node_id not in self._fetching:
                     self._fetching.add(node_id)
-                    _ = self._tasks.start(self._fetch_from(node_id), f"fetch from {node_id}")
+                    self._start(self._fetch_from(node_id), f"fetch from {node_id}")
 
     async def _lose(self, partitions: list[TopicPartition]) -> None:
         """Their leader is not who we thought."""
@@ -159,7 +159,15 @@ class Fetcher:
         await self._cluster.clock.sleep(self._cluster.settings.backoff_ms)
         self._homeless_grew.set()
 
-    def _fail(self, error: MoldauError) -> None:
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.start(work, name).add_done_callback(self._note_end)
+
+    def _note_end(self, task: "asyncio.Task[None]") -> None:
+        """Nobody may wait for a task that ended by a mistake of ours."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
         self._error = self._error or error
         self._arrived.set()
 

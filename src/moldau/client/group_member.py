@@ -5,8 +5,8 @@ joined -> (UNKNOWN_MEMBER_ID) -> join again as a new member
 joined -> (FENCED_INSTANCE_ID) -> the error is for the user: somebody took the instance id
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from itertools import count
 
 from moldau.client.admin.groups import CommitIdentity
 from moldau.client.cluster import Cluster
@@ -19,6 +19,7 @@ from moldau.client.group_protocol import (
     write_assignment,
     write_subscription,
 )
+from moldau.frozen import frozen
 from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
@@ -44,6 +45,7 @@ from moldau.types import TopicPartition
 _LEAVE_MEMBERS_VERSION = 3
 _JOIN_GRACE_MS = 5_000
 _LEAVE_PATIENCE_MS = 3_000
+_LOOK_AT_TOPICS_EVERY_BEATS = 5
 _REJOIN = {
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.UNKNOWN_MEMBER_ID,
@@ -51,7 +53,7 @@ _REJOIN = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(kw_only=True)
 class GroupOptions:
     group_id: str
     topics: Sequence[str]
@@ -71,6 +73,8 @@ class GroupMember:
         self._member_id = ""
         self._generation = -1
         self._protocol = ""
+        self._counts: dict[str, int] = {}
+        """Partitions of each topic of the group, if this member shared them out."""
         self._tasks = Tasks()
         self._has_heartbeat = False
         self.error: MoldauError | None = None
@@ -130,6 +134,7 @@ class GroupMember:
         joined = await self._ask_to_join()
         self._generation = joined.generation_id
         self._protocol = joined.protocol_name or ""
+        self._counts = {}
         is_leader = joined.leader == joined.member_id and not joined.skip_assignment
         shares = await self._assign(joined) if is_leader else []
         request = SyncGroupRequest(
@@ -189,27 +194,39 @@ class GroupMember:
             member.member_id: read_subscription(member.metadata) for member in joined.members
         }
         wanted = {topic for topics in subscriptions.values() for topic in topics}
-        found = (await self._cluster.metadata(wanted)).topics
-        counts = {name: len(topic.partitions) for name, topic in found.items()}
-        assignment = ASSIGNORS[self._protocol](subscriptions, counts)
+        self._counts = await self._count_partitions(wanted)
+        assignment = ASSIGNORS[self._protocol](subscriptions, self._counts)
         return [
             SyncGroupRequestAssignment(member_id=member, assignment=write_assignment(partitions))
             for member, partitions in assignment.items()
         ]
 
     async def _beat(self) -> None:
-        while self.error is None:
+        for beat in count(1):
             await self._cluster.clock.sleep(self._options.heartbeat_ms)
             if self.must_rejoin:
                 continue
             try:
                 await self._beat_once()
+                if beat % _LOOK_AT_TOPICS_EVERY_BEATS == 0:
+                    await self._look_at_topics()
             except MoldauError as error:
                 if self._cluster.may_pass(error):
                     self._cluster.forget()
                     continue
                 self.error = error
                 self._on_rebalance()
+                return
+
+    async def _look_at_topics(self) -> None:
+        """The leader has to notice partitions that were added."""
+        if self._counts and await self._count_partitions(self._counts) != self._counts:
+            self.must_rejoin = True
+            self._on_rebalance()
+
+    async def _count_partitions(self, topics: Collection[str]) -> dict[str, int]:
+        found = (await self._cluster.metadata(topics)).topics
+        return {name: len(found[name].partitions) if name in found else 0 for name in topics}
 
     async def _beat_once(self) -> None:
         request = HeartbeatRequest(

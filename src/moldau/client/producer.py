@@ -57,7 +57,7 @@ class Producer:
         self._changed = asyncio.Event()
         self._identity: ProducerIdentity | None = None
         self._identifying = asyncio.Lock()
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -125,7 +125,7 @@ class Producer:
         """Until everything offered so far has an outcome."""
         for writer in self._writers.values():
             writer.hurry(True)
-        while self._waiting_bytes:
+        while self._waiting_bytes and self._error is None:
             self._changed.clear()
             await self._changed.wait()
         for writer in self._writers.values():
@@ -139,8 +139,15 @@ class Producer:
             partition, self._cluster, self._options, self._identify, self._finish
         )
         self._writers[number] = writer
-        _ = self._tasks.start(writer.run(), f"write {partition}")
+        task = self._tasks.start(writer.run(), f"write {partition}")
+        task.add_done_callback(self._note_end)
         return writer
+
+    def _note_end(self, task: "asyncio.Task[None]") -> None:
+        """A writer only ends by a mistake of ours; nobody may wait for it then."""
+        if not task.cancelled():
+            self._error = task.exception()
+            self._changed.set()
 
     def _finish(self, outcome: BatchOutcome) -> None:
         self._waiting_bytes -= outcome.batch.size_bytes
