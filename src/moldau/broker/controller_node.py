@@ -58,6 +58,9 @@ class ControllerNode(QuorumListener):
         self._active = asyncio.Event()
         self._last_appended = -1
         self._timers: dict[str, Timer] = {}
+        session_ms = settings.current.broker_session_timeout_ms
+        self._look_interval_ms = max(session_ms / _LOOKS_PER_SESSION, 1)
+        self._looked_at_ms = 0.0
 
     @property
     def is_active(self) -> bool:
@@ -136,8 +139,8 @@ class ControllerNode(QuorumListener):
 
     def _schedule_tasks(self) -> None:
         config = self._settings.current
-        look_ms = max(config.broker_session_timeout_ms / _LOOKS_PER_SESSION, 1)
-        self._every(look_ms, "fence stale brokers", self._fence_stale_brokers)
+        self._looked_at_ms = self._clock.mono_ms()
+        self._every(self._look_interval_ms, "fence stale brokers", self._fence_stale_brokers)
         if config.auto_leader_rebalance_enable:
             interval_ms = config.leader_imbalance_check_interval_seconds * _SECOND_MS
             self._every(interval_ms, "balance leaders", self._balance_leaders)
@@ -157,6 +160,12 @@ class ControllerNode(QuorumListener):
         self._timers[name] = self._clock.call_later(interval_ms, run)
 
     def _fence_stale_brokers(self) -> None:
+        # Heartbeats wait in the same event loop: if this look is late, they are late with it.
+        now_ms = self._clock.mono_ms()
+        late_ms = now_ms - self._looked_at_ms - self._look_interval_ms
+        self._looked_at_ms = now_ms
+        if late_ms > self._look_interval_ms:
+            self._controller.sessions.excuse(late_ms)
         # One after the other: each is decided with those before it gone.
         for _ in range(len(self.image.brokers) + 1):
             decision = decide_fence_stale_broker(self._situation())

@@ -74,6 +74,8 @@ def topic_config_records(
     situation: Situation, topic_name: str, configs: Mapping[str, str]
 ) -> list[Message]:
     """For a new topic. Raises INVALID_CONFIG."""
+    if not configs:
+        return []
     resource = ConfigResource(ConfigResourceType.TOPIC, topic_name)
     checked = replaced([Change(name, value) for name, value in configs.items()])
     validate_topic_configs(checked, situation.config)

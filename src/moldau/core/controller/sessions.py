@@ -32,6 +32,10 @@ class BrokerSessions:
     def heard(self, broker_id: int, broker_epoch: int, now_ms: float) -> None:
         self._heard_at_ms[broker_id, broker_epoch] = now_ms
 
+    def excuse(self, ms: float) -> None:
+        """We could not listen for so long, so that nobody is to blame for being silent."""
+        self._heard_at_ms = {key: heard + ms for key, heard in self._heard_at_ms.items()}
+
     def caught_up_to(self, broker_id: int, metadata_offset: int) -> None:
         self._metadata_offsets[broker_id] = metadata_offset
 

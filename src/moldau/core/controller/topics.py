@@ -1,10 +1,7 @@
 """CreateTopics. Each topic is made or refused on its own; what is made is committed together."""
 
 from collections import Counter
-from collections.abc import Mapping
 
-from moldau.config.describe import Described, Source, describe_topic
-from moldau.config.log import LogConfig
 from moldau.core.controller.assignments import (
     check_manual,
     check_manual_is_alive,
@@ -18,6 +15,7 @@ from moldau.core.controller.situation import (
     Situation,
     too_many_records,
 )
+from moldau.core.controller.topic_description import described
 from moldau.core.controller.topic_names import (
     CLUSTER_METADATA,
     collision_key,
@@ -30,7 +28,6 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import TopicRecord
 from moldau.protocol.messages.create_topics import (
     CreatableTopic,
-    CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -39,10 +36,12 @@ from moldau.protocol.schema import Message
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 _DEFAULT = -1
+_CONFIGS_FROM = 5
+"""From this version on the answer tells the settings of the new topics."""
 
 
 def decide_create_topics(
-    situation: Situation, request: CreateTopicsRequest, _version: int
+    situation: Situation, request: CreateTopicsRequest, version: int
 ) -> Decision[Message, CreateTopicsResponse]:
     times = Counter(topic.name for topic in request.topics)
     asked = [t for t in request.topics if times[t.name] == 1 and t.name != CLUSTER_METADATA]
@@ -54,7 +53,7 @@ def decide_create_topics(
     for topic in asked:
         try:
             names.check(topic.name)
-            made, result = _create(situation, topic)
+            made, result = _create(situation, topic, describes=version >= _CONFIGS_FROM)
         except KafkaError as error:
             results.append(_refusal(topic.name, error.code, error.detail))
         else:
@@ -124,7 +123,7 @@ class _Names:
 
 
 def _create(
-    situation: Situation, asked: CreatableTopic
+    situation: Situation, asked: CreatableTopic, *, describes: bool
 ) -> tuple[list[Message], CreatableTopicResult]:
     configs = _configs(asked)
     config_records = topic_config_records(situation, asked.name, configs)
@@ -136,7 +135,7 @@ def _create(
         error_message=None,
         num_partitions=len(replica_lists),
         replication_factor=len(replica_lists[0]),
-        configs=_described(situation, configs),
+        configs=described(configs, situation.config) if describes else [],
     )
     records: list[Message] = [TopicRecord(name=asked.name, topic_id=topic_id), *config_records]
     records += [
@@ -209,31 +208,3 @@ def _placed(situation: Situation, asked: CreatableTopic) -> list[list[int]]:
     for replicas in replica_lists:
         check_placed_is_alive(situation, replicas)
     return replica_lists
-
-
-def _described(situation: Situation, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-    return [
-        CreatableTopicConfigs(
-            name=each.name,
-            value=each.value,
-            read_only=each.is_read_only,
-            config_source=_source(situation, each),
-            is_sensitive=each.is_sensitive,
-        )
-        for each in sorted(describe_topic(configs, situation.config))
-    ]
-
-
-def _source(situation: Situation, described: Described) -> Source:
-    """The broker's setting counts under all of its names here; DescribeConfigs knows only one."""
-    if described.source is Source.TOPIC:
-        return Source.TOPIC
-    layers = situation.config.layers
-    for source, layer in (
-        (Source.DYNAMIC_BROKER, layers.own),
-        (Source.DYNAMIC_DEFAULT_BROKER, layers.cluster),
-        (Source.STATIC_BROKER, layers.static),
-    ):
-        if any(name in layer for name in LogConfig.declared[described.name].synonyms):
-            return source
-    return Source.DEFAULT

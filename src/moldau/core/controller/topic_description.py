@@ -1,0 +1,51 @@
+"""The settings of a new topic as CreateTopics answers them. Other than in DescribeConfigs, a
+broker's setting counts under all of its names.
+"""
+
+from collections.abc import Mapping
+
+from moldau.config.broker import BrokerConfig
+from moldau.config.describe import Source
+from moldau.config.log import LogConfig
+from moldau.config.values import HOUR_MS, MINUTE_MS
+from moldau.protocol.messages.create_topics import CreatableTopicConfigs
+
+_UNITS_MS = {"hours": HOUR_MS, "minutes": MINUTE_MS}
+_DECLARED = sorted(LogConfig.declared.items())
+_DEFAULTS = {name: declared.text(declared.default) for name, declared in _DECLARED}
+
+
+def described(own: Mapping[str, str], config: BrokerConfig) -> list[CreatableTopicConfigs]:
+    """Every setting in force, in the order of their names."""
+    return [
+        _described(name, declared.synonyms, own, config)
+        for name, declared in _DECLARED
+        if name in own or not declared.is_internal
+    ]
+
+
+def _described(
+    name: str, synonyms: tuple[str, ...], own: Mapping[str, str], config: BrokerConfig
+) -> CreatableTopicConfigs:
+    if name in own:
+        return _row(name, own[name], Source.TOPIC)
+    layers = config.layers
+    for source, layer in (
+        (Source.DYNAMIC_BROKER, layers.own),
+        (Source.DYNAMIC_DEFAULT_BROKER, layers.cluster),
+        (Source.STATIC_BROKER, layers.static),
+    ):
+        for synonym in synonyms:
+            if synonym in layer:
+                return _row(name, _in_ms(synonym, layer[synonym]), source)
+    return _row(name, _DEFAULTS[name], Source.DEFAULT)
+
+
+def _row(name: str, text: str | None, source: Source) -> CreatableTopicConfigs:
+    # No setting of a topic is secret or fixed.
+    return CreatableTopicConfigs(name=name, value=text, config_source=source)
+
+
+def _in_ms(synonym: str, text: str) -> str:
+    unit_ms = _UNITS_MS.get(synonym.rpartition(".")[2])
+    return text if unit_ms is None else str(int(text) * unit_ms)
