@@ -266,7 +266,8 @@ def _addresses(host: str) -> list[tuple[socket.AddressFamily, str]]:
             both.append((socket.AF_INET6, "::"))
         return both
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        # As bytes: a text would load the tables of international names at every start.
+        found = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise MoldauError(f"the listener's host {host!r} is unknown: {error.strerror}") from error
     unique = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)

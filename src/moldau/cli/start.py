@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -147,6 +148,8 @@ async def _run(node: Node, ready_file: Path | None) -> None:
         sys.stdout.flush()
         if ready_file is not None:
             _write_whole(ready_file, f"{address}\n")
+        # What was made so far stays: a full collection need not walk over it again and again.
+        gc.freeze()
         await node.wait_until_failed_or(stop)
     finally:
         await node.stop()
