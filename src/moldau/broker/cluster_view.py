@@ -2,7 +2,7 @@
 replicas are out of reach, and what the client may do.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from moldau.core.controller.situation import is_online
 from moldau.core.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionImage
@@ -12,6 +12,7 @@ from moldau.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from moldau.types import Uuid
 
 _OPERATIONS = {
     ResourceType.TOPIC: (
@@ -55,43 +56,55 @@ def authorized_operations(kind: ResourceType) -> int:
     return sum(1 << operation for operation in _OPERATIONS[kind])
 
 
-def brokers_of(image: MetadataImage, listener: str) -> Iterator[tuple[BrokerImage, Endpoint]]:
-    """All that have an endpoint there, fenced ones too."""
-    for broker in image.brokers.values():
-        endpoint = broker.endpoints.get(listener)
-        if endpoint is not None:
-            yield broker, endpoint
+class ClusterView:
+    """One image through one listener, for the time of one request."""
 
+    def __init__(self, image: MetadataImage, listener: str) -> None:
+        self.image = image
+        self.endpoints = {
+            broker_id: broker.endpoints[listener]
+            for broker_id, broker in image.brokers.items()
+            if listener in broker.endpoints
+        }
+        """Of fenced brokers, too."""
+        self._directories = {
+            broker_id: frozenset(image.brokers[broker_id].log_directories)
+            for broker_id in self.endpoints
+            if not image.brokers[broker_id].is_fenced
+        }
 
-def controller_id(image: MetadataImage, node_id: int) -> int:
-    """A broker that passes requests on to the controller, which clients do not talk to: this one,
-    while it is alive.
-    """
-    alive = [broker_id for broker_id, broker in image.brokers.items() if not broker.is_fenced]
-    if node_id in alive:
-        return node_id
-    return min(alive, default=NO_CONTROLLER)
+    def brokers(self, *, with_fenced: bool = False) -> Iterator[tuple[BrokerImage, Endpoint]]:
+        for broker_id, endpoint in self.endpoints.items():
+            broker = self.image.brokers[broker_id]
+            if with_fenced or not broker.is_fenced:
+                yield broker, endpoint
 
+    def controller_id(self, node_id: int) -> int:
+        """A broker that passes requests on to the controller, which clients do not talk to: this
+        one, while it is alive.
+        """
+        brokers = self.image.brokers
+        alive = [broker_id for broker_id, broker in brokers.items() if not broker.is_fenced]
+        return node_id if node_id in alive else min(alive, default=NO_CONTROLLER)
 
-def reachable_leader(image: MetadataImage, partition: PartitionImage, listener: str) -> int:
-    broker = image.brokers.get(partition.leader)
-    if broker is None or listener not in broker.endpoints:
-        return NO_LEADER
-    return partition.leader
+    def leader(self, partition: PartitionImage) -> int:
+        return partition.leader if partition.leader in self.endpoints else NO_LEADER
 
+    def reachable(self, broker_ids: Iterable[int]) -> list[int]:
+        return [broker_id for broker_id in broker_ids if broker_id in self._directories]
 
-def is_reachable(image: MetadataImage, broker_id: int, listener: str) -> bool:
-    broker = image.brokers.get(broker_id)
-    return broker is not None and not broker.is_fenced and listener in broker.endpoints
+    def offline_replicas(self, partition: PartitionImage) -> list[int]:
+        return [
+            broker_id
+            for broker_id, directory in zip(partition.replicas, partition.directories, strict=True)
+            if not self._is_online(broker_id, directory)
+        ]
 
-
-def offline_replicas(image: MetadataImage, partition: PartitionImage, listener: str) -> list[int]:
-    return [
-        broker_id
-        for broker_id, directory in zip(partition.replicas, partition.directories, strict=True)
-        if not is_reachable(image, broker_id, listener)
-        or not is_online(image.brokers[broker_id], directory)
-    ]
+    def _is_online(self, broker_id: int, directory: Uuid) -> bool:
+        directories = self._directories.get(broker_id)
+        if directories is None:
+            return False
+        return directory in directories or is_online(self.image.brokers[broker_id], directory)
 
 
 def wrong_endpoint_type(

@@ -3,9 +3,8 @@
 from moldau.broker.cluster_view import (
     BROKERS,
     NO_CONTROLLER,
+    ClusterView,
     authorized_operations,
-    brokers_of,
-    controller_id,
     wrong_endpoint_type,
 )
 from moldau.broker.context import RequestContext
@@ -22,7 +21,7 @@ def handle_describe_cluster(
 ) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return wrong_endpoint_type(request, ctx.version, expected=BROKERS)
-    image = ctx.broker.image
+    view = ClusterView(ctx.broker.image, ctx.peer.listener_name)
     brokers = [
         DescribeClusterBroker(
             broker_id=broker.broker_id,
@@ -32,10 +31,9 @@ def handle_describe_cluster(
             # Versions that cannot ask for fenced brokers cannot be told of them either.
             is_fenced=broker.is_fenced,
         )
-        for broker, endpoint in brokers_of(image, ctx.peer.listener_name)
-        if request.include_fenced_brokers or not broker.is_fenced
+        for broker, endpoint in view.brokers(with_fenced=request.include_fenced_brokers)
     ]
-    controller = controller_id(image, ctx.broker.node_id)
+    controller = view.controller_id(ctx.broker.node_id)
     is_listed = any(broker.broker_id == controller for broker in brokers)
     response = DescribeClusterResponse(
         cluster_id=ctx.broker.cluster_id,

@@ -2,7 +2,7 @@
 cursor of an answer says where the next one goes on.
 """
 
-from moldau.broker.cluster_view import authorized_operations, offline_replicas, reachable_leader
+from moldau.broker.cluster_view import ClusterView, authorized_operations
 from moldau.broker.context import RequestContext
 from moldau.core.controller.topic_names import is_internal, is_valid_name
 from moldau.core.metadata.image import PartitionImage, TopicImage
@@ -21,7 +21,8 @@ from moldau.protocol.messages.describe_topic_partitions import (
 def handle_describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    image, cursor = ctx.broker.image, request.cursor
+    view = ClusterView(ctx.broker.image, ctx.peer.listener_name)
+    image, cursor = view.image, request.cursor
     first_name = cursor.topic_name if cursor is not None else ""
     wants_all = not request.topics
     wanted = image.topics if wants_all else {topic.name for topic in request.topics}
@@ -43,7 +44,7 @@ def handle_describe_topic_partitions(
             response.topics.append(_unknown(name))
             continue
         start = cursor.partition_index if cursor is not None and name == first_name else 0
-        described = _described(ctx, topic, start, room)
+        described = _described(view, topic, start, room)
         response.topics.append(described)
         room -= len(described.partitions)
         end = start + len(described.partitions)
@@ -86,29 +87,28 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 def _described(
-    ctx: RequestContext, topic: TopicImage, start: int, room: int
+    view: ClusterView, topic: TopicImage, start: int, room: int
 ) -> DescribeTopicPartitionsResponseTopic:
     indexes = range(start, min(len(topic.partitions), start + room))
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
-        partitions=[_partition(ctx, index, topic.partitions[index]) for index in indexes],
+        partitions=[_partition(view, index, topic.partitions[index]) for index in indexes],
         topic_authorized_operations=authorized_operations(ResourceType.TOPIC),
     )
 
 
 def _partition(
-    ctx: RequestContext, index: int, partition: PartitionImage
+    view: ClusterView, index: int, partition: PartitionImage
 ) -> DescribeTopicPartitionsResponsePartition:
-    image, listener = ctx.broker.image, ctx.peer.listener_name
     return DescribeTopicPartitionsResponsePartition(
         partition_index=index,
-        leader_id=reachable_leader(image, partition, listener),
+        leader_id=view.leader(partition),
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(partition.replicas),
         isr_nodes=list(partition.isr),
         eligible_leader_replicas=list(partition.eligible_leader_replicas),
         last_known_elr=list(partition.last_known_elr),
-        offline_replicas=offline_replicas(image, partition, listener),
+        offline_replicas=view.offline_replicas(partition),
     )

@@ -2,15 +2,7 @@
 do not exist are made on the way if the client wants that and the node allows it.
 """
 
-from moldau.broker.cluster_view import (
-    NO_LEADER,
-    authorized_operations,
-    brokers_of,
-    controller_id,
-    is_reachable,
-    offline_replicas,
-    reachable_leader,
-)
+from moldau.broker.cluster_view import NO_LEADER, ClusterView, authorized_operations
 from moldau.broker.context import RequestContext
 from moldau.core.controller.topic_names import is_internal, is_valid_name
 from moldau.core.metadata.image import MetadataImage, PartitionImage, TopicImage
@@ -34,43 +26,42 @@ _LISTENER_ERROR_FROM = 6
 async def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     asked = request.topics
     if asked is None or (ctx.version == 0 and not asked):
-        return _response(ctx, request, _all_topics(ctx))
+        return _response(ctx, request, None)
     if any(_is_unclear(topic, ctx.version) for topic in asked):
         return MetadataResponse(topics=[_refused(topic) for topic in asked])
     ids = list(dict.fromkeys(each.topic_id for each in asked if each.topic_id != ZERO_UUID))
     if ids:
-        return _response(ctx, request, [_topic_with_id(ctx, topic_id) for topic_id in ids])
+        return _response(ctx, request, ids)
     names = list(dict.fromkeys(each.name for each in asked if each.name is not None))
     missing = [name for name in names if not _exists(ctx.broker.image, name)]
-    if (
-        missing
-        and request.allow_auto_topic_creation
-        and ctx.broker.config.auto_create_topics_enable
-    ):
+    may_create = request.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable
+    if missing and may_create:
         await ctx.broker.topic_creation.ensure(missing)
-    return _response(ctx, request, [_topic_named(ctx, name) for name in names])
+    return _response(ctx, request, names)
 
 
 def _response(
-    ctx: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
+    ctx: RequestContext, request: MetadataRequest, wanted: list[str] | list[Uuid] | None
 ) -> MetadataResponse:
-    image = ctx.broker.image
+    """Of topics by name or by id; of all if None."""
+    view = ClusterView(ctx.broker.image, ctx.peer.listener_name)
+    topics = _Topics(view, ctx.version)
+    told = topics.all() if wanted is None else [topics.wanted(each) for each in wanted]
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(
                 node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
             )
-            for broker, endpoint in brokers_of(image, ctx.peer.listener_name)
-            if not broker.is_fenced
+            for broker, endpoint in view.brokers()
         ],
         cluster_id=ctx.broker.cluster_id,
-        controller_id=controller_id(image, ctx.broker.node_id),
-        topics=topics,
+        controller_id=view.controller_id(ctx.broker.node_id),
+        topics=told,
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = authorized_operations(ResourceType.CLUSTER)
     if request.include_topic_authorized_operations:
-        for topic in topics:
+        for topic in told:
             # Nothing is said about an id that nobody knows.
             if topic.name is not None:
                 topic.topic_authorized_operations = authorized_operations(ResourceType.TOPIC)
@@ -95,67 +86,68 @@ def _refused(asked: MetadataRequestTopic) -> MetadataResponseTopic:
     )
 
 
-def _all_topics(ctx: RequestContext) -> list[MetadataResponseTopic]:
-    topics = ctx.broker.image.topics.values()
-    return [_known(ctx, topic) for topic in topics if topic.partitions]
+class _Topics:
+    """How topics are told in one version, to clients of one listener."""
 
+    def __init__(self, view: ClusterView, version: int) -> None:
+        self._view = view
+        self._image = view.image
+        self._filters_replicas = version == 0
+        """Its clients look every replica up among the brokers of the answer."""
+        self._knows_listener_error = version >= _LISTENER_ERROR_FROM
 
-def _topic_with_id(ctx: RequestContext, topic_id: Uuid) -> MetadataResponseTopic:
-    topic = ctx.broker.image.topics_by_id.get(topic_id)
-    if topic is None:
-        return MetadataResponseTopic(
-            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
+    def all(self) -> list[MetadataResponseTopic]:
+        return [self._known(topic) for topic in self._image.topics.values() if topic.partitions]
+
+    def wanted(self, which: str | Uuid) -> MetadataResponseTopic:
+        topic = (
+            self._image.topics.get(which)
+            if isinstance(which, str)
+            else self._image.topics_by_id.get(which)
         )
-    return _known(ctx, topic)
-
-
-def _topic_named(ctx: RequestContext, name: str) -> MetadataResponseTopic:
-    topic = ctx.broker.image.topics.get(name)
-    if topic is not None and topic.partitions:
-        return _known(ctx, topic)
-    code = (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if is_valid_name(name)
-        else ErrorCode.INVALID_TOPIC_EXCEPTION
-    )
-    return MetadataResponseTopic(error_code=code, name=name, is_internal=is_internal(name))
-
-
-def _known(ctx: RequestContext, topic: TopicImage) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=is_internal(topic.name),
-        partitions=[_partition(ctx, *numbered) for numbered in topic.partitions.items()],
-    )
-
-
-def _partition(
-    ctx: RequestContext, index: int, partition: PartitionImage
-) -> MetadataResponsePartition:
-    image, listener = ctx.broker.image, ctx.peer.listener_name
-    replicas, in_sync = list(partition.replicas), list(partition.isr)
-    if ctx.version == 0:
-        # Its clients look every replica up among the brokers of the answer.
-        replicas = [each for each in replicas if is_reachable(image, each, listener)]
-        in_sync = [each for each in in_sync if is_reachable(image, each, listener)]
-    leader = reachable_leader(image, partition, listener)
-    code = ErrorCode.NONE
-    if leader == NO_LEADER:
-        is_listener_missing = partition.leader in image.brokers
+        if topic is not None and topic.partitions:
+            return self._known(topic)
+        if not isinstance(which, str):
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+            return MetadataResponseTopic(error_code=code, name=None, topic_id=which)
         code = (
-            ErrorCode.LISTENER_NOT_FOUND
-            if is_listener_missing and ctx.version >= _LISTENER_ERROR_FROM
-            else ErrorCode.LEADER_NOT_AVAILABLE
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if is_valid_name(which)
+            else ErrorCode.INVALID_TOPIC_EXCEPTION
         )
-    elif len(replicas) < len(partition.replicas) or len(in_sync) < len(partition.isr):
-        code = ErrorCode.REPLICA_NOT_AVAILABLE
-    return MetadataResponsePartition(
-        error_code=code,
-        partition_index=index,
-        leader_id=leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=replicas,
-        isr_nodes=in_sync,
-        offline_replicas=offline_replicas(image, partition, listener),
-    )
+        return MetadataResponseTopic(error_code=code, name=which, is_internal=is_internal(which))
+
+    def _known(self, topic: TopicImage) -> MetadataResponseTopic:
+        return MetadataResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=is_internal(topic.name),
+            partitions=[self._partition(*numbered) for numbered in topic.partitions.items()],
+        )
+
+    def _partition(self, index: int, partition: PartitionImage) -> MetadataResponsePartition:
+        view = self._view
+        replicas, in_sync = list(partition.replicas), list(partition.isr)
+        if self._filters_replicas:
+            replicas, in_sync = view.reachable(replicas), view.reachable(in_sync)
+        leader = view.leader(partition)
+        code = ErrorCode.NONE
+        if leader == NO_LEADER:
+            code = self._missing_leader(partition)
+        elif len(replicas) < len(partition.replicas) or len(in_sync) < len(partition.isr):
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
+        return MetadataResponsePartition(
+            error_code=code,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=in_sync,
+            offline_replicas=view.offline_replicas(partition),
+        )
+
+    def _missing_leader(self, partition: PartitionImage) -> ErrorCode:
+        lacks_listener = partition.leader in self._image.brokers
+        if lacks_listener and self._knows_listener_error:
+            return ErrorCode.LISTENER_NOT_FOUND
+        return ErrorCode.LEADER_NOT_AVAILABLE
