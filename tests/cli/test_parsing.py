@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.cli.latencies import Latencies
@@ -124,6 +124,7 @@ BYTES = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode
 HEADERS = st.lists(st.tuples(st.text(max_size=5), BYTES), max_size=3).map(tuple)
 
 
+@settings(deadline=None)
 @given(key=BYTES, value=BYTES, headers=HEADERS, timestamp=st.integers(0, 2**50))
 def test_a_record_as_json_is_read_as_it_was(
     key: bytes | None,
@@ -162,6 +163,7 @@ async def test_a_missing_file_is_an_error_of_the_reading() -> None:
             pass
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.01, 10_000), min_size=1))
 def test_percentiles_are_at_most_a_percent_too_high(measured: list[float]) -> None:
     latencies = Latencies()

@@ -9,7 +9,7 @@ from aiokafka.coordinator.protocol import (
     ConsumerProtocolMemberAssignment,
     ConsumerProtocolMemberMetadata,
 )
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.client.group_protocol import (
@@ -48,6 +48,7 @@ class PeerCluster:
     ("ours", "theirs"),
     [(assign_range, RangePartitionAssignor), (assign_round_robin, RoundRobinPartitionAssignor)],
 )
+@settings(deadline=None)
 @given(subscriptions=SUBSCRIPTIONS, partitions=PARTITIONS)
 def test_assignors_share_out_as_aiokafkas_do(
     ours: Assignor, theirs: Any, subscriptions: dict[str, list[str]], partitions: dict[str, int]

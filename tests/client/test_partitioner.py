@@ -3,19 +3,21 @@
 from collections import Counter
 
 from aiokafka.partitioner import murmur2 as aiokafkas
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_pythons
 
 from moldau.client.partitioner import StickyTurns, murmur2, partition_of_key
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=64))
 def test_the_hash_is_that_of_other_clients(key: bytes) -> None:
     assert murmur2(key) == kafka_pythons(key) & 0xFFFF_FFFF
     assert murmur2(key) == aiokafkas(key) & 0xFFFF_FFFF
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=16), st.integers(1, 50))
 def test_a_key_has_one_partition(key: bytes, count: int) -> None:
     assert 0 <= partition_of_key(key, count) < count

@@ -101,7 +101,7 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
     from moldau.client.fetcher import FetchOptions
 
     load = Load(records=records, size_bytes=parse_size(size), topic=topic, partitions=partitions)
-    options = producer_options(AcksChoice.ONE, compression, 5, "256k")
+    options = producer_options(AcksChoice.ALL, compression, 5, "256k")
     fetch = FetchOptions(partition_bytes=parse_size(fetch_size))
     measured = run(
         connection, lambda cluster: bench_consume(cluster, load, options, fetch), fast=True
