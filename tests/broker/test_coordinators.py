@@ -3,15 +3,19 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from broker.data_node import batch
 from broker.group_node import OFFSETS_TOPIC_NUMBER, running_groups
 
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS
+from moldau.core.groups.shard import EXPIRY_GROUPS_MAX
 from moldau.protocol.batches import iterate_batches
+from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from moldau.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from moldau.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from moldau.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 
 async def test_a_group_forms_and_survives_a_restart(tmp_path: Path) -> None:
@@ -171,3 +175,67 @@ async def test_a_log_that_refuses_leaves_no_trace(tmp_path: Path) -> None:
         node.configure(CONSUMER_OFFSETS, max_message_bytes="100000")
         again = await node.join("g", big.member_id, protocols={"range": bytes(100)})
         assert (await node.sync("g", again, mine=bytes(300))).error_code == 0
+
+
+async def test_nobody_is_told_before_the_commit_and_nobody_waits_for_ever(tmp_path: Path) -> None:
+    async with running_groups(tmp_path) as node:
+        node.delete_topic(OFFSETS_TOPIC_NUMBER)
+        # The other replica never fetches, so nothing is ever committed.
+        node.create_topic(CONSUMER_OFFSETS, number=OFFSETS_TOPIC_NUMBER, replicas=(1, 2))
+        commit = asyncio.ensure_future(node.commit_offset("g", 5))
+        fetch = asyncio.ensure_future(node.ask(_fetch_all("g"), 9))
+        await asyncio.wait({commit, fetch}, timeout=0.1)
+        assert not commit.done()
+        assert not fetch.done()
+        node.clock.advance(6_000)
+        assert await commit == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await fetch).groups[0].error_code == ErrorCode.NOT_COORDINATOR
+
+
+def _fetch_all(group: str) -> OffsetFetchRequest:
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+async def test_records_are_packed_as_the_settings_say(tmp_path: Path, codec: Compression) -> None:
+    settings = {"offsets.topic.compression.codec": str(codec.value)}
+    async with running_groups(tmp_path, settings=settings) as node:
+        assert await node.commit_offset("g", 5) == ErrorCode.NONE
+        partition = node.replicas.lookup(CONSUMER_OFFSETS, node.groups.partition_for("g"))
+        (batch_,) = iterate_batches(partition.log.read(0, 1 << 20).records)
+        assert batch_.compression is codec
+        await node.restart()
+        await node.groups.wait_loaded()
+        assert await node.fetch_offset("g") == 5
+
+
+async def test_offsets_that_nobody_uses_expire(tmp_path: Path) -> None:
+    settings = {"offsets.retention.minutes": "60", "offsets.retention.check.interval.ms": "60000"}
+    async with running_groups(tmp_path, settings=settings) as node:
+        # More groups in one shard than are looked at in one turn.
+        names = [f"g{number}" for number in range(5 * EXPIRY_GROUPS_MAX)]
+        names = [name for name in names if node.groups.partition_for(name) == 0]
+        assert len(names) > EXPIRY_GROUPS_MAX
+        codes = await asyncio.gather(*(node.commit_offset(name, 1) for name in names))
+        assert set(codes) == {ErrorCode.NONE}
+        node.clock.advance(50 * 60_000)
+        assert await node.commit_offset("kept", 1) == ErrorCode.NONE
+        node.clock.advance(11 * 60_000)
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+            if node.groups.count_by_state() == {"Empty": 1}:
+                break
+        await node.restart()
+        await node.groups.wait_loaded()
+        assert [place[0] for place in node.groups.committed_offsets()] == ["kept"]
+
+
+async def test_commits_linger_as_long_as_the_settings_say(tmp_path: Path) -> None:
+    settings = {"group.coordinator.append.linger.ms": "50"}
+    async with running_groups(tmp_path, settings=settings) as node:
+        commit = asyncio.ensure_future(node.commit_offset("g", 5))
+        await asyncio.sleep(0)
+        partition = node.replicas.lookup(CONSUMER_OFFSETS, node.groups.partition_for("g"))
+        assert partition.log.log_end_offset == 0
+        node.clock.advance(50)
+        assert await commit == ErrorCode.NONE
