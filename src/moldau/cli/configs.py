@@ -1,5 +1,6 @@
 """`moldau configs`: settings of topics, brokers, groups and client metrics subscriptions."""
 
+import re
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 app = new_app(help="Settings of topics, brokers and groups.", no_args_is_help=True)
 
 DEFAULT_BROKER = "default"
+# Apache Kafka writes its documentation for web pages.
+_TAG = re.compile(r"<[^>]*>")
 
 
 class KindChoice(Enum):
@@ -112,7 +115,7 @@ def describe(  # noqa: PLR0913 - each parameter is an option of the command
             entry.source.name,
             "read-only" if entry.is_read_only else "",
             _synonyms_text(entry) if synonyms else "",
-            (entry.documentation or "") if documentation else "",
+            _TAG.sub("", entry.documentation or "") if documentation else "",
         )
         for entry in entries
     ]

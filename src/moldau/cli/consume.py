@@ -43,8 +43,8 @@ _From = Annotated[
         "--from",
         "-o",
         metavar="WHERE",
-        help="beginning, end, an offset, -N (the last N), a time, or a duration before now "
-        "[default: beginning; end with --follow].",
+        help="beginning (the default), end (the default with --follow), an offset, -N for the last "
+        "N, a time, or a duration before now.",
         show_default=False,
     ),
 ]

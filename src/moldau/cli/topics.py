@@ -203,12 +203,14 @@ def _tell_created(rows: list[dict[str, Any]], *, dry_run: bool) -> None:
     for row in rows:
         if "topicId" in row:
             verb = "would create" if dry_run else "created"
-            count = row["partitions"]
-            plural = "partition" if count == 1 else "partitions"
             replication = f"replication {row['replicationFactor']}"
-            typer.echo(f"{verb} {row['name']}: {count} {plural}, {replication}")
+            typer.echo(f"{verb} {row['name']}: {_counted(row['partitions'])}, {replication}")
         elif not row["error"]:
             typer.echo(f"{row['name']} is there already")
+
+
+def _counted(partitions: int) -> str:
+    return "1 partition" if partitions == 1 else f"{partitions} partitions"
 
 
 def _assignment(text: str | None) -> list[list[int]]:
@@ -344,8 +346,8 @@ def describe(
     for details in found:
         topic = details.topic
         configs = "".join(f" {key}={value}" for key, value in details.configs.items())
-        count = len(topic.partitions)
-        title = f"{topic.name}: {count} partitions, replication {_replication(topic)}{configs}"
+        count = _counted(len(topic.partitions))
+        title = f"{topic.name}: {count}, replication {_replication(topic)}{configs}"
         columns = (
             "partition", "leader", "replicas", "in sync", "earliest", "latest", "records", "size",
         )  # fmt: skip
