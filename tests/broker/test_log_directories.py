@@ -170,8 +170,8 @@ async def test_moves_that_cannot_be_are_refused(tmp_path: Path) -> None:
         node.create_topic("orders", directory=directory_id(0))
         there = node.directory_paths[1]
         assert move(node, tmp_path / "elsewhere") == ErrorCode.LOG_DIR_NOT_FOUND
-        assert move(node, there, index=9) == ErrorCode.REPLICA_NOT_AVAILABLE
-        assert move(node, there, topic="missing") == ErrorCode.REPLICA_NOT_AVAILABLE
+        assert move(node, there, index=9) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert move(node, there, topic="missing") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         node.directories[2].fail(OSError(5, "gone"))
         assert move(node, node.directory_paths[2]) == ErrorCode.KAFKA_STORAGE_ERROR
         assert move(node, there) == ErrorCode.KAFKA_STORAGE_ERROR

@@ -17,6 +17,8 @@ LATER: tuple[tuple[str, str, str], ...] = (
     ("franz-go", "TestGroupETL/sticky/848", CONSUMER_GROUPS),
     ("franz-go", "TestGroupETL/sticky/848/static", CONSUMER_GROUPS),
     ("franz-go", "Test848RegexBrokerResolves", CONSUMER_GROUPS),
+    ("franz-go", "TestGroupSimple/848", CONSUMER_GROUPS),
+    ("franz-go", "TestConsumeRegexShareSkipsInternal", SHARE_GROUPS),
     ("franz-go", "TestShareGroup", SHARE_GROUPS),
     ("franz-go", "TestShareGroupETL", SHARE_GROUPS),
     ("franz-go", "TestShareGroupAckOnClose", SHARE_GROUPS),

@@ -38,7 +38,8 @@ def _move(ctx: RequestContext, name: TopicPartition, path: str) -> ErrorCode:
     try:
         replicas.move(name, Path(path))
     except KafkaError as error:
-        if error.code in {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
+        # This request's older name for it is kept for clients that know no other.
+        if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return ErrorCode.REPLICA_NOT_AVAILABLE
         return error.code
     return ErrorCode.NONE
