@@ -66,13 +66,18 @@ class Peer(ABC):
     @abstractmethod
     def command(self) -> list[str]: ...
 
+    def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
     def start(self) -> float:
         """Seconds until it answers its first request."""
         assert self._process is None
         log_path = self.folder / "output.log"
         with log_path.open("ab") as log:
             began = time.perf_counter()
-            self._process = psutil.Popen(self.command(), stdout=log, stderr=log)
+            self._process = psutil.Popen(
+                self.command(), env=self.environment(), stdout=log, stderr=log
+            )
         while not self._answers():
             if self._process.poll() is not None:
                 raise SystemExit(f"{self.label} ended: {log_path.read_text()[-2000:]}")
@@ -129,6 +134,12 @@ class Moldau(Peer):
 
     def format(self) -> None:
         """It does that itself at its first start."""
+
+    def environment(self) -> dict[str, str]:
+        """Bytecode is cached, as in every installed package."""
+        environment = super().environment()
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        return environment | {"PYTHONPYCACHEPREFIX": str(self.folder / "bytecode")}
 
     def command(self) -> list[str]:
         return [
