@@ -3,17 +3,20 @@ from pathlib import Path
 
 import pytest
 from broker.controller_bench import Bench, bench
-from broker.metadata_node import CLUSTER, config_for, formatted
+from broker.metadata_node import CLUSTER, config_for
 
 from moldau.broker.formatting import FormatOptions, format_node
 from moldau.broker.lifecycle import LifecycleState, register_controller
+from moldau.core.controller.features import SUPPORTED_FEATURES
 from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.enums import ConfigResourceType, LeaderRecoveryState
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from moldau.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from moldau.storage.filesystem import DiskFileSystem
 from moldau.types import TopicPartition, Uuid
@@ -177,9 +180,8 @@ async def test_nobody_waits_for_ever_for_a_controller(tmp_path: Path) -> None:
         assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 
-async def test_a_registration_that_is_refused_for_good_is_told(tmp_path: Path) -> None:
-    path = formatted(tmp_path / "data")
-    async with bench(path, registers=False) as node:
+async def test_a_registration_that_nobody_answers_ends(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data", registers=False) as node:
         node.controller.close()
         start = asyncio.ensure_future(node.lifecycle.start())
         await asyncio.sleep(0)
@@ -188,6 +190,32 @@ async def test_a_registration_that_is_refused_for_good_is_told(tmp_path: Path) -
             await start
         assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
         assert "could not register" in refused.value.detail
+
+
+async def test_a_registration_that_is_refused_for_good_ends_at_once(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data", registers=False) as node:
+        request = BrokerRegistrationRequest(
+            broker_id=7,
+            cluster_id=CLUSTER,
+            incarnation_id=Uuid(b"7" * 16),
+            features=[
+                Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+            ],
+            log_dirs=[node.directory.meta.directory_id or Uuid(bytes(16))],
+        )
+        assert (await node.ask(request)).error_code == ErrorCode.NONE
+        with pytest.raises(KafkaError) as refused:
+            await node.lifecycle.start()
+        assert refused.value.code is ErrorCode.INVALID_REGISTRATION
+
+
+async def test_a_broker_that_was_unregistered_stops_without_waiting(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        await node.ask(UnregisterBrokerRequest(broker_id=1))
+        with pytest.raises(KafkaError) as refused:
+            await node.lifecycle.leave(30_000)
+        assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
 async def test_a_failed_disk_ends_the_wait_for_an_answer(tmp_path: Path) -> None:

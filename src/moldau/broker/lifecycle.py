@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from moldau.broker.context import ConfigHolder, ControllerChannel
 from moldau.core.controller.features import SUPPORTED_FEATURES
@@ -45,6 +45,14 @@ _log = logging.getLogger(__name__)
 NO_BROKER_EPOCH = -1
 _FIRST_RETRY_MS = 20
 _SHUTDOWN_RETRY_MS = 50
+# Asking again does not help.
+_REGISTRATION_ENDS = {
+    ErrorCode.INCONSISTENT_CLUSTER_ID,
+    ErrorCode.INVALID_REGISTRATION,
+    ErrorCode.UNSUPPORTED_VERSION,
+}
+# Nobody is left who could let us go: we were unregistered, or the metadata cannot be written.
+_LEAVING_ENDS = {ErrorCode.STALE_BROKER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR}
 
 
 class LifecycleState(Enum):
@@ -78,6 +86,8 @@ class _Milestones:
     is_caught_up: asyncio.Event = field(default_factory=asyncio.Event)
     is_unfenced: asyncio.Event = field(default_factory=asyncio.Event)
     may_stop: asyncio.Event = field(default_factory=asyncio.Event)
+    is_hopeless: asyncio.Event = field(default_factory=asyncio.Event)
+    """The next of the others will not be reached."""
 
 
 class BrokerLifecycle:
@@ -102,7 +112,7 @@ class BrokerLifecycle:
         self._wants_unfence = False
         self._offline_directories: dict[Uuid, None] = {}
         self._retry_ms = _FIRST_RETRY_MS
-        self._refusal: ErrorCode | None = None
+        self._refusal: KafkaError | None = None
 
     async def start(self) -> None:
         """Returns when the broker is registered and has the metadata up to there. Raises KafkaError
@@ -138,19 +148,20 @@ class BrokerLifecycle:
         self._wake.set()
 
     async def _reach(self, milestone: asyncio.Event, timeout_ms: int, what: str) -> None:
-        waiting = self._tasks.start(milestone.wait(), f"waits to {what}")
-        timer = self._clock.call_later(timeout_ms, lambda: _cancel(waiting))
+        self._milestones.is_hopeless.clear()
+        ends = (milestone, self._milestones.is_hopeless)
+        waiting = [self._tasks.start(end.wait(), f"waits to {what}") for end in ends]
+        timer = self._clock.call_later(timeout_ms, self._milestones.is_hopeless.set)
         try:
-            await asyncio.wait({waiting})
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             timer.cancel()
-            waiting.cancel()
+            for task in waiting:
+                task.cancel()
         if not milestone.is_set():
-            reason = f", last refused with {self._refusal.name}" if self._refusal else ""
-            raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT,
-                f"broker {self._identity.node_id} could not {what} in {timeout_ms} ms{reason}",
-            )
+            reason = f": {self._refusal}" if self._refusal is not None else " in time"
+            code = ErrorCode.REQUEST_TIMED_OUT if self._refusal is None else self._refusal.code
+            raise KafkaError(code, f"broker {self._identity.node_id} could not {what}{reason}")
 
     async def _run(self) -> None:
         while self.state is not LifecycleState.STOPPED:
@@ -167,11 +178,14 @@ class BrokerLifecycle:
             timer.cancel()
 
     def _next_retry(self, error: KafkaError) -> int:
-        if error.code is not self._refusal:
+        if self._refusal is None or error.code is not self._refusal.code:
             _log.warning(
                 "the controller does not take broker %s: %s", self._identity.node_id, error
             )
-        self._refusal = error.code
+        self._refusal = error
+        ends = _LEAVING_ENDS if self.state is LifecycleState.LEAVING else _REGISTRATION_ENDS
+        if error.code in ends:
+            self._milestones.is_hopeless.set()
         delay_ms = self._retry_ms
         interval_ms = self._settings.current.broker_heartbeat_interval_ms
         self._retry_ms = min(2 * self._retry_ms, interval_ms)
@@ -293,10 +307,6 @@ async def register_controller(
     assert isinstance(response, ControllerRegistrationResponse)
     if response.error_code:
         _log.info("controller %s is not registered: %s", config.node_id, response.error_message)
-
-
-def _cancel(task: asyncio.Task[Any]) -> None:
-    task.cancel()
 
 
 def _raise_for(code: int) -> None:
