@@ -102,7 +102,7 @@ def test_what_needs_room_is_refused_and_the_directory_stays_online(
         lambda: log.roll(0),
         logs.checkpoint,
         lambda: logs.create(TopicPartition("c", 0), None, now_ms=0),
-        lambda: logs.truncate_to(A, 10, 0),
+        lambda: logs.truncate({A: 10}, 0),
     ):
         with pytest.raises(DiskFullError) as raised:
             use()

@@ -175,6 +175,7 @@ def test_a_crash_after_a_truncation_is_no_false_alarm() -> None:
     disk = SimulatedDisk()
     logs = start(path, disk)
     fill(logs.create(A, TOPIC_ID, now_ms=0))
+    logs.settle()
     logs.by_partition[A].flush()
     logs.checkpoint()
     forks: list[SimulatedDisk] = []

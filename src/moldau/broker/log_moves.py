@@ -56,6 +56,7 @@ class LogMoves:
             target.create_future(
                 name, partition.topic_id, Uuid(uuid4().bytes), self._clock.wall_ms()
             )
+            target.settle()
         self._take_up(partition)
 
     def resume(self, partition: "Partition") -> None:

@@ -145,6 +145,14 @@ class LogStore:
             results |= logs.delete_records(here)
         return results
 
+    def settle(self) -> None:
+        """What was made, deleted or set aside since is so on the disk too."""
+        for logs in self.online():
+            try:
+                logs.settle()
+            except KafkaError as error:
+                _log.error("%s", error.detail)
+
     def delete(self, partition: TopicPartition) -> None:
         """Its log and the copy that may be on its way into another directory."""
         now_ms = self._clock.wall_ms()

@@ -16,7 +16,7 @@ from moldau.broker.log_store import LogStore
 from moldau.broker.log_upkeep import LogUpkeep
 from moldau.broker.parked import Deadlines
 from moldau.broker.partition import Partition
-from moldau.broker.topic_settings import TopicSettings, topic_settings
+from moldau.broker.topic_settings import INTERNAL_TOPICS, TopicSettings, topic_settings
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
 from moldau.core.partition.leader import ProposeIsr
@@ -30,6 +30,7 @@ from moldau.types import NO_EPOCH, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from moldau.broker.context import ConfigHolder
+    from moldau.config.broker import BrokerConfig
     from moldau.net.clock import Clock
     from moldau.storage.log_state import LogState
 
@@ -59,6 +60,9 @@ class Replicas:
         self._image: MetadataImage = EMPTY_IMAGE
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._leadership_listeners: list[OnLeadership] = []
+        self._untold: list[tuple[Partition, bool]] = []
+        self._plain_settings: dict[str, TopicSettings] = {}
+        self._plain_settings_of: BrokerConfig | None = None
         self._failure_listeners: list[OnDirectoryFailure] = []
         self._placement_listeners: list[OnPlacement] = []
         self.deadlines = Deadlines(clock)
@@ -138,7 +142,12 @@ class Replicas:
             topic = image.topic(name)
             if topic is not None:
                 self._apply_topic(topic)
+        self.store.settle()
         self._apply_settings(delta, image)
+        # Not earlier: whoever hears that we lead may append.
+        untold, self._untold = self._untold, []
+        for partition, leads in untold:
+            self._tell_leadership(partition, leads=leads)
 
     def _apply_topic(self, topic: TopicImage) -> None:
         settings = self._topic_settings(topic.name)
@@ -168,12 +177,12 @@ class Replicas:
             led = partition.leader is not None
             partition.follow(image)
             if led:
-                self._tell_leadership(partition, leads=False)
+                self._untold.append((partition, False))
             return
         is_new = partition.leader is None or image.leader_epoch > partition.leader_epoch
         partition.lead(image)
         if is_new:
-            self._tell_leadership(partition, leads=True)
+            self._untold.append((partition, True))
 
     def _give_log(self, partition: Partition, image: PartitionImage) -> None:
         name = partition.topic_partition
@@ -209,7 +218,7 @@ class Replicas:
             KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not here any more")
         )
         if led:
-            self._tell_leadership(partition, leads=False)
+            self._untold.append((partition, False))
         try:
             self._cleaning.forget(name)
             self.store.delete(name)
@@ -243,7 +252,16 @@ class Replicas:
 
     def _topic_settings(self, topic: str) -> TopicSettings:
         overrides = self._image.config_of(ConfigResourceType.TOPIC, topic)
-        return topic_settings(self._settings.current, topic, overrides)
+        config = self._settings.current
+        if overrides:
+            return topic_settings(config, topic, overrides)
+        # Most topics have none of their own.
+        if self._plain_settings_of is not config:
+            self._plain_settings_of, self._plain_settings = config, {}
+        kind = topic if topic in INTERNAL_TOPICS else ""
+        if kind not in self._plain_settings:
+            self._plain_settings[kind] = topic_settings(config, kind, overrides)
+        return self._plain_settings[kind]
 
     def _options_for(self, name: TopicPartition) -> LogOptions:
         settings = self._topic_settings(name.topic)

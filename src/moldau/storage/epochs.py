@@ -1,7 +1,8 @@
 """Which leader epoch starts at which offset. Epochs and offsets both rise strictly.
 
-`assign` is on the disk when it returns, so the file never misses an epoch that has records.
-Truncation changes memory only: a stale file is cut again when the log is opened; `flush` writes it.
+`assign` is on the disk when it returns, so the file never misses an epoch that has records; one
+that begins without any is written with its first (`is_ahead`, `flush`). Truncation changes memory
+only: a stale file is cut again when the log is opened.
 """
 
 import contextlib
@@ -35,11 +36,15 @@ class LeaderEpochCache:
         """Reads the file, or takes `entries` instead (rebuilt from the log). A broken file raises
         CorruptCheckpointError."""
         self.path = path
+        self.is_ahead = False
+        """The latest epoch is not on the disk."""
         self._filesystem = filesystem
         self._dirty = entries is not None
         self._entries: list[EpochStart] = []
+        self._written: list[EpochStart] | None = None
         if entries is None:
             self._entries = _read(filesystem, path)
+            self._written = list(self._entries)
         else:
             for entry in entries:
                 self._assign(entry)
@@ -67,6 +72,13 @@ class LeaderEpochCache:
             except DiskFullError:
                 self._entries = before
                 raise
+
+    def begin(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
+        """The epoch starts at the log's end. Nothing is written: an epoch that never gets a record
+        is of no use after a restart.
+        """
+        if self._assign(EpochStart(epoch, start_offset)):
+            self._dirty = self.is_ahead = True
 
     def assign_without_flush(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """For a recovery scan, which flushes once at its end."""
@@ -121,10 +133,12 @@ class LeaderEpochCache:
 
     def flush(self) -> None:
         """Write the file if it is behind."""
-        if self._dirty:
+        if self._dirty and self._entries != self._written:
             lines = [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
+            self._written = None
             write_lines(self._filesystem, self.path, lines)
-            self._dirty = False
+            self._written = list(self._entries)
+        self._dirty = self.is_ahead = False
 
     def flush_if_possible(self) -> None:
         """Not on a full disk: a file that knows too much or too little is mended by a recovery."""

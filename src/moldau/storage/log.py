@@ -67,7 +67,7 @@ class Log(LogState):
     def start_leader_epoch(self, epoch: int) -> None:
         """We lead from here on: the epoch is known before its first record is."""
         with self.guard:
-            self.epochs.assign(LeaderEpoch(epoch), Offset(self.log_end_offset))
+            self.epochs.begin(LeaderEpoch(epoch), Offset(self.log_end_offset))
 
     def skip_to(self, offset: int, now_ms: int) -> None:
         """The log we copy holds nothing from our end up to `offset`, where it goes on."""
@@ -171,6 +171,7 @@ class Log(LogState):
             self.producers.end_offset = self.log_end_offset
             self.snapshots.take(self.producers, sync=True)
             self._directory_is_dirty = True
+            self.epochs.truncate_from_end(Offset(self.log_end_offset))
             self.epochs.flush()
             active = self.segments.active
             with refused_if_full(active.path()):

@@ -361,6 +361,8 @@ def _write(
     for header in headers:
         if header[4] != log.epochs.latest_epoch and header[4] > NO_EPOCH:
             log.epochs.assign(LeaderEpoch(header[4]), Offset(header[2]))
+    if log.epochs.is_ahead:
+        log.epochs.flush()
     segment = log.segments.active
     start = segment.file.size()
     if _must_roll(log, segment, start, headers, caller.now_ms):

@@ -7,6 +7,7 @@ that is too high would look like lost records at the next start.
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from moldau.config.values import INT64_MAX
 from moldau.protocol.error_codes import ErrorCode
@@ -26,6 +27,7 @@ from moldau.storage.failures import (
     DiskFullError,
     refused_if_full,
 )
+from moldau.storage.filesystem import sync_path
 from moldau.storage.inventory import (
     LogInventory,
     drop_inventory,
@@ -36,10 +38,13 @@ from moldau.storage.log import Log, LogOptions
 from moldau.storage.partition_metadata import (
     PARTITION_METADATA_FILE,
     read_topic_id,
-    write_topic_id,
+    write_topic_id_unsynced,
 )
 from moldau.storage.recovery import Checkpointed, LogPlace, open_log
 from moldau.types import Offset, TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
@@ -68,7 +73,10 @@ class Logs:
         # What the files said about logs that opened damaged: it stays true until somebody decides.
         self._promised: dict[TopicPartition, Checkpointed] = {}
         self._dirty_since_ms: dict[Log, int] = {}
+        # What the files say.
         self._written: dict[str, dict[TopicPartition, Offset]] = {}
+        self._unsynced: list[Path] = []
+        self._names_changed = False
 
     # Loading
 
@@ -99,10 +107,12 @@ class Logs:
 
     def _read_checkpoint(self, file_name: str) -> dict[TopicPartition, Offset]:
         try:
-            return self.directory.read_checkpoint(file_name)
+            offsets = self.directory.read_checkpoint(file_name)
         except CorruptCheckpointError:
             # Without it more is scanned, and nothing is taken for granted.
             return {}
+        self._written[file_name] = offsets
+        return offsets
 
     def _take_out_inventory(self) -> dict[str, LogInventory]:
         """It describes a stop, and is of no use to the next start if this node crashes."""
@@ -157,8 +167,9 @@ class Logs:
     # Making and deleting
 
     def create(self, partition: TopicPartition, topic_id: Uuid | None, now_ms: int) -> Log:
-        """The topic's id is on the disk before the first record can be."""
+        """Call `settle` before the first record is appended."""
         assert partition not in self.by_partition
+        self._forget_claims(partition)
         path = self.directory.path_of(partition)
         log = self._create(path.name, partition, topic_id, now_ms)
         self.by_partition[partition] = log
@@ -188,8 +199,10 @@ class Logs:
             with refused_if_full(path):
                 filesystem.make_directory(path)
             if topic_id is not None:
-                write_topic_id(filesystem, path / PARTITION_METADATA_FILE, topic_id)
-            filesystem.sync_directory(self.directory.path)
+                metadata_path = path / PARTITION_METADATA_FILE
+                write_topic_id_unsynced(filesystem, metadata_path, topic_id)
+                self._unsynced.append(metadata_path)
+            self._names_changed = True
         log = self._open(name, partition, Checkpointed(), is_clean=False, now_ms=now_ms)
         log.topic_id = topic_id
         return log
@@ -197,6 +210,7 @@ class Logs:
     def promote_future(self, partition: TopicPartition) -> Log:
         """The copy has caught up and the old log is gone: it takes its place and name."""
         assert partition not in self.by_partition
+        self._forget_claims(partition)
         log = self.futures.pop(partition)
         target = self.directory.path_of(partition)
         with self.directory.guard:
@@ -207,7 +221,7 @@ class Logs:
         return log
 
     def delete(self, partition: TopicPartition, unique_id: Uuid, now_ms: int) -> None:
-        """First step: out of use, and its directory renamed to `…-delete`."""
+        """First step: out of use, and its directory renamed to `…-delete`; `settle` makes sure."""
         log, name = self._take_out(partition, DirectoryKind.DELETED, unique_id)
         due_ms = now_ms + log.config.file_delete_delay_ms
         self._deleted.append(DeletedDirectory(name, due_ms))
@@ -223,14 +237,30 @@ class Logs:
         log.abandon()
         self._promised.pop(partition, None)
         self._dirty_since_ms.pop(log, None)
-        # On a full disk somebody deletes to make room.
-        with contextlib.suppress(DiskFullError):
-            self.checkpoint()
         target = self.directory.path_of(partition, kind, unique_id)
         with self.directory.guard:
             self.directory.filesystem.rename(log.path, target)
-            self.directory.filesystem.sync_directory(self.directory.path)
+        self._names_changed = True
         return log, target.name
+
+    def settle(self) -> None:
+        """What was created, deleted or set aside since is so on the disk too: the topics' ids
+        before the first record can be.
+        """
+        if not self._names_changed:
+            return
+        with self.directory.guard:
+            for path in self._unsynced:
+                with contextlib.suppress(FileNotFoundError):
+                    sync_path(self.directory.filesystem, path)
+            self._unsynced.clear()
+            self.directory.filesystem.sync_directory(self.directory.path)
+        self._names_changed = False
+
+    def _forget_claims(self, partition: TopicPartition) -> None:
+        """An earlier log of that name may have left offsets that the new one cannot live up to."""
+        if any(partition in offsets for offsets in self._written.values()):
+            self.checkpoint()
 
     def remove_deleted(self, now_ms: int) -> int:
         """Second step, for whole logs and for segments. How many of either went."""
@@ -244,12 +274,10 @@ class Logs:
 
     # Cutting, in the order that a crash cannot turn into a false alarm
 
-    def truncate_to(self, partition: TopicPartition, offset: int, now_ms: int) -> bool:
-        """As `Log.truncate_to`, with the checkpoints lowered first."""
-        return partition in self.truncate({partition: offset}, now_ms)
-
     def truncate(self, offsets: Mapping[TopicPartition, int], now_ms: int) -> set[TopicPartition]:
-        """Many at once, as after a change of leaders. Those that got shorter."""
+        """As `Log.truncate_to`, with the checkpoints lowered first. Many at once, as after a change
+        of leaders. Those that got shorter.
+        """
         cut = {
             partition: self.by_partition[partition].end_before(offset)
             for partition, offset in offsets.items()
@@ -394,6 +422,8 @@ class Logs:
         """
         try:
             self._close_all()
+            # Changed or not: the inventory goes by when they were written.
+            self._written.clear()
             self.checkpoint()
             self._write_inventory()
             self.directory.mark_clean_stop(broker_epoch)

@@ -5,7 +5,7 @@ before the first record; a directory whose id differs from the cluster's is some
 from pathlib import Path
 
 from moldau.storage.checkpoints import INT32_MAX, parse_number
-from moldau.storage.failures import CorruptCheckpointError, excerpt
+from moldau.storage.failures import CorruptCheckpointError, excerpt, refused_if_full
 from moldau.storage.filesystem import FileSystem, read_whole, write_atomically
 from moldau.types import ZERO_UUID, Uuid, parse_uuid, uuid_text
 
@@ -42,6 +42,20 @@ def read_topic_id(filesystem: FileSystem, path: Path) -> Uuid | None:
 
 
 def write_topic_id(filesystem: FileSystem, path: Path, topic_id: Uuid) -> None:
+    write_atomically(filesystem, path, _text(topic_id))
+
+
+def write_topic_id_unsynced(filesystem: FileSystem, path: Path, topic_id: Uuid) -> None:
+    """Into a directory that nobody uses yet; the caller syncs it before anybody does."""
+    filesystem.remove(path)
+    with refused_if_full(path):
+        file = filesystem.open(path, create=True)
+        try:
+            file.append([_text(topic_id)])
+        finally:
+            file.close()
+
+
+def _text(topic_id: Uuid) -> bytes:
     assert topic_id != ZERO_UUID
-    text = f"{_VERSION_PREFIX}0\n{_TOPIC_ID_PREFIX}{uuid_text(topic_id)}"
-    write_atomically(filesystem, path, text.encode("ascii"))
+    return f"{_VERSION_PREFIX}0\n{_TOPIC_ID_PREFIX}{uuid_text(topic_id)}".encode("ascii")

@@ -76,6 +76,7 @@ class Node:
         format_directory(filesystem, setup.root, META)
         node = cls(filesystem, setup, now_ms)
         node.logs.create(NAME, TOPIC_ID, now_ms)
+        node.logs.settle()
         node.logs.checkpoint()
         return node
 

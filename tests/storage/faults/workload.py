@@ -230,7 +230,7 @@ class Workload:
         step.after = replace(
             self.state, batches=kept, durable_start=min(self.state.durable_start, end)
         )
-        self.node.logs.truncate_to(NAME, offset, self.now_ms)
+        self.node.logs.truncate({NAME: offset}, self.now_ms)
         log = self.node.log
         assert log.log_end_offset <= max(offset, self.state.log_start)
         self.state = replace(
