@@ -245,7 +245,7 @@ def committing(group: str, name: str, index: int = 0, **more: Any) -> OffsetComm
         committed_metadata=more.pop("committed_metadata", ""),
     )
     wanted = OffsetCommitRequestTopic(name=name, partitions=[part])
-    options = {"generation_id_or_member_epoch": -1, "member_id": ""} | more
+    options: dict[str, Any] = {"generation_id_or_member_epoch": -1, "member_id": ""} | more
     return OffsetCommitRequest(group_id=group, topics=[wanted], **options)
 
 
@@ -261,7 +261,10 @@ def test_bi_134_a_live_group_takes_commits_of_members_only(
     create_topic(victim.address, name)
     member_id, generation = joined(client, group)
     assert only(client.ask(committing(group, name), 8)) == 25
-    identified = {"generation_id_or_member_epoch": generation, "member_id": member_id}
+    identified: dict[str, Any] = {
+        "generation_id_or_member_epoch": generation,
+        "member_id": member_id,
+    }
     assert only(client.ask(committing(group, name, **identified), 8)) == 0
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from bad_input.test_bad_produce import batch, producing
+from moldau.types import Uuid
 from running_node import KafkaUnderTest, fresh_name, wait_for
 from wire_client import WireClient, create_topic
 
@@ -34,7 +35,7 @@ class Filled:
 
     def __init__(self, address: str) -> None:
         self.name = fresh_name("bad-fetch")
-        self.topic_id = create_topic(address, self.name)
+        self.topic_id = Uuid(create_topic(address, self.name))
         with WireClient(address) as client:
             for _ in range(5):
                 client.ask(producing(self.name, (0, bytes(batch()))), 9)
@@ -120,10 +121,10 @@ def test_bi_110_negative_waits_are_none(
     assert only(client.ask(request, BY_NAME)).error_code == 0
 
 
-@pytest.mark.parametrize("topic_id", [bytes(16), bytes(range(16))])
-def test_bi_111_unknown_topic_ids(client: WireClient, filled: Filled, topic_id: bytes) -> None:
+@pytest.mark.parametrize("topic_id", [Uuid(bytes(16)), Uuid(bytes(range(16)))])
+def test_bi_111_unknown_topic_ids(client: WireClient, filled: Filled, topic_id: Uuid) -> None:
     request = asking(filled)
-    request.topics[0].topic_id = topic_id  # type: ignore[assignment]
+    request.topics[0].topic_id = topic_id
     assert only(client.ask(request, BY_ID)).error_code == UNKNOWN_ID
 
 

@@ -71,7 +71,9 @@ def with_body(body: bytes, *, codec: int = 0, count: int = 1) -> bytearray:
     return sealed(content)
 
 
-def producing(topic: str, *parts: tuple[int, bytes | None], acks: int = -1) -> ProduceRequest:
+def producing(
+    topic: str, *parts: tuple[int, bytes | bytearray | None], acks: int = -1
+) -> ProduceRequest:
     data = [PartitionProduceData(index=index, records=records) for index, records in parts]
     return ProduceRequest(
         acks=acks, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=data)]
@@ -89,7 +91,7 @@ def topic(victim: KafkaUnderTest) -> str:
     return name
 
 
-BAD_BATCHES: dict[str, tuple[int, Callable[[], bytes | None]]] = {
+BAD_BATCHES: dict[str, tuple[int, Callable[[], bytes | bytearray | None]]] = {
     "BI-079 null": (INVALID_RECORD, lambda: None),
     "BI-079 empty": (INVALID_RECORD, lambda: b""),
     "BI-080 two batches": (INVALID_RECORD, lambda: bytes(batch() + batch())),
@@ -112,7 +114,7 @@ BAD_BATCHES: dict[str, tuple[int, Callable[[], bytes | None]]] = {
     ),
     "BI-087 last delta": (INVALID_RECORD, lambda: patched(LAST_DELTA_AT, ">i", -1)),
     "BI-088 record longer than the batch": (INVALID_RECORD, lambda: with_body(b"\x7e\0\0\0\1\1\0")),
-    "BI-088 bytes left": (INVALID_RECORD, lambda: with_body(batch()[RECORDS_AT:] + b"xx")),
+    "BI-088 bytes left": (INVALID_RECORD, lambda: with_body(bytes(batch()[RECORDS_AT:]) + b"xx")),
     "BI-088 header count": (INVALID_RECORD, lambda: with_body(b"\x0e\0\0\0\1\1\x7e")),
     "BI-088 negative header key": (INVALID_RECORD, lambda: with_body(b"\x10\0\0\0\1\1\2\1")),
     "BI-089 control batch": (INVALID_RECORD, lambda: patched(ATTRIBUTES_AT, ">h", 0x20)),
@@ -134,7 +136,7 @@ BAD_BATCHES: dict[str, tuple[int, Callable[[], bytes | None]]] = {
 
 @pytest.mark.parametrize(("code", "make"), BAD_BATCHES.values(), ids=list(BAD_BATCHES))
 def test_a_bad_batch_is_refused_and_its_neighbour_taken(
-    client: WireClient, topic: str, code: int, make: Callable[[], bytes | None]
+    client: WireClient, topic: str, code: int, make: Callable[[], bytes | bytearray | None]
 ) -> None:
     response = client.ask(producing(topic, (0, make()), (1, bytes(batch()))), VERSION)
     assert codes(response) == [code, NONE]
