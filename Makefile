@@ -32,7 +32,7 @@ lint: setup      ## format, lint, types, layers
 slow: setup      ## the long crash and fault suites
 	$(BIN)/python -m pytest -m slow --numprocesses 2
 
-interop: setup   ## against the real Apache Kafka (needs java and mvn)
+interop: setup   ## against the real Apache Kafka and other makers' clients (needs java and mvn)
 	$(BIN)/python -m pytest -m interop
 
 bench: setup     ## all benchmarks; results go to benchmarks/results
