@@ -239,3 +239,22 @@ async def test_commits_linger_as_long_as_the_settings_say(tmp_path: Path) -> Non
         assert partition.log.log_end_offset == 0
         node.clock.advance(50)
         assert await commit == ErrorCode.NONE
+
+
+async def test_turns_do_not_interleave_when_an_append_commits_at_once(tmp_path: Path) -> None:
+    """The high watermark may pass many waiting records in one step."""
+    async with running_groups(tmp_path) as node:
+        node.delete_topic(OFFSETS_TOPIC_NUMBER)
+        node.create_topic(CONSUMER_OFFSETS, number=OFFSETS_TOPIC_NUMBER, replicas=(1, 2))
+        commits = []
+        for number in range(2_000):
+            commits.append(asyncio.ensure_future(node.commit_offset("g", number)))
+            await asyncio.sleep(0)
+        members = [asyncio.ensure_future(node.join("h", version=3)) for _ in range(3)]
+        await asyncio.sleep(0)
+        partition = node.replicas.lookup(CONSUMER_OFFSETS, 0)
+        node.change_partition(OFFSETS_TOPIC_NUMBER, 0, isr=[1])
+        assert {await commit for commit in commits} == {ErrorCode.NONE}
+        assert await node.fetch_offset("g") == 1_999
+        assert len({(await member).generation_id for member in members}) == 1
+        assert partition.log.high_watermark == partition.log.log_end_offset

@@ -6,8 +6,10 @@ connections have sent, and go into the log as one batch.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, assert_never
 
@@ -97,6 +99,9 @@ class ShardHost(Generic[ShardT]):
         self._asked: dict[Ticket, asyncio.Future[Any]] = {}
         self._gathered: list[Append] = []
         self._written: set[_Written] = set()
+        self._decided: deque[tuple[_Written, ErrorCode | None]] = deque()
+        """Heard of during a turn: they must wait for its end."""
+        self._depth = 0
         self._end_offset = 0
         """What is replayed of the log."""
         self._on_loaded: list[Callable[[], None]] = []
@@ -189,12 +194,34 @@ class ShardHost(Generic[ShardT]):
 
     def run(self, event: Callable[[Turn], AnswerT], *, depends: bool = True) -> AnswerT:
         """One turn. What does not depend on gathered records need not wait for them."""
-        if depends:
-            self._flush_gathered()
-        turn = Turn(self._services.clock.wall_ms())
-        answer = event(turn)
-        self._perform(turn)
+        with self._in_turn():
+            if depends:
+                self._flush_gathered()
+            turn = Turn(self._services.clock.wall_ms())
+            answer = event(turn)
+            self._perform(turn)
         return answer
+
+    @contextlib.contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """A turn is over when all of its effects are performed. An append may move the high
+        watermark at once: those who waited for that have their own turns, afterwards.
+        """
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+        self._settle_decided()
+
+    def _settle_decided(self) -> None:
+        if self._depth == 0:
+            self._depth = 1
+            try:
+                while self._decided:
+                    self._settle(*self._decided.popleft())
+            finally:
+                self._depth = 0
 
     def ask(
         self, event: Callable[[Ticket, Turn], None], *, depends: bool = True
@@ -263,7 +290,8 @@ class ShardHost(Generic[ShardT]):
     def _flush_gathered(self) -> None:
         if self._gathered:
             gathered, self._gathered = self._gathered, []
-            self._write(gathered)
+            with self._in_turn():
+                self._write(gathered)
 
     def _write(self, appends: list[Append]) -> None:
         try:
@@ -306,7 +334,8 @@ class ShardHost(Generic[ShardT]):
             self._settle(written, ErrorCode.REQUEST_TIMED_OUT)
 
         def decided(error: KafkaError | None) -> None:
-            self._settle(written, None if error is None else error.code)
+            self._decided.append((written, None if error is None else error.code))
+            self._settle_decided()
 
         if written.last_offset < 0:
             decided(None)
