@@ -88,7 +88,8 @@ class ControllerNode(QuorumListener):
         self._controller.answered(request, self._clock.mono_ms())
         # Also without records of its own: what it saw may not be committed yet.
         await self._quorum.wait_committed(self._last_appended)
-        return decision.response
+        response: Message = decision.response
+        return response
 
     def close(self) -> None:
         """Decides nothing any more."""

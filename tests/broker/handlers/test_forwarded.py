@@ -4,7 +4,7 @@ import pytest
 from broker.controller_bench import bench
 
 from moldau.broker.dispatch import CONTROLLER_HANDLERS, HANDLERS
-from moldau.core.controller.machine import DECISIONS
+from moldau.core.controller.machine import DECISIONS, decision_of
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.create_partitions import (
@@ -79,3 +79,4 @@ def test_the_tables_agree_with_who_decides() -> None:
     forwarded = {key for key, module in HANDLERS.items() if module == "forwarded"}
     assert decided == set(DECISIONS) | {ApiKey.DESCRIBE_QUORUM}
     assert forwarded <= decided
+    assert all(callable(decision_of(api_key)) for api_key in DECISIONS)

@@ -4,28 +4,11 @@ its records, and tells the machine when that is done.
 """
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from moldau.core.controller.config_changes import (
-    decide_alter_configs,
-    decide_incremental_alter_configs,
-)
-from moldau.core.controller.directories import decide_assign_directories
-from moldau.core.controller.elections import decide_elect_leaders
-from moldau.core.controller.features import decide_update_features
-from moldau.core.controller.heartbeats import decide_heartbeat
-from moldau.core.controller.in_sync_changes import decide_alter_partition
-from moldau.core.controller.more_partitions import decide_create_partitions
-from moldau.core.controller.producer_ids import decide_allocate_producer_ids
-from moldau.core.controller.registrations import (
-    decide_register_broker,
-    decide_register_controller,
-    decide_unregister_broker,
-)
 from moldau.core.controller.sessions import BrokerSessions
 from moldau.core.controller.situation import Situation
-from moldau.core.controller.topic_deletion import decide_delete_topics
-from moldau.core.controller.topics import decide_create_topics
 from moldau.core.decision import Decision
 from moldau.core.metadata.cluster_changes import FENCED
 from moldau.core.metadata.delta import MetadataDelta
@@ -47,28 +30,35 @@ if TYPE_CHECKING:
 
 Decide = Callable[[Situation, Any, int], Decision[Message, Any]]
 
-DECISIONS: dict[ApiKey, Decide] = {
-    ApiKey.CREATE_TOPICS: decide_create_topics,
-    ApiKey.DELETE_TOPICS: decide_delete_topics,
-    ApiKey.ALTER_CONFIGS: decide_alter_configs,
-    ApiKey.CREATE_PARTITIONS: decide_create_partitions,
-    ApiKey.ELECT_LEADERS: decide_elect_leaders,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: decide_incremental_alter_configs,
-    ApiKey.ALTER_PARTITION: decide_alter_partition,
-    ApiKey.UPDATE_FEATURES: decide_update_features,
-    ApiKey.BROKER_REGISTRATION: decide_register_broker,
-    ApiKey.BROKER_HEARTBEAT: decide_heartbeat,
-    ApiKey.UNREGISTER_BROKER: decide_unregister_broker,
-    ApiKey.ALLOCATE_PRODUCER_IDS: decide_allocate_producer_ids,
-    ApiKey.CONTROLLER_REGISTRATION: decide_register_controller,
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS: decide_assign_directories,
+# Module and function of each decision. Imported at its first request: a node starts without most.
+DECISIONS: dict[ApiKey, tuple[str, str]] = {
+    ApiKey.CREATE_TOPICS: ("topics", "decide_create_topics"),
+    ApiKey.DELETE_TOPICS: ("topic_deletion", "decide_delete_topics"),
+    ApiKey.ALTER_CONFIGS: ("config_changes", "decide_alter_configs"),
+    ApiKey.CREATE_PARTITIONS: ("more_partitions", "decide_create_partitions"),
+    ApiKey.ELECT_LEADERS: ("elections", "decide_elect_leaders"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ("config_changes", "decide_incremental_alter_configs"),
+    ApiKey.ALTER_PARTITION: ("in_sync_changes", "decide_alter_partition"),
+    ApiKey.UPDATE_FEATURES: ("features", "decide_update_features"),
+    ApiKey.BROKER_REGISTRATION: ("registrations", "decide_register_broker"),
+    ApiKey.BROKER_HEARTBEAT: ("heartbeats", "decide_heartbeat"),
+    ApiKey.UNREGISTER_BROKER: ("registrations", "decide_unregister_broker"),
+    ApiKey.ALLOCATE_PRODUCER_IDS: ("producer_ids", "decide_allocate_producer_ids"),
+    ApiKey.CONTROLLER_REGISTRATION: ("registrations", "decide_register_controller"),
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: ("directories", "decide_assign_directories"),
 }
-"""What the active controller decides."""
+_PACKAGE = __name__.rpartition(".")[0]
 
 
-def decide(situation: Situation, request: Message, version: int) -> Decision[Message, Message]:
+def decide(situation: Situation, request: Message, version: int) -> Decision[Message, Any]:
     """Changes nothing. Raises KafkaError if the whole request is refused."""
-    return DECISIONS[ApiKey(request.API_KEY)](situation, request, version)
+    return decision_of(ApiKey(request.API_KEY))(situation, request, version)
+
+
+def decision_of(api_key: ApiKey) -> Decide:
+    module, name = DECISIONS[api_key]
+    found: Decide = getattr(import_module(f"{_PACKAGE}.{module}"), name)
+    return found
 
 
 class Controller:
