@@ -177,6 +177,16 @@ async def test_moves_that_cannot_be_are_refused(tmp_path: Path) -> None:
         assert move(node, there) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
+async def test_cordoned_directories_get_nothing_new(tmp_path: Path) -> None:
+    cordoned = {"cordoned.log.dirs": str(tmp_path / "logs-0"), "log.dirs": f"{tmp_path}/logs-0"}
+    async with running(tmp_path, directories=2, settings=cordoned) as node:
+        node.create_topic("orders", partitions=3)
+        assert [len(logs.by_partition) for logs in node.replicas.store.logs] == [0, 3]
+        assert [result.is_cordoned for result in describe(node)] == [True, False]
+        there = node.directory_paths[0]
+        assert move(node, there) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
 async def test_a_failed_directory_takes_only_its_own_partitions_with_it(tmp_path: Path) -> None:
     async with running(tmp_path, directories=2) as node:
         failed: list[Path] = []

@@ -196,6 +196,12 @@ async def test_a_damaged_log_refuses_all_work_and_says_how_to_go_on(
             node.replicas.lookup("orders", 0).append(batch(b"c"))
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert "moldau.accept.damage=true" in caplog.text
+        await node.stop()
+        node.settings.current = node.settings.current.with_changes(moldau_accept_damage=True)
+        node.start()
+        partition = node.replicas.lookup("orders", 0)
+        assert partition.append(batch(b"c")).first_offset == 0
+        assert list((partition.log.path / "quarantine").iterdir())
 
 
 async def test_under_the_policy_os_a_crash_may_cost_records(

@@ -70,7 +70,7 @@ class LogCleaning:
         if not config.log_cleaner_enable:
             return
         self._threads = ThreadPoolExecutor(
-            max(config.log_cleaner_threads, 1), thread_name_prefix="moldau-compact"
+            len(self._store.logs), thread_name_prefix="moldau-compact"
         )
         for logs in self._store.online():
             self._cleaners[logs] = LogCleaner(
@@ -110,10 +110,7 @@ class LogCleaning:
         while logs.directory.is_online:
             cleaner.config = cleaner_config(self._settings.current)
             try:
-                compaction = cleaner.begin(
-                    [log for log in logs.by_partition.values() if log.damage is None],
-                    self._clock.wall_ms(),
-                )
+                compaction = self._begin(logs, cleaner)
                 if compaction is not None:
                     await self._run(cleaner, compaction)
                     continue
@@ -121,6 +118,12 @@ class LogCleaning:
                 # The directory failed, which others heard of too, or it is full.
                 _log.warning("compaction in %s: %s", logs.directory.path, error.detail)
             await self._clock.sleep(self._settings.current.log_cleaner_backoff_ms)
+
+    def _begin(self, logs: "Logs", cleaner: LogCleaner) -> Compaction | None:
+        if len(self._running) >= self._settings.current.log_cleaner_threads:
+            return None
+        sound = [log for log in logs.by_partition.values() if log.damage is None]
+        return cleaner.begin(sound, self._clock.wall_ms())
 
     async def _run(self, cleaner: LogCleaner, compaction: Compaction) -> None:
         self._running.add(compaction)

@@ -33,12 +33,14 @@ class LogStore:
         directories: Sequence[LogDirectory],
         options_for: OptionsFor,
         clock: "Clock",
+        is_cordoned: Callable[[Path], bool] = lambda _path: False,
         *,
         unavailable: Sequence[Path] = (),
     ) -> None:
         self.logs = [Logs(directory, options_for) for directory in directories]
         self.unavailable = unavailable
         """Directories that could not even be opened."""
+        self.is_cordoned = is_cordoned
         self._clock = clock
 
     def __iter__(self) -> Iterator[Log]:
@@ -135,7 +137,9 @@ class LogStore:
                 )
         if not online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
-        return min(online, key=lambda logs: len(logs.by_partition) + len(logs.futures))
+        # Better a cordoned one than none: the controller wants the replica here.
+        open_ones = [logs for logs in online if not self.is_cordoned(logs.directory.path)]
+        return min(open_ones or online, key=lambda logs: len(logs.by_partition) + len(logs.futures))
 
     def delete_records(self, offsets: Mapping[Log, int]) -> dict[Log, int | KafkaError]:
         """The new start of each log, which is on the disk then, or why it has not moved."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _REMOVAL_INTERVAL_MS = 1_000
+_REMOVED_TOGETHER = 4
 _FLUSH_CHECK_INTERVAL_MS = 1_000
 
 Interval = Callable[["BrokerConfig"], int]
@@ -82,8 +83,8 @@ class LogUpkeep:
     def _remove_deleted(self) -> Iterator[None]:
         for logs in self._store.online():
             with contextlib.suppress(KafkaError):
-                logs.remove_deleted(self._clock.wall_ms())
-            yield
+                while logs.remove_deleted(self._clock.wall_ms(), _REMOVED_TOGETHER):
+                    yield
 
     def _checkpoint(self, file_name: str) -> Iterator[None]:
         for logs in self._store.online():
@@ -102,7 +103,8 @@ class LogUpkeep:
         """The policy `os` leaves flushing to the kernel, unless a topic has flush.ms."""
         loop = asyncio.get_running_loop()
         while True:
-            await self._clock.sleep(_FLUSH_CHECK_INTERVAL_MS)
+            scheduled_ms = self._settings.current.log_flush_scheduler_interval_ms
+            await self._clock.sleep(min(scheduled_ms, _FLUSH_CHECK_INTERVAL_MS))
             for logs in self._store.online():
                 for log in logs.due_for_flush(self._clock.wall_ms()):
                     with contextlib.suppress(KafkaError):

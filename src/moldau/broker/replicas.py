@@ -67,7 +67,9 @@ class Replicas:
         self._placement_listeners: list[OnPlacement] = []
         self.deadlines = Deadlines(clock)
         self.flush_rounds = FlushRounds(clock, settings, self._flushed)
-        self.store = LogStore(directories, self._options_for, clock, unavailable=unavailable)
+        self.store = LogStore(
+            directories, self._options_for, clock, self._cordoned, unavailable=unavailable
+        )
         self._tasks = Tasks()
         self._moves = LogMoves(self.store, self._tasks, clock, self._moved)
         self._upkeep = LogUpkeep(self.store, self._tasks, clock, settings)
@@ -248,7 +250,18 @@ class Replicas:
             for index in topic.partitions:
                 partition = self._partitions.get((name, index))
                 if partition is not None:
-                    _change_settings(partition, settings)
+                    self._change_settings(partition, settings)
+
+    def _change_settings(self, partition: Partition, settings: TopicSettings) -> None:
+        if partition.has_log:
+            log = partition.log
+            log.config = settings.log
+            log.flush_policy = settings.flush_policy
+            log.producers.expiration_ms = self._settings.current.producer_id_expiration_ms
+            log.mark_dirty()
+        if partition.min_insync_replicas != settings.log.min_insync_replicas:
+            partition.min_insync_replicas_changed(settings.log.min_insync_replicas)
+        partition.log_advanced()
 
     def _topic_settings(self, topic: str) -> TopicSettings:
         overrides = self._image.config_of(ConfigResourceType.TOPIC, topic)
@@ -270,12 +283,19 @@ class Replicas:
             flush_policy=settings.flush_policy,
             flusher=self.flush_rounds.flusher,
             jitter=lambda bound_ms: random.randint(0, bound_ms),  # noqa: S311 - spreads load
+            producer_id_expiration_ms=self._settings.current.producer_id_expiration_ms,
         )
+
+    def _cordoned(self, path: Path) -> bool:
+        """No new replicas go into such a directory."""
+        cordoned = self._settings.current.cordoned_log_dirs
+        return "*" in cordoned or any(Path(each) == path for each in cordoned)
 
     def _accepts_damage(self, log: Log) -> bool:
         """Under the policy `os` a crash may take what was acknowledged: that was the bargain."""
         was_crash = log.directory.clean_stop_epoch is None
-        return log.flush_policy == "os" and was_crash
+        is_the_bargain = log.flush_policy == "os" and was_crash
+        return is_the_bargain or self._settings.current.moldau_accept_damage
 
     # Events
 
@@ -314,6 +334,8 @@ class Replicas:
                 ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is no log directory of this node"
             )
         check_movable(self.store, target)
+        if self.store.is_cordoned(path):
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{path} is cordoned")
         partition = self._partitions.get(name)
         if partition is None:
             raise self._absent(name)
@@ -349,14 +371,3 @@ class Replicas:
         stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node is stopping")
         for partition in self._partitions.values():
             partition.close(stopping)
-
-
-def _change_settings(partition: Partition, settings: TopicSettings) -> None:
-    if partition.has_log:
-        log = partition.log
-        log.config = settings.log
-        log.flush_policy = settings.flush_policy
-        log.mark_dirty()
-    if partition.min_insync_replicas != settings.log.min_insync_replicas:
-        partition.min_insync_replicas_changed(settings.log.min_insync_replicas)
-    partition.log_advanced()

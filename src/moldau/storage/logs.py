@@ -262,10 +262,12 @@ class Logs:
         if any(partition in offsets for offsets in self._written.values()):
             self.checkpoint()
 
-    def remove_deleted(self, now_ms: int) -> int:
-        """Second step, for whole logs and for segments. How many of either went."""
+    def remove_deleted(self, now_ms: int, logs_max: int | None = None) -> int:
+        """Second step, for whole logs, at most so many, and for segments. How many of either went:
+        with `logs_max` there may be more until it is none.
+        """
         removed = sum(log.remove_deleted(now_ms) for log in self._all() if log.damage is None)
-        due = [entry for entry in self._deleted if entry.due_ms <= now_ms]
+        due = [entry for entry in self._deleted if entry.due_ms <= now_ms][:logs_max]
         for entry in due:
             with self.directory.guard:
                 self.directory.filesystem.remove_tree(self.directory.path / entry.name)

@@ -320,12 +320,12 @@ class ProducerStateTable:
 
     __slots__ = (
         "_entries",
-        "_expiration_ms",
         "_idle",
         "_ongoing",
         "_producer_ids_max",
         "_unreplicated",
         "end_offset",
+        "expiration_ms",
     )
 
     def __init__(
@@ -336,7 +336,7 @@ class ProducerStateTable:
         producer_ids_max: int = PRODUCER_IDS_MAX,
     ) -> None:
         self.end_offset = end_offset
-        self._expiration_ms = expiration_ms
+        self.expiration_ms = expiration_ms
         self._producer_ids_max = producer_ids_max
         self._entries: dict[int, ProducerEntry] = {}
         # Least recently used first; only ids without an open transaction may be evicted.
@@ -475,7 +475,7 @@ class ProducerStateTable:
     def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
         return (
             entry.transaction_first_offset < 0
-            and now_ms - entry.last_timestamp_ms >= self._expiration_ms
+            and now_ms - entry.last_timestamp_ms >= self.expiration_ms
         )
 
     def _put(self, producer_id: int, entry: ProducerEntry) -> None:

@@ -60,6 +60,7 @@ def _describe(
         topics=list(topics.values()),
         total_bytes=usage.total,
         usable_bytes=usage.free,
+        is_cordoned=ctx.broker.replicas.store.is_cordoned(path),
     )
 
 

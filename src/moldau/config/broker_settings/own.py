@@ -2,7 +2,7 @@
 
 from moldau.config.checks import at_least, between, one_of
 from moldau.config.schema import HIGH, LOW, SettingGroup, setting
-from moldau.config.values import INT, KIB, LONG, MIB, MINUTE_MS, STRING
+from moldau.config.values import BOOLEAN, INT, KIB, LONG, MIB, MINUTE_MS, STRING
 
 
 class MoldauSettings(SettingGroup):
@@ -20,8 +20,19 @@ class MoldauSettings(SettingGroup):
         "moldau.flush.interval.ms",
         INT,
         2,
-        "How long the policy group collects appends for one sync.",
+        "Under load, the time from one sync of the policy group to the next: it covers what was "
+        "appended meanwhile. An append that finds no sync running is synced at once.",
         check=at_least(0),
+        has_effect=True,
+    )
+    moldau_accept_damage: bool = setting(
+        "moldau.accept.damage",
+        BOOLEAN,
+        False,
+        "Whether logs that lost records which were promised to be safe go on with what is left. "
+        "Otherwise they refuse all requests; the damaged files are kept aside either way.",
+        importance=LOW,
+        has_effect=True,
     )
     moldau_frame_deadline_ms: int = setting(
         "moldau.frame.deadline.ms",
