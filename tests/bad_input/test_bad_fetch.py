@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from bad_input.test_bad_produce import batch, producing
-from moldau.types import Uuid
 from running_node import KafkaUnderTest, fresh_name, wait_for
 from wire_client import WireClient, create_topic
 
@@ -23,6 +22,7 @@ from moldau.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from moldau.types import Uuid
 
 BY_NAME, BY_ID = 12, 17
 OUT_OF_RANGE, UNKNOWN_PARTITION, INVALID_TOPIC, INVALID_REQUEST = 1, 3, 17, 42
