@@ -92,6 +92,7 @@ class ShardHost(Generic[ShardT]):
         self.shard = shard
         self.partition = partition
         self.state = HostState.LOADING
+        self._leader_epoch = partition.leader_epoch
         self._decode = decode
         self._services = services
         self._timers = KeyedTimers(services.clock, self._timer_fired)
@@ -114,6 +115,15 @@ class ShardHost(Generic[ShardT]):
         """Nothing to load: no need to wait for it."""
         log = self.partition.log
         return log.log_start_offset == log.log_end_offset
+
+    def goes_on_leading(self, partition: "Partition") -> bool:
+        """A new leader epoch begins here. If it follows our own, nobody else has written."""
+        before, self._leader_epoch = self._leader_epoch, partition.leader_epoch
+        return (
+            self.state in {HostState.LOADING, HostState.ACTIVE}
+            and self.partition is partition
+            and partition.leader_epoch <= before + 1
+        )
 
     async def load(self) -> None:
         """What cannot be read fails the shard, not the node."""

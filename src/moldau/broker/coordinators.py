@@ -93,9 +93,7 @@ class GroupCoordinator:
             return
         host = self._hosts.get(index)
         if host is not None:
-            still_runs = host.state in {HostState.LOADING, HostState.ACTIVE}
-            if leads and still_runs and host.partition is partition:
-                # A new epoch of our own: nobody else has written in between.
+            if leads and host.goes_on_leading(partition):
                 return
             del self._hosts[index]
             host.unload()
