@@ -60,7 +60,11 @@ class NodeParts:
         self.channel = LocalControllerChannel(self.controller, self.settings)
         self.lifecycle = self._new_lifecycle(ports)
         self.replicas = Replicas(
-            directories.logs, node_id=config.node_id, clock=clock, settings=self.settings
+            directories.logs,
+            node_id=config.node_id,
+            clock=clock,
+            settings=self.settings,
+            unavailable=directories.unavailable,
         )
         self.replicas.on_directory_failure(self._directory_failed)
         self.topic_creation = TopicCreation(self.channel, self.settings)

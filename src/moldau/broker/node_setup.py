@@ -4,9 +4,10 @@ data is and whose it is.
 
 import contextlib
 import ipaddress
+import logging
 import resource
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
 from moldau.broker.formatting import (
@@ -21,12 +22,14 @@ from moldau.config.listeners import WILDCARD_HOST, SecurityProtocol
 from moldau.config.unsupported import refuse_unsupported
 from moldau.core.metadata.image import Endpoint
 from moldau.frozen import frozen
-from moldau.protocol.errors import MoldauError
+from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.storage.directory import LogDirectory
-from moldau.storage.failures import ForeignDirectoryError
+from moldau.storage.failures import DirectoryOfflineError, ForeignDirectoryError
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.meta_properties import META_PROPERTIES_FILE, read_meta_properties
 from moldau.types import BrokerId
+
+_log = logging.getLogger(__name__)
 
 _LOOPBACK_NAMES = {"localhost", "ip6-localhost", "ip6-loopback"}
 
@@ -121,10 +124,18 @@ def _bracketed(host: str) -> str:
 class Directories:
     """The open, locked directories of a node. `close` lets go of those that are still open."""
 
-    def __init__(self, by_path: dict[Path, LogDirectory], config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        by_path: Mapping[Path, LogDirectory],
+        config: BrokerConfig,
+        unavailable: Mapping[Path, str],
+    ) -> None:
         self._by_path = by_path
         self.metadata = by_path[Path(config.metadata_directory)]
-        self.logs = [by_path[path] for path in _unique(config.directories)]
+        paths = _unique(config.directories)
+        self.logs = [by_path[path] for path in paths if path in by_path]
+        self.unavailable = [path for path in paths if path in unavailable]
+        """Log directories that could not be opened."""
         # It was checked when they were opened.
         self.cluster_id = self.metadata.meta.cluster_id or ""
 
@@ -141,10 +152,7 @@ class Directories:
         return -1 if found is None else found
 
     def restore_markers(self) -> None:
-        """Opening them took the markers of the last clean stop away."""
-        for directory in self._by_path.values():
-            if directory.clean_stop_epoch is not None and directory.is_online:
-                directory.mark_clean_stop(directory.clean_stop_epoch)
+        _restore_markers(self._by_path.values())
 
     def close(self) -> None:
         for directory in self._by_path.values():
@@ -166,20 +174,50 @@ def open_directories(
         )
     cluster_id = _cluster_id(filesystem, paths)
     opened: dict[Path, LogDirectory] = {}
+    unavailable: dict[Path, str] = {}
     try:
         for path in paths:
-            opened[path] = LogDirectory.open(
-                filesystem,
-                path,
-                cluster_id=cluster_id,
-                node_id=BrokerId(config.node_id),
-                new_directory_id=random_uuid(),
-            )
-        return Directories(opened, config)
+            try:
+                opened[path] = LogDirectory.open(
+                    filesystem,
+                    path,
+                    cluster_id=cluster_id,
+                    node_id=BrokerId(config.node_id),
+                    new_directory_id=random_uuid(),
+                )
+            except DirectoryOfflineError as error:
+                unavailable[path] = error.reason
+            except OSError as error:
+                unavailable[path] = str(error.strerror)
+        _check_usable(config, opened, unavailable)
+        return Directories(opened, config, unavailable)
     except BaseException:
+        _restore_markers(opened.values())
         for directory in opened.values():
             directory.close()
         raise
+
+
+def _check_usable(
+    config: BrokerConfig, opened: Container[Path], unavailable: Mapping[Path, str]
+) -> None:
+    """One broken disk of several is no reason not to start, unless everything depends on it."""
+    metadata = Path(config.metadata_directory)
+    if metadata in unavailable:
+        raise MoldauError(f"{metadata} cannot be used: {unavailable[metadata]}")
+    if not any(path in opened for path in _unique(config.directories)):
+        raise MoldauError(f"no log directory can be used: {'; '.join(unavailable.values())}")
+    for path, reason in unavailable.items():
+        _log.error("log directory %s cannot be used: %s", path, reason)
+
+
+def _restore_markers(directories: Iterable[LogDirectory]) -> None:
+    """Opening them took the markers of the last clean stop away, which still hold."""
+    for directory in directories:
+        if directory.clean_stop_epoch is not None and directory.is_online:
+            # Without one, the next start checks the logs.
+            with contextlib.suppress(KafkaError):
+                directory.mark_clean_stop(directory.clean_stop_epoch)
 
 
 def _check_empty(filesystem: FileSystem, path: Path) -> None:

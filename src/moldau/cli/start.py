@@ -99,6 +99,9 @@ def start(  # noqa: PLR0913 - each is an option of the command
         raise MoldauError("--config says where the data is; leave out --dir and --ephemeral")
     if directory is not None and ephemeral:
         raise MoldauError("--ephemeral uses a directory of its own; leave out --dir")
+    if ready_file is not None:
+        # Whoever waits for it must not find the one of an earlier life.
+        ready_file.unlink(missing_ok=True)
     with contextlib.ExitStack() as cleanup:
         if config is not None:
             properties = read_server_properties(config)
