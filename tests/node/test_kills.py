@@ -1,0 +1,284 @@
+"""A node that is killed again and again under load, at random moments and at bad ones, keeps every
+promise: nothing acknowledged is lost or doubled, orders are kept, offsets never go back.
+"""
+
+import random
+import secrets
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+from node.kill_changes import Changes
+from node.kill_history import (
+    History,
+    KeptLog,
+    Watermarks,
+    check_committed,
+    check_compacted,
+    check_trimmed,
+)
+from node.kill_load import MemberThread, ProducerThread
+from node.questions import Place, create_topics, read
+from running_node import QUICK_SETTINGS, RunningNode, wait_for
+from wire_client import WireClient
+
+POLICIES = ("group", "os", "strict")
+GROUP = "readers"
+KEPT, COMPACTED, TRIMMED = "kept", "compacted", "trimmed"
+PLACES: list[Place] = [(name, index) for name in (KEPT, COMPACTED, TRIMMED) for index in (0, 1)]
+TOPICS = {
+    KEPT: {"internal.segment.bytes": "20000"},
+    COMPACTED: {
+        "cleanup.policy": "compact",
+        "internal.segment.bytes": "4000",
+        "min.cleanable.dirty.ratio": "0.01",
+    },
+    TRIMMED: {
+        "retention.bytes": "30000",
+        "internal.segment.bytes": "4000",
+        "file.delete.delay.ms": "50",
+    },
+}
+# Everything that happens from time to time happens all the time.
+SETTINGS = QUICK_SETTINGS | {
+    "group.min.session.timeout.ms": "1000",
+    "internal.metadata.log.segment.bytes": "20000",
+    "log.cleaner.backoff.ms": "20",
+    "log.flush.offset.checkpoint.interval.ms": "50",
+    "log.flush.start.offset.checkpoint.interval.ms": "50",
+    "log.retention.check.interval.ms": "20",
+    "metadata.log.max.record.bytes.between.snapshots": "5000",
+    "metadata.max.retention.bytes": "40000",
+    "replica.high.watermark.checkpoint.interval.ms": "50",
+}
+SIGHT_DEADLINE_S = 1.0
+
+
+class Run:
+    """One node's life and deaths, with the load that goes on all the time."""
+
+    def __init__(self, folder: Path, seed: str) -> None:
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.node = RunningNode(folder, SETTINGS)
+        self.history = History()
+        self.watermarks = Watermarks(PLACES)
+        self.changes = Changes((TRIMMED, 1), self.watermarks, self.chance)
+        self._kept = [KeptLog(place) for place in PLACES if place[0] == KEPT]
+        self._producers: list[ProducerThread] = []
+        self._members: list[MemberThread] = []
+        self.guest: MemberThread | None = None
+        self.rebalances = 0
+
+    # Life
+
+    def set_up(self) -> None:
+        self.node.start()
+        with WireClient(self.node.address) as client:
+            for name, configs in TOPICS.items():
+                ((code, text),) = create_topics(client, {name: 2}, configs).values()
+                assert code == 0, text
+        for number in range(3):
+            name = f"producer-{number}"
+            producer = ProducerThread(name, self.node.address, PLACES, self.history, self.seed)
+            self._producers.append(producer)
+            producer.start()
+        self._members = [self.new_member("member")]
+
+    def new_member(self, name: str) -> MemberThread:
+        member = MemberThread(name, self.node.address, GROUP, KEPT, self.history)
+        member.start()
+        return member
+
+    def start(self, policy: str) -> None:
+        self.node.settings = SETTINGS | {"moldau.flush.policy": policy}
+        self.node.start()
+
+    def end(self) -> None:
+        for thread in [*self._producers, *self._members, *([self.guest] if self.guest else [])]:
+            thread.finish()
+
+    # Checks
+
+    def check(self) -> None:
+        with WireClient(self.node.address) as client:
+            self.watermarks.look(client)
+            ends = self.watermarks.ends
+            for log in self._kept:
+                log.check(client, self.history, ends[log.place])
+            for place in PLACES:
+                if place[0] != KEPT:
+                    self._check_cleaned(client, place)
+            check_committed(client, GROUP, self.history)
+            self.changes.check(client)
+        assert not self.history.problems, self.history.problems[:5]
+
+    def _check_cleaned(self, client: WireClient, place: Place) -> None:
+        start, end = self.watermarks.starts[place], self.watermarks.ends[place]
+        if place[0] == TRIMMED:
+            check_trimmed(client, place, end, self.history)
+        else:
+            check_compacted(read(client, place, start, end), place, end, self.history)
+
+    def check_everything_arrived(self) -> None:
+        """Once producers have ended and were answered."""
+        self.check()
+        for log in self._kept:
+            sent = {p.name: p.sent[log.place] for p in self._producers if p.sent[log.place]}
+            assert dict(log.next_numbers) == sent, log.place
+
+    def look(self) -> None:
+        """What is seen now must be there after the kill."""
+        with WireClient(self.node.address) as client:
+            self.watermarks.look(client)
+
+    # Waiting
+
+    def wait_for_load(self) -> None:
+        """It is a kill under load only if producers got through."""
+        wanted = self.history.acked_count + 20
+        wait_for(
+            lambda: self.history.acked_count >= wanted or bool(self.history.problems),
+            "acknowledgements",
+        )
+
+    def wait_randomly(self, seconds_max: float) -> None:
+        """Kills come at any time; nothing depends on how long this takes."""
+        threading.Event().wait(self.chance.uniform(0, seconds_max))
+
+    def wait_to_see(self, topic: str, *endings: str) -> None:
+        """Such a file is there now; or it is not, for a while."""
+        folders = [self.node.log_folder / f"{topic}-{index}" for index in (0, 1)]
+
+        def is_there() -> bool:
+            with suppress(FileNotFoundError):
+                return any(
+                    path.name.endswith(endings) for folder in folders for path in folder.iterdir()
+                )
+            return False
+
+        with suppress(AssertionError):
+            wait_for(is_there, "files", SIGHT_DEADLINE_S)
+
+
+# Moments to be killed at
+
+
+def under_load(run: Run) -> None:
+    run.wait_randomly(0.2)
+    run.node.kill()
+
+
+def changing_topics(run: Run) -> None:
+    with WireClient(run.node.address) as client:
+        count = run.chance.randint(5, 25)
+        run.changes.begin(client, count)
+        run.changes.collect(client, run.chance.randint(0, count - 1))
+        run.wait_randomly(0.02)
+        run.node.kill()
+        run.changes.collect_rest(client)
+
+
+def rebalancing(run: Run) -> None:
+    if run.guest is None:
+        run.guest = run.new_member(f"guest-{run.rebalances}")
+        run.rebalances += 1
+    else:
+        run.guest.stopped.set()
+    run.wait_randomly(0.15)
+    run.node.kill()
+    if run.guest.stopped.is_set():
+        # It leaves, or gives up; the group notices either way.
+        run.start(run.chance.choice(POLICIES))
+        run.guest.finish()
+        run.guest = None
+        run.node.kill()
+
+
+def compacting(run: Run) -> None:
+    run.wait_to_see(COMPACTED, ".cleaned", ".swap")
+    run.node.kill()
+
+
+def deleting_segments(run: Run) -> None:
+    run.wait_to_see(TRIMMED, ".deleted")
+    run.node.kill()
+
+
+def stopping(run: Run) -> None:
+    process = run.node.process
+    assert process is not None
+    process.send_signal(signal.SIGTERM)
+    run.wait_randomly(0.1)
+    run.node.kill()
+
+
+def recovering(run: Run) -> None:
+    run.node.kill()
+    process = run.node.launch()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(run.chance.uniform(0.1, 0.6))
+    run.node.kill()
+
+
+MOMENTS: tuple[Callable[[Run], None], ...] = (
+    under_load,
+    changing_topics,
+    rebalancing,
+    compacting,
+    deleting_segments,
+    stopping,
+    recovering,
+)
+
+
+def schedule(kills: int, chance: random.Random) -> Iterator[tuple[Callable[[Run], None], str]]:
+    """All moments with all policies, in another order each time round."""
+    pairs: list[tuple[Callable[[Run], None], str]] = []
+    for number in range(kills):
+        if not pairs:
+            turn = number // len(MOMENTS)
+            pairs = [(m, POLICIES[(turn + i) % 3]) for i, m in enumerate(MOMENTS)]
+            chance.shuffle(pairs)
+        yield pairs.pop()
+
+
+def run_kills(folder: Path, kills: int) -> None:
+    seed = secrets.token_hex(4)
+    print(f"seed {seed}")  # noqa: T201 - shown if the test fails
+    run = Run(folder, seed)
+    with ExitStack() as cleanup:
+        cleanup.enter_context(run.node)
+        cleanup.callback(run.end)
+        run.set_up()
+        for number, (moment, policy) in enumerate(schedule(kills, run.chance)):
+            run.wait_for_load()
+            run.look()
+            moment(run)
+            run.start(policy)
+            try:
+                run.check()
+            except AssertionError as error:
+                error.add_note(f"seed {seed}, kill {number} while {moment.__name__}, {policy}")
+                error.add_note(run.node.errors[-3000:])
+                raise
+        run.end()
+        run.check_everything_arrived()
+        assert run.node.stop() == 0
+        run.start("group")
+        run.check_everything_arrived()
+        assert run.node.stop() == 0
+        print(f"{run.history.acked_count} acknowledged, {run.changes.answered_count} changes")  # noqa: T201
+
+
+def test_promises_survive_kills_at_bad_moments(tmp_path: Path) -> None:
+    run_kills(tmp_path, len(MOMENTS))
+
+
+@pytest.mark.slow
+def test_promises_survive_two_hundred_kills(tmp_path: Path) -> None:
+    run_kills(tmp_path, 200)
