@@ -3,6 +3,7 @@ header version goes with which message; opens no sockets and reads no clocks.
 """
 
 from collections.abc import Iterator
+from struct import Struct
 from typing import NamedTuple
 
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
@@ -19,6 +20,8 @@ LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 """socket.request.max.bytes by default."""
 _OWN_PIECE_BYTES_MIN = 1024
+# A frame's length and its response header: a correlation id and, in version 1, no tagged fields.
+_RESPONSE_HEADS = (Struct(">ii"), Struct(">iix"))
 
 
 class FrameCutter:
@@ -120,9 +123,13 @@ def build_request(
 
 def build_response(message: Message, version: int, *, correlation_id: int) -> list[Buffer]:
     """A whole frame, in chunks; long `records` are not copied."""
-    header = ResponseHeader(correlation_id=correlation_id)
-    head = encode(header, response_header_version(type(message), version))
-    return with_length([head, *encode_chunks(message, version)])
+    chunks = encode_chunks(message, version)
+    head = _RESPONSE_HEADS[response_header_version(type(message), version)]
+    size = head.size - LENGTH_BYTES
+    for chunk in chunks:
+        size += len(chunk)
+    chunks.insert(0, head.pack(size, correlation_id))
+    return chunks
 
 
 class RequestFrame(NamedTuple):

@@ -394,6 +394,8 @@ _MODULES = {
     "WriteTxnMarkersResponse": "write_txn_markers",
 }
 
+_loaded: dict[str, type[Message]] = {}
+
 
 def message_names() -> list[str]:
     return sorted(_MODULES)
@@ -401,9 +403,10 @@ def message_names() -> list[str]:
 
 def message_class(name: str) -> type[Message]:
     """The class of that name; KeyError if there is none."""
-    module = import_module(f"{__name__}.{_MODULES[name]}")
-    found: type[Message] = getattr(module, name)
-    globals()[name] = found
+    found = _loaded.get(name)
+    if found is None:
+        module = import_module(f"{__name__}.{_MODULES[name]}")
+        found = _loaded[name] = globals()[name] = getattr(module, name)
     return found
 
 
