@@ -11,11 +11,13 @@ from typing import Any, Literal
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from core.metadata.test_metadata_samples import image_of
+from running_node import RunningNode, free_port, wait_for
 from storage.samples import SAMPLES, ExpectedRecord, expected_topics, unpack
+from wire_client import WireClient
 
 from moldau.broker.metadata_log import METADATA_PARTITION
-from moldau.core.metadata.delta import MetadataDelta
-from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage
+from moldau.core.metadata.image import MetadataImage
 from moldau.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -28,8 +30,6 @@ from moldau.protocol.messages.list_offsets import (
 )
 from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from running_node import RunningNode, free_port, wait_for
-from wire_client import WireClient
 
 EXPECTED = json.loads((SAMPLES / "expected.json").read_text())
 TOPIC, BROKER, GROUP = 2, 4, 32
@@ -94,10 +94,12 @@ def read(address: str, topic: str, partitions: list[int], *, committed: bool) ->
         while len(at_end) < len(partitions):
             message = consumer.poll(DEADLINE_S)
             assert message is not None, f"{topic} was not read to its end: {at_end}"
+            number = message.partition()
+            assert number is not None
             if message.error() is not None:
-                at_end.add(message.partition())
+                at_end.add(number)
             else:
-                found[message.partition()].append(message)
+                found[number].append(message)
     finally:
         consumer.close()
     return found
@@ -191,15 +193,19 @@ def test_topics_have_their_ids_and_settings(client: WireClient) -> None:
 
 
 @pytest.mark.parametrize("group", EXPECTED["groups"])
-def test_committed_offsets_of_every_kind_of_group_are_there(
-    client: WireClient, group: str
-) -> None:
+def test_committed_offsets_of_every_kind_of_group_are_there(client: WireClient, group: str) -> None:
     find = FindCoordinatorRequest(key_type=0, coordinator_keys=[group])
     wait_for(lambda: client.ask(find, 4).coordinators[0].error_code == 0, "the coordinator")
     wanted = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
     wait_for(lambda: client.ask(wanted, 9).groups[0].error_code == 0, "the group to be loaded")
     found = [
-        [topic.name, part.partition_index, part.committed_offset, part.metadata or None]
+        # librdkafka stores the zero byte behind a C string, and takes it off again.
+        [
+            topic.name,
+            part.partition_index,
+            part.committed_offset,
+            part.metadata.rstrip("\0") or None,
+        ]
         for topic in client.ask(wanted, 9).groups[0].topics
         for part in topic.partitions
     ]
@@ -232,8 +238,4 @@ def _batches(folder: Path) -> list[bytes]:
 
 def _metadata(log_dir: Path) -> MetadataImage:
     """What a replay of the whole metadata log gives, with nobody running."""
-    from core.metadata.sample_metadata import image_of
-
-    image: MetadataImage = image_of(log_dir / str(METADATA_PARTITION))
-    assert MetadataDelta.between(EMPTY_IMAGE, image) is not None
-    return image
+    return image_of(sorted((log_dir / str(METADATA_PARTITION)).glob("*.log")))
