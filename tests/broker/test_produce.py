@@ -1,7 +1,7 @@
 """Produce: what is taken, what is refused and how, and when it is answered."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from broker.data_node import DataNode, batch, running, topic_id, values_of
 from crc32c import crc32c
 
 from moldau.broker.context import Staged
-from moldau.broker.handlers.produce import handle_produce
+from moldau.broker.handlers.produce import HEAVY_BYTES, handle_produce
 from moldau.protocol.batches import ATTRIBUTES_OFFSET, CRC_OFFSET, iterate_batches
 from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
@@ -49,7 +49,12 @@ async def produce(
 ) -> PartitionProduceResponse:
     """The answer for the first partition."""
     outcome = handle_produce(node.context(asked, version), asked)
-    response = await outcome.answer if isinstance(outcome, Staged) else outcome
+    if isinstance(outcome, Staged):
+        response: Any = await outcome.answer
+    elif isinstance(outcome, Awaitable):
+        response = await outcome
+    else:
+        response = outcome
     assert isinstance(response, ProduceResponse)
     return response.responses[0].partition_responses[0]
 
@@ -339,3 +344,66 @@ async def test_no_topics_no_answers(tmp_path: Path) -> None:
         response = handle_produce(node.context(asked, 9), asked)
         assert isinstance(response, ProduceResponse)
         assert response.responses == []
+
+
+# Batches that take long to look through
+
+
+def noise(count: int) -> list[bytes]:
+    return [crc32c(b"%d" % number).to_bytes(4, "big").hex().encode() * 4 for number in range(count)]
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD, Compression.LZ4])
+async def test_large_compressed_batches_are_checked_in_a_thread(
+    codec: Compression, tmp_path: Path
+) -> None:
+    async with running(tmp_path) as node:
+        node.create_topic("orders")
+        sent = batch(*noise(12_000), compression=codec)
+        assert len(sent) > HEAVY_BYTES
+        asked = request(memoryview(sent))
+        outcome = handle_produce(node.context(asked, NEWEST), asked)
+        assert isinstance(outcome, Awaitable), "the next request of the connection waits"
+        sent[:] = bytes(len(sent))  # the frame's buffer is used again
+        response = await outcome
+        assert response is not None
+        answer = response.responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (0, 0)
+        log = node.replicas.lookup("orders", 0).log
+        assert values_of(log.read(0, 1 << 20).records) == noise(12_000)
+        damaged = batch(*noise(12_000), compression=codec)
+        damaged[-1] ^= 1
+        refused = await produce(node, request(damaged))
+        assert (refused.error_code, refused.base_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
+
+
+async def test_a_small_batch_that_expands_far_is_checked_in_a_thread(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        node.create_topic("orders")
+        sent = batch(b"0" * (5 << 20), compression=Compression.GZIP)
+        assert len(sent) < HEAVY_BYTES
+        asked = request(sent)
+        outcome = handle_produce(node.context(asked, NEWEST), asked)
+        assert isinstance(outcome, Awaitable)
+        response = await outcome
+        assert response is not None
+        assert response.responses[0].partition_responses[0].error_code == 0
+        bomb = batch(b"0" * (65 << 20), compression=Compression.GZIP)
+        refused = await produce(node, request(bomb))
+        assert refused.error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+async def test_topics_with_a_codec_of_their_own_store_in_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        node.create_topic("orders", configs={"compression.type": "zstd"})
+        assert (await produce(node, request(batch(*noise(100))))).error_code == 0
+        stored = next(
+            iterate_batches(node.replicas.lookup("orders", 0).log.read(0, 1 << 20).records)
+        )
+        assert stored.compression is Compression.ZSTD
+        assert [record.value for record in stored.records()] == noise(100)
+        asked = request(batch(*noise(5_000)))
+        outcome = handle_produce(node.context(asked, NEWEST), asked)
+        assert isinstance(outcome, Awaitable), "compressing it is left to a thread"
+        assert await outcome is not None
+        assert node.replicas.lookup("orders", 0).log.log_end_offset == 5_100

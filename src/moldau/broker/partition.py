@@ -7,6 +7,7 @@ import contextlib
 from bisect import insort
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Executor
 from operator import itemgetter
 from typing import TYPE_CHECKING, assert_never
 
@@ -15,7 +16,7 @@ from moldau.core.partition.leader import ACKS_ALL, Commit, Effect, PartitionLead
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.log import Log
-from moldau.storage.log_append import AppendResult
+from moldau.storage.log_append import AppendResult, PreparedBatch
 from moldau.storage.producer_state import AppendOrigin
 from moldau.types import NO_EPOCH, Buffer, Offset, TopicPartition, Uuid
 
@@ -65,6 +66,11 @@ class Partition:
         return self._log
 
     @property
+    def keeps_codecs(self) -> bool:
+        """Batches are stored as their producers compressed them."""
+        return self.log.config.compression_type == "producer"
+
+    @property
     def has_log(self) -> bool:
         return self._log is not None
 
@@ -81,14 +87,15 @@ class Partition:
 
     def append(
         self,
-        records: Buffer,
+        records: Buffer | PreparedBatch,
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         required_acks: int = ACKS_ALL,
         transaction_version: int = -1,
+        output_bytes_max: int | None = None,
     ) -> AppendResult:
         """`records` are patched in place if they can be written. Raises KafkaError; then nothing is
-        appended.
+        appended. The other arguments are those of `Log.append_as_leader`.
         """
         leader = self.leader or self.leading()
         refused = leader.plan_append(required_acks)
@@ -101,11 +108,17 @@ class Partition:
             self._clock.wall_ms(),
             origin=origin,
             transaction_version=transaction_version,
+            output_bytes_max=output_bytes_max,
         )
         held = log.countable_end_offset
         if held > leader.high_watermark:
             self._run(leader.held(Offset(held)))
         return result
+
+    async def prepare(self, records: Buffer, threads: Executor) -> PreparedBatch:
+        """The slow part of an append, in a thread. `records` must be the caller's own."""
+        preparation = self.log.preparation(records, self._clock.wall_ms())
+        return await asyncio.get_running_loop().run_in_executor(threads, preparation)
 
     def is_committed(self, offset: int) -> bool:
         return self.leader is not None and self.leader.high_watermark > offset

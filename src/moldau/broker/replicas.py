@@ -5,6 +5,7 @@ begins leader epochs, changes settings of running logs; and answers who leads wh
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+WORKERS_MAX = 2
+
 OnLeadership = Callable[[Partition, bool], None]
 OnPlacement = Callable[[Partition], None]
 OnDirectoryFailure = Callable[[LogDirectory], None]
@@ -66,6 +69,8 @@ class Replicas:
         self._failure_listeners: list[OnDirectoryFailure] = []
         self._placement_listeners: list[OnPlacement] = []
         self.deadlines = Deadlines(clock)
+        self.workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="moldau-worker")
+        """For work of requests that would keep the event loop busy; it gets its own copies."""
         self.flush_rounds = FlushRounds(clock, settings, self._flushed)
         self.store = LogStore(
             directories, self._options_for, clock, self._cordoned, unavailable=unavailable
@@ -367,6 +372,7 @@ class Replicas:
     async def _rest(self) -> None:
         self._cleaning.stop()
         await self._tasks.close()
+        self.workers.shutdown(wait=False, cancel_futures=True)
         await self.flush_rounds.stop()
         stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node is stopping")
         for partition in self._partitions.values():

@@ -6,14 +6,17 @@ log's own bytes takes this log offline until its owner decides (see recovery.py)
 log; only `FlushTicket.run` may happen elsewhere.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from moldau.storage import log_append, log_read
 from moldau.storage.failures import refused_if_full
-from moldau.storage.log_append import AppendResult
+from moldau.storage.log_append import AppendResult, PreparedBatch
 from moldau.storage.log_read import FoundOffset, Isolation, ReadResult
 from moldau.storage.log_state import LoadedLog, LogOptions, LogState
 from moldau.storage.producer_replay import replay_segment
 from moldau.storage.producer_state import AppendOrigin
-from moldau.types import Buffer, LeaderEpoch, Offset
+from moldau.types import NO_EPOCH, Buffer, LeaderEpoch, Offset
 
 __all__ = ["LoadedLog", "Log", "LogOptions"]
 
@@ -23,19 +26,30 @@ class Log(LogState):
 
     def append_as_leader(
         self,
-        records: Buffer,
+        records: Buffer | PreparedBatch,
         leader_epoch: int,
         now_ms: int,
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         transaction_version: int = -1,
+        output_bytes_max: int | None = None,
     ) -> AppendResult:
         """Check the batches, give them offsets, write them. `records` is patched in place if it is
-        writable. A client brings exactly one batch.
+        writable. A client brings exactly one batch. A compressed one that expands beyond
+        `output_bytes_max` is refused with MESSAGE_TOO_LARGE.
         """
         with self.guard:
-            caller = log_append.Caller(leader_epoch, now_ms, origin, transaction_version)
+            caller = log_append.Caller(
+                leader_epoch, now_ms, origin, transaction_version, output_bytes_max
+            )
             return log_append.append_as_leader(self, records, caller)
+
+    def preparation(self, records: Buffer, now_ms: int) -> Callable[[], PreparedBatch]:
+        """The slow part of a client's append, to be run in any thread; its result is then appended
+        instead of `records`.
+        """
+        caller = log_append.Caller(NO_EPOCH, now_ms, AppendOrigin.CLIENT, -1)
+        return partial(log_append.prepare, records, log_append.rules_for(self, caller))
 
     def append_as_follower(
         self, records: Buffer, leader_epoch: int, now_ms: int

@@ -49,6 +49,15 @@ class Caller(NamedTuple):
     now_ms: int
     origin: AppendOrigin
     transaction_version: int
+    output_bytes_max: int | None = None
+    """How far a compressed batch may expand; None is the codec's own limit."""
+
+
+class PreparedBatch(NamedTuple):
+    """A client's batch that is checked and in the topic's codec: the slow part of an append."""
+
+    batch: RecordBatch
+    max_timestamp_ms: int
 
 
 class AppendResult(NamedTuple):
@@ -94,6 +103,7 @@ def rules_for(log: "Log", caller: Caller) -> LeaderRules:
         and rules.now_ms == now_ms
         and rules.origin is origin
         and rules.config is config
+        and rules.validation.decompressed_bytes_max == caller.output_bytes_max
     ):
         return rules
     stamps = config.stamps_append_time
@@ -105,6 +115,7 @@ def rules_for(log: "Log", caller: Caller) -> LeaderRules:
         timestamp_before_max_ms=config.message_timestamp_before_max_ms,
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         batch_bytes_max=config.max_message_bytes,
+        decompressed_bytes_max=caller.output_bytes_max,
     )
     codec = _CODECS[config.compression_type]
     common = None
@@ -125,7 +136,16 @@ _CODECS = {
 }
 
 
-def append_as_leader(log: "Log", records: Buffer, caller: Caller) -> AppendResult:
+def prepare(records: Buffer, rules: LeaderRules) -> PreparedBatch:
+    """Needs nothing of the log, so it may run in any thread."""
+    batch = sole_batch(records)
+    max_timestamp_ms = validate_batch(batch, rules.validation).max_timestamp
+    return PreparedBatch(_fitting(batch, rules), max_timestamp_ms)
+
+
+def append_as_leader(log: "Log", records: Buffer | PreparedBatch, caller: Caller) -> AppendResult:
+    if isinstance(records, PreparedBatch):
+        return _append_prepared(log, [records], caller)
     if caller.origin is AppendOrigin.RAFT_LEADER:
         result = append_assigned(log, records, caller)
         if result is None:
@@ -136,12 +156,20 @@ def append_as_leader(log: "Log", records: Buffer, caller: Caller) -> AppendResul
         header = stamp_batch(records, log.log_end_offset, caller.leader_epoch, rules.common)
         if header is not None:
             return _append_stamped(log, records, header, caller)
-    batches = _batches(records, caller.origin)
+    if caller.origin is AppendOrigin.CLIENT:
+        return _append_prepared(log, [prepare(records, rules)], caller)
+    batches = list(iterate_batches(records))
+    if not batches:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "the append holds no batch")
+    found = [validate_batch(batch, rules.validation).max_timestamp for batch in batches]
+    prepared = map(PreparedBatch, (_fitting(batch, rules) for batch in batches), found)
+    return _append_prepared(log, list(prepared), caller)
+
+
+def _append_prepared(log: "Log", prepared: Sequence[PreparedBatch], caller: Caller) -> AppendResult:
     headers: list[ScannedBatch] = []
     producer_append: ProducerAppend | None = None
-    for place, original in enumerate(batches):
-        max_timestamp_ms = validate_batch(original, rules.validation).max_timestamp
-        batch = batches[place] = _fitting(original, rules)
+    for batch, max_timestamp_ms in prepared:
         header = _future_header(log, batch, headers, caller.leader_epoch, max_timestamp_ms)
         headers.append(header)
         if batch.producer_id >= 0:
@@ -152,20 +180,15 @@ def append_as_leader(log: "Log", records: Buffer, caller: Caller) -> AppendResul
             duplicate = _check_producer(producer_append, batch, header)
             if duplicate is not None:
                 return _answer_duplicate(log, duplicate)
-    timestamp_type = rules.validation.timestamp_type
-    buffers = [_assigned(b, h, timestamp_type) for b, h in zip(batches, headers, strict=True)]
+    timestamp_type = rules_for(log, caller).validation.timestamp_type
+    buffers = [
+        _assigned(each.batch, header, timestamp_type)
+        for each, header in zip(prepared, headers, strict=True)
+    ]
     _write(log, buffers, headers, producer_append, caller)
-    append_time_ms = NO_TIMESTAMP if timestamp_type is TimestampType.CREATE_TIME else caller.now_ms
+    is_stamped = timestamp_type is TimestampType.LOG_APPEND_TIME
+    append_time_ms = headers[-1][5] if is_stamped else NO_TIMESTAMP
     return AppendResult(headers[0][2], headers[-1][3], append_time_ms, log.log_start_offset)
-
-
-def _batches(records: Buffer, origin: AppendOrigin) -> list[RecordBatch]:
-    if origin is AppendOrigin.CLIENT:
-        return [sole_batch(records)]
-    batches = list(iterate_batches(records))
-    if not batches:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "the append holds no batch")
-    return batches
 
 
 def _append_stamped(

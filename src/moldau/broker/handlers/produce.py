@@ -5,7 +5,7 @@ Not served: transactions. A transactional batch is refused with INVALID_TXN_STAT
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -30,12 +30,17 @@ from moldau.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from moldau.types import TopicPartition
+from moldau.storage.log_append import PreparedBatch
+from moldau.types import Buffer, TopicPartition
 
 ZSTD_SINCE_VERSION = 7
 TOPIC_IDS_SINCE_VERSION = 13
 LEADER_HINTS_SINCE_VERSION = 10
 WAIT_MS_MAX = 300_000
+# Compressed batches up to these are looked through in the event loop: 64 KiB take under a
+# millisecond, 1 MiB of gzip takes ten, and what 64 KiB may expand to takes a hundred.
+HEAVY_BYTES = 64 << 10
+LIGHT_OUTPUT_BYTES_MAX = 2 << 20
 RECORD_ERRORS_MAX = 100
 
 # The second byte of the attributes holds all flags that are in use.
@@ -44,15 +49,35 @@ _BUFFERS = (memoryview, bytearray, bytes)
 _UNCOMMON = COMPRESSION_MASK | TRANSACTIONAL_FLAG
 
 
+class _Heavy(NamedTuple):
+    partition: Partition
+    records: bytearray
+    answer: PartitionProduceResponse
+
+
 class _Appended(NamedTuple):
     partition: Partition
     last_offset: int
     answer: PartitionProduceResponse
 
 
-def handle_produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | Staged | None:
+def handle_produce(
+    ctx: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Staged | Awaitable[ProduceResponse | None] | None:
     appends = _Appends(ctx, request)
     response = ProduceResponse(responses=[appends.topic(topic) for topic in request.topic_data])
+    if appends.heavy:
+        # The connection's next request waits: it may bring the batch that comes after.
+        return _append_heavy(appends, response)
+    answer = _answer(appends, response)
+    return Staged(answer) if isinstance(answer, asyncio.Future) else answer
+
+
+def _answer(
+    appends: "_Appends", response: ProduceResponse
+) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
+    """Everything is appended or refused."""
+    ctx, request = appends.ctx, appends.request
     if request.acks == 0:
         # There is no answer that could say it: the client finds out by losing the connection.
         for topic, partition in _failures(response):
@@ -63,24 +88,33 @@ def handle_produce(ctx: RequestContext, request: ProduceRequest) -> ProduceRespo
         return None
     if not appends.uncommitted:
         return _with_hints(ctx, response)
-    return Staged(_Waiting(ctx, request, response, appends.uncommitted).answered)
+    return _Waiting(ctx, request, response, appends.uncommitted).answered
+
+
+async def _append_heavy(appends: "_Appends", response: ProduceResponse) -> ProduceResponse | None:
+    for heavy in appends.heavy:
+        await appends.append_heavy(heavy)
+    answer = _answer(appends, response)
+    return await answer if isinstance(answer, asyncio.Future) else answer
 
 
 class _Appends:
     """Stage one."""
 
-    __slots__ = ("_ctx", "_doubled", "_request", "uncommitted")
+    __slots__ = ("_doubled", "ctx", "heavy", "request", "uncommitted")
 
     def __init__(self, ctx: RequestContext, request: ProduceRequest) -> None:
-        self._ctx = ctx
-        self._request = request
+        self.ctx = ctx
+        self.request = request
         self._doubled = _doubled(request)
         self.uncommitted: list[_Appended] = []
+        self.heavy: list[_Heavy] = []
+        """Batches that would keep everybody else waiting: threads check them."""
 
     def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
         name: str | None = topic.name
-        if self._ctx.version >= TOPIC_IDS_SINCE_VERSION:
-            name = self._ctx.broker.image.topic_name(topic.topic_id)
+        if self.ctx.version >= TOPIC_IDS_SINCE_VERSION:
+            name = self.ctx.broker.image.topic_name(topic.topic_id)
         answers = []
         for sent in topic.partition_data:
             try:
@@ -100,31 +134,71 @@ class _Appends:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
         if self._doubled and (topic.name, topic.topic_id, sent.index) in self._doubled:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is in the request twice")
-        if not ACKS_ALL <= self._request.acks <= 1:
-            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self._request.acks}")
+        if not ACKS_ALL <= self.request.acks <= 1:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self.request.acks}")
         if name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
 
     def _append(self, name: str, sent: PartitionProduceData) -> PartitionProduceResponse:
-        replicas, acks = self._ctx.broker.replicas, self._request.acks
+        replicas = self.ctx.broker.replicas
         partition = replicas.get(name, sent.index) or replicas.lookup(name, sent.index)
         records = sent.records
         if not records:
             raise KafkaError(ErrorCode.INVALID_RECORD, "the request brings no batch")
         assert isinstance(records, _BUFFERS)
         flags = records[_FLAGS_AT] if len(records) > _FLAGS_AT else 0
+        answer = PartitionProduceResponse(index=sent.index, base_offset=-1)
         if flags & _UNCOMMON:
-            _check_flags(flags, self._request.transactional_id, self._ctx.version)
-        result = partition.append(records, required_acks=acks)
-        answer = PartitionProduceResponse(
-            index=sent.index,
-            base_offset=result.first_offset,
-            log_append_time_ms=result.append_time_ms,
-            log_start_offset=result.log_start_offset,
+            _check_flags(flags, self.request.transactional_id, self.ctx.version)
+        is_compressed = bool(flags & COMPRESSION_MASK)
+        if len(records) > HEAVY_BYTES and (is_compressed or not partition.keeps_codecs):
+            self._put_off(partition, records, answer)
+        elif is_compressed:
+            self._append_light(partition, records, answer)
+        else:
+            self._append_to(partition, records, answer)
+        return answer
+
+    def _append_light(
+        self, partition: Partition, records: Buffer, answer: PartitionProduceResponse
+    ) -> None:
+        """Not far, at least, if it expands too far."""
+        try:
+            self._append_to(partition, records, answer)
+        except KafkaError as error:
+            if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
+                raise
+            self._put_off(partition, records, answer)
+
+    def _put_off(
+        self, partition: Partition, records: Buffer, answer: PartitionProduceResponse
+    ) -> None:
+        self.heavy.append(_Heavy(partition, bytearray(records), answer))
+
+    async def append_heavy(self, heavy: "_Heavy") -> None:
+        try:
+            prepared = await heavy.partition.prepare(
+                heavy.records, self.ctx.broker.replicas.workers
+            )
+            self._append_to(heavy.partition, prepared, heavy.answer)
+        except KafkaError as error:
+            _put_error(heavy.answer, error)
+
+    def _append_to(
+        self,
+        partition: Partition,
+        records: Buffer | PreparedBatch,
+        answer: PartitionProduceResponse,
+    ) -> None:
+        acks = self.request.acks
+        result = partition.append(
+            records, required_acks=acks, output_bytes_max=LIGHT_OUTPUT_BYTES_MAX
         )
+        answer.base_offset = result.first_offset
+        answer.log_append_time_ms = result.append_time_ms
+        answer.log_start_offset = result.log_start_offset
         if acks == ACKS_ALL and not partition.is_committed(result.last_offset):
             self.uncommitted.append(_Appended(partition, result.last_offset, answer))
-        return answer
 
 
 class _Waiting:
