@@ -6,7 +6,7 @@ per batch, which refuse or answer a duplicate and change nothing; write; `apply`
 `complete_transaction` for each of `append.completed`.
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from moldau.protocol.batches import TRANSACTIONAL_FLAG
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.record_loops import ScannedBatch
+from moldau.storage.unreplicated import UnreplicatedTransactions
 from moldau.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
 BATCHES_REMEMBERED = 5
@@ -343,7 +344,7 @@ class ProducerStateTable:
         self._idle: OrderedDict[int, None] = OrderedDict()
         # First offset -> producer id, ascending.
         self._ongoing: OrderedDict[int, int] = OrderedDict()
-        self._unreplicated = _UnreplicatedTransactions()
+        self._unreplicated = UnreplicatedTransactions()
 
     def begin_append(
         self, origin: AppendOrigin, *, transaction_version: int = TRANSACTION_VERSION_UNKNOWN
@@ -466,7 +467,7 @@ class ProducerStateTable:
         self._entries.clear()
         self._idle.clear()
         self._ongoing.clear()
-        self._unreplicated = _UnreplicatedTransactions()
+        self._unreplicated = UnreplicatedTransactions()
         self.end_offset = end_offset
 
     def __iter__(self) -> Iterator[ProducerEntry]:
@@ -494,30 +495,3 @@ class ProducerStateTable:
         self._ongoing[first_offset] = producer_id
         if newest is not None and first_offset < newest:
             self._ongoing = OrderedDict(sorted(self._ongoing.items()))
-
-
-class _UnreplicatedTransactions:
-    """Completed transactions whose markers are not below the high watermark yet. They end in log
-    order but may have begun in any: the smallest beginning of a sliding window, so each transaction
-    costs a constant however far the high watermark lags.
-    """
-
-    __slots__ = ("_minima",)
-
-    def __init__(self) -> None:
-        # (first offset, last offset), both ascending; those that a later one undercuts drop out.
-        self._minima: deque[tuple[int, int]] = deque()
-
-    @property
-    def first_offset(self) -> int | None:
-        return self._minima[0][0] if self._minima else None
-
-    def add(self, first_offset: int, last_offset: int) -> None:
-        minima = self._minima
-        while minima and minima[-1][0] >= first_offset:
-            minima.pop()
-        minima.append((first_offset, last_offset))
-
-    def forget_before(self, offset: int) -> None:
-        while self._minima and self._minima[0][1] < offset:
-            self._minima.popleft()
