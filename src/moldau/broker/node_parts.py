@@ -19,6 +19,7 @@ from moldau.broker.node_setup import Directories, endpoints
 from moldau.broker.producer_ids import ProducerIds
 from moldau.broker.quorum_node import QuorumNode
 from moldau.broker.replicas import Replicas
+from moldau.broker.reserve import Reserve
 from moldau.broker.settings import Settings
 from moldau.broker.snapshot_maker import SnapshotMaker
 from moldau.broker.topic_creation import TopicCreation
@@ -28,11 +29,13 @@ from moldau.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from moldau.broker.node import Node
+    from moldau.net.clock import Timer
     from moldau.storage.directory import LogDirectory
 
 _log = logging.getLogger(__name__)
 
 _LEAVE_TIMEOUT_MS = 30_000
+_RESERVE_DELAY_MS = 1_000
 
 
 class NodeParts:
@@ -41,6 +44,8 @@ class NodeParts:
         self._is_loaded = False
         config, clock = node.config, node.clock
         self.directories = directories
+        self.reserve = Reserve(directories.opened, config.moldau_reserve_bytes)
+        self._reserve_timer: Timer | None = None
         self.settings = Settings(config)
         self.feed = MetadataFeed()
         self.feed.subscribe(self.settings.apply)
@@ -116,6 +121,7 @@ class NodeParts:
         return self.lifecycle.broker_epoch
 
     async def start(self) -> None:
+        self.reserve.release()
         await self.quorum.start()
         await register_controller(self.channel, self._node.config, random_uuid())
         await self.lifecycle.start()
@@ -124,8 +130,13 @@ class NodeParts:
         self.feed.subscribe(self.replicas.apply)
         self.groups.start()
         await self.lifecycle.unfence()
+        # Not now: nobody should wait for it.
+        self._reserve_timer = self._node.clock.call_later(_RESERVE_DELAY_MS, self.reserve.take)
 
     async def stop(self) -> None:
+        if self._reserve_timer is not None:
+            self._reserve_timer.cancel()
+        self.reserve.release()
         try:
             await self.lifecycle.leave(_LEAVE_TIMEOUT_MS)
         except KafkaError as error:
@@ -140,7 +151,7 @@ class NodeParts:
         if self._is_loaded:
             await self.replicas.stop(self.lifecycle.broker_epoch)
             if self.directories.has_own_metadata:
-                self.directories.metadata.mark_clean_stop(self.lifecycle.broker_epoch)
+                self.directories.mark_metadata(self.lifecycle.broker_epoch)
         else:
             # A start that got nowhere: what the last stop promised about the logs still holds.
             self.directories.restore_markers()

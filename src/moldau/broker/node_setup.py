@@ -151,6 +151,15 @@ class Directories:
         found = epochs.pop() if len(epochs) == 1 else None
         return -1 if found is None else found
 
+    @property
+    def opened(self) -> Iterable[LogDirectory]:
+        return self._by_path.values()
+
+    def mark_metadata(self, broker_epoch: int) -> None:
+        """The metadata log is closed; one that cannot be marked is checked at the next start."""
+        with contextlib.suppress(KafkaError):
+            self.metadata.mark_clean_stop(broker_epoch)
+
     def restore_markers(self) -> None:
         _restore_markers(self._by_path.values())
 

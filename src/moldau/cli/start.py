@@ -116,7 +116,7 @@ def start(  # noqa: PLR0913 - each is an option of the command
                 log_dir, host=host, port=DEFAULT_PORT if port is None else port
             )
         if ephemeral:
-            properties["moldau.flush.policy"] = "os"
+            properties |= {"moldau.flush.policy": "os", "moldau.reserve.bytes": "0"}
         properties |= _settings(settings or [])
         if metrics_port is not None:
             properties["moldau.metrics.port"] = str(metrics_port)

@@ -22,6 +22,7 @@ ResultT = TypeVar("ResultT")
 START_DEADLINE_S = 60
 TEST_SETTINGS = {
     "moldau.flush.policy": "os",
+    "moldau.reserve.bytes": "0",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "log.cleaner.dedupe.buffer.size": str(4 << 20),

@@ -34,6 +34,16 @@ class MoldauSettings(SettingGroup):
         importance=LOW,
         has_effect=True,
     )
+    moldau_reserve_bytes: int = setting(
+        "moldau.reserve.bytes",
+        LONG,
+        4 * MIB,
+        "How much room a node keeps for itself in each log directory, in order to be started and "
+        "stopped when the disk is full; 0 keeps none.",
+        check=at_least(0),
+        importance=LOW,
+        has_effect=True,
+    )
     moldau_frame_deadline_ms: int = setting(
         "moldau.frame.deadline.ms",
         INT,
