@@ -124,7 +124,10 @@ class RunningNode:
     def launch(self) -> subprocess.Popen[bytes]:
         """Start the process without waiting for it."""
         (self.folder / "ready").unlink(missing_ok=True)
-        with (self.folder / "stdout").open("ab") as output, (self.folder / "stderr").open("ab") as errors:
+        with (
+            (self.folder / "stdout").open("ab") as output,
+            (self.folder / "stderr").open("ab") as errors,
+        ):
             self.process = subprocess.Popen(self.command(), stdout=output, stderr=errors)
         return self.process
 

@@ -1,6 +1,6 @@
-"""A blocking connection that speaks Kafka's frames, for tests that need to say exactly what is sent.
+"""A blocking connection that speaks Kafka's frames, for tests that say exactly what is sent.
 
-It encodes and decodes with Moldau's own codec; bytes that no codec would make go through `send_raw`.
+It encodes and decodes with Moldau's own codec; what no codec would make goes through `send_raw`.
 """
 
 import itertools
@@ -9,11 +9,12 @@ import struct
 from types import TracebackType
 from typing import Any, Self
 
+from running_node import wait_for
+
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.frame import build_request, read_response
 from moldau.protocol.messages import response_class
 from moldau.protocol.schema import Message
-from running_node import wait_for
 
 ANSWER_TIMEOUT_S = 30.0
 

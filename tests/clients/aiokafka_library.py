@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 class AiokafkaLibrary:
     name = "aiokafka"
-    assignors = tuple(ASSIGNORS)
+    assignors: tuple[str, ...] = tuple(ASSIGNORS)
     sends_every_null = False
 
     def produce(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from clients.libraries import (
@@ -30,7 +31,7 @@ TIMEOUT_MS = int(CLIENT_TIMEOUT_S * 1000)
 
 class ConfluentLibrary:
     name = "confluent-kafka"
-    assignors = ("range", "roundrobin", "cooperative-sticky")
+    assignors: tuple[str, ...] = ("range", "roundrobin", "cooperative-sticky")
     sends_every_null = True
 
     def produce(
@@ -65,9 +66,7 @@ class ConfluentLibrary:
                 arguments["partition"] = record.partition
             if record.timestamp is not None:
                 arguments["timestamp"] = record.timestamp
-            producer.produce(
-                topic, on_delivery=lambda e, m, index=index: report(index, e, m), **arguments
-            )
+            producer.produce(topic, on_delivery=partial(report, index), **arguments)
         assert producer.flush(CLIENT_TIMEOUT_S) == 0, "not everything was answered"
         if problems:
             raise KafkaException(problems[0])

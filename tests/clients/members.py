@@ -50,6 +50,17 @@ class Member:
         if self.problem is not None:
             raise self.problem
 
+    def wait_for_share(self) -> None:
+        self.wait_for(lambda: bool(self.assignment), "a share")
+
+    def own(self, values: set[bytes]) -> set[bytes]:
+        """Those of the values that came to this member."""
+        return {one.value or b"" for one in self.received} & values
+
+    def wait_for_some(self, values: set[bytes], count: int) -> None:
+        """Until so many of the values came to this member."""
+        self.wait_for(lambda: len(self.own(values)) == count, f"{count} of the records")
+
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         """Until a condition over what this member has seen holds."""
         with self._changed:
@@ -102,14 +113,12 @@ def members(*wanted: tuple[Library, str, Sequence[str], ConsumerOptions]) -> Ite
     joined: list[Member] = []
     try:
         for each in wanted:
-            member = Member(*each)
-            joined.append(member)
-            # kafka-python may stay outside for good if it joins in the middle of a rebalance.
-            member.wait_for(lambda member=member: bool(member.assignment), "a share")
+            joined.append(Member(*each))
+            joined[-1].wait_for_share()
         yield joined
     finally:
-        for each in joined:
-            each.leave()
+        for member in joined:
+            member.leave()
 
 
 def wait_until_shared(group: Sequence[Member], topics: dict[str, int]) -> None:

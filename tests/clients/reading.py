@@ -16,9 +16,7 @@ from moldau.types import TopicPartition
 
 
 @contextmanager
-def opened(
-    library: Library, address: str, options: ConsumerOptions
-) -> Iterator[LibraryConsumer]:
+def opened(library: Library, address: str, options: ConsumerOptions) -> Iterator[LibraryConsumer]:
     consumer = library.consumer(address, options)
     try:
         yield consumer

@@ -48,7 +48,7 @@ def commit_what_came(member: Member) -> None:
         for one in member.received
         if one.partition in member.assignment
     }
-    member.ask(lambda consumer: consumer.commit(ends))
+    commit_offsets(member, ends)
 
 
 @pytest.mark.parametrize(("library", "assignor"), EACH_ASSIGNOR)
@@ -68,7 +68,7 @@ def test_members_share_a_topic_and_share_it_again_when_one_comes_or_goes(
             assert [len(each.assignment) for each in both] == [3, 3]
             more = fill(library, address, wide, 60, "both")
             for each in both:
-                each.wait_for(lambda each=each: len(own(each, more)) == 30, "half the records")
+                each.wait_for_some(more, 30)
             for each in both:
                 commit_what_came(each)
         wait_until_shared(first, {wide: PARTITIONS})
@@ -76,10 +76,6 @@ def test_members_share_a_topic_and_share_it_again_when_one_comes_or_goes(
         first[0].wait_for(lambda: last <= set(seen(first)), "records after the other left")
         # What was committed did not come twice.
         assert len(seen(both)) == len(values) + len(more) + len(last)
-
-
-def own(member: Member, values: set[bytes]) -> set[bytes]:
-    return {one.value or b"" for one in member.received} & values
 
 
 @pytest.mark.parametrize(("library", "assignor"), EACH_ASSIGNOR)
@@ -166,33 +162,33 @@ def test_a_static_member_that_comes_back_gets_its_partitions_without_a_rebalance
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin"])
-def test_members_of_all_libraries_share_one_group(
-    address: str, wide: str, assignor: str
-) -> None:
+def test_members_of_all_libraries_share_one_group(address: str, wide: str, assignor: str) -> None:
     options = ConsumerOptions(group=fresh_name("mixed"), assignor=assignor)
     with members(*[(each, address, [wide], options) for each in LIBRARIES]) as group:
         wait_until_shared(group, {wide: PARTITIONS})
         assert [len(each.assignment) for each in group] == [2, 2, 2]
         values = fill(LIBRARIES[0], address, wide, 60, "mixed")
         for each in group:
-            each.wait_for(lambda each=each: len(own(each, values)) == 20, "a third of the records")
+            each.wait_for_some(values, 20)
         assert sorted(seen(group)) == sorted(values)
 
 
 def test_one_library_goes_on_where_another_committed(address: str, topic: str) -> None:
     options = ConsumerOptions(group=fresh_name("relay"))
+    partition = TopicPartition(topic, 0)
     sent = [Sent(value=b"%d" % number) for number in range(9)]
     LIBRARIES[0].produce(address, topic, sent, ProducerOptions())
     for turn, library in enumerate(LIBRARIES):
         with members((library, address, [topic], options)) as (member,):
-            member.wait_for(
-                lambda member=member, turn=turn: len(member.received) == 9 - 3 * turn, "the rest"
-            )
+            rest = {one.value or b"" for one in sent[3 * turn :]}
+            member.wait_for_some(rest, len(rest))
             assert member.received[0].offset == 3 * turn
-            partition = TopicPartition(topic, 0)
-            member.ask(
-                lambda consumer, turn=turn: consumer.commit({partition: Committed(3 * turn + 3)})
-            )
+            next_turn = {partition: Committed(3 * turn + 3)}
+            commit_offsets(member, next_turn)
+
+
+def commit_offsets(member: Member, offsets: dict[TopicPartition, Committed]) -> None:
+    member.ask(lambda consumer: consumer.commit(offsets))
 
 
 def test_a_group_may_follow_several_topics(address: str, library: Library) -> None:

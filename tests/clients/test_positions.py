@@ -115,9 +115,7 @@ def test_a_group_goes_on_where_it_committed(
         assert consumer.committed(filled) == COUNT
 
 
-def test_a_commits_metadata_is_kept(
-    address: str, library: Library, filled: TopicPartition
-) -> None:
+def test_a_commits_metadata_is_kept(address: str, library: Library, filled: TopicPartition) -> None:
     group = fresh_name("group")
     note = "seen by příklad, " + "x" * 1_000
     with opened(library, address, ConsumerOptions(group=group)) as consumer:

@@ -131,9 +131,7 @@ def test_a_value_above_the_topics_limit_is_refused(
 ) -> None:
     too_large = [Sent(value=bytes(1_100_000), partition=0)]
     with pytest.raises(Exception, match=r"(?i)too.*large|MSG_SIZE_TOO_LARGE"):
-        library.produce(
-            address, topic, too_large, ProducerOptions(request_bytes_max=LARGE_BYTES)
-        )
+        library.produce(address, topic, too_large, ProducerOptions(request_bytes_max=LARGE_BYTES))
     assert library.produce(address, topic, [Sent(value=b"fine")], ProducerOptions()) == [0]
 
 
