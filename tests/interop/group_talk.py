@@ -331,7 +331,7 @@ class Conversation(Scenario):
                 f"{self._own(g.group_id)} {g.group_state}{code} {g.protocol_type}/{g.protocol_data}"
             )
             shown.append(" ".join([head, *sorted(members)]))
-        return "; ".join(shown)
+        return "; ".join(sorted(shown))
 
     def _show_deleted(self, answer: Any) -> str:
         shown = [f"{self._own(r.group_id)}={ErrorCode(r.error_code).name}" for r in answer.results]
