@@ -98,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, count: int) -> None:
         if self._is_closing:
             return
-        self.last_active_ms = self._clock.mono_ms()
+        now_ms = self.last_active_ms = self._clock.mono_ms()
         self._listener.metrics.bytes_in += count
         try:
             for frame, is_scratch in self._frames.received(count):
@@ -107,14 +107,14 @@ class Connection(asyncio.BufferedProtocol):
                     self._hold(len(kept))
                     self._backlog.append(kept)
                 else:
-                    self._serve(frame)
+                    self._serve(frame, now_ms)
         except MalformedRequestError as error:
             self._refuse(error)
         self._flush()
         if not self._frames.pending_bytes:
             self._frame_started_ms = None
         elif self._frame_started_ms is None:
-            self._frame_started_ms = self.last_active_ms
+            self._frame_started_ms = now_ms
         self._adjust_reading()
 
     def eof_received(self) -> bool:
@@ -130,24 +130,23 @@ class Connection(asyncio.BufferedProtocol):
 
     # Serving
 
-    def _serve(self, frame: memoryview) -> None:
+    def _serve(self, frame: memoryview, now_ms: float) -> None:
         assert self.peer is not None
-        started_ms = self._clock.mono_ms()
         begun = self._dispatcher.begin(self.peer, frame)
-        exchange = _Exchange(begun, len(frame), started_ms)
         outcome = begun.outcome
-        if isinstance(outcome, Message):
+        is_answered = outcome is None or isinstance(outcome, Message)
+        if is_answered and not self._exchanges:
+            self._send(begun, outcome, now_ms)
+            return
+        exchange = _Exchange(begun, len(frame), now_ms)
+        if is_answered:
             exchange.answer = outcome
+            exchange.is_done = True
         elif isinstance(outcome, Staged):
             self._wait(exchange, outcome.answer)
-        elif outcome is not None:
+        else:
             self._is_busy = True
             self._wait(exchange, outcome)
-        if exchange.task is None:
-            exchange.is_done = True
-            if not self._exchanges:
-                self._send(exchange)
-                return
         self._hold(exchange.bytes)
         self._exchanges.append(exchange)
 
@@ -155,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(answer, asyncio.Future):
             exchange.task = answer
         else:
-            name = f"{exchange.begun.frame.api_key.name} of {self._listener.name}"
+            name = f"{exchange.begun.api_key.name} of {self._listener.name}"
             exchange.task = self._listener.tasks.start(_awaited(answer), name)
         exchange.task.add_done_callback(lambda task: self._answered(exchange, task))
 
@@ -184,48 +183,46 @@ class Connection(asyncio.BufferedProtocol):
         if not isinstance(error, Exception):
             raise error
         begun = exchange.begun
-        return failed(begun.frame.api_key, begun.request, begun.version, error)
+        return failed(begun.api_key, begun.request, begun.answer_version, error)
 
     def _go_on(self) -> None:
         """Send what is ready, then begin what waits."""
         while self._exchanges and self._exchanges[0].is_done:
             exchange = self._exchanges.popleft()
             self._hold(-exchange.bytes)
-            self._send(exchange)
+            self._send(exchange.begun, exchange.answer, exchange.started_ms)
         try:
             while self._backlog and not self._is_stuffed():
                 frame = self._backlog.popleft()
                 self._hold(-len(frame))
-                self._serve(frame)
+                self._serve(frame, self._clock.mono_ms())
         except MalformedRequestError as error:
             self._refuse(error)
         self._flush()
         self._adjust_reading()
 
-    def _send(self, exchange: _Exchange) -> None:
-        begun, answer = exchange.begun, exchange.answer
-        api_key = begun.frame.api_key
-        self._listener.metrics.request_served(
-            api_key, self._clock.mono_ms() - exchange.started_ms, answer is not None
-        )
+    def _send(self, begun: Begun, answer: Message | None, started_ms: float) -> None:
+        now_ms = self.last_active_ms = self._clock.mono_ms()
+        api_key = begun.api_key
+        self._listener.metrics.request_served(api_key, now_ms - started_ms, answer is not None)
         if answer is None:
             return
         try:
             chunks = build_response(
-                answer, begun.version, correlation_id=begun.frame.header.correlation_id
+                answer, begun.answer_version, correlation_id=begun.correlation_id
             )
         except (KafkaError, ValueError, TypeError, AttributeError, OverflowError) as error:
             # Our own bug, but this connection alone shall suffer from it.
             _log.exception("the answer to %s cannot be written", api_key.name)
             raise MalformedRequestError(f"no answer to {api_key.name}") from error
         self._out += chunks
-        self._out_bytes += sum(map(len, chunks))
+        for chunk in chunks:
+            self._out_bytes += len(chunk)
         if self._out_bytes > _OUT_BYTES_MAX:
             self._flush()
 
     def _flush(self) -> None:
         if self._out and self._transport is not None and not self._is_closing:
-            self.last_active_ms = self._clock.mono_ms()
             self._listener.metrics.bytes_out += self._out_bytes
             chunks, self._out, self._out_bytes = self._out, [], 0
             self._transport.writelines(chunks)

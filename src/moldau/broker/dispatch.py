@@ -6,6 +6,7 @@ UNKNOWN_SERVER_ERROR and logs it once.
 import importlib
 import logging
 from collections.abc import Callable, Mapping
+from struct import Struct
 from typing import Any, NamedTuple
 
 from moldau.broker.context import BrokerServices, Handler, Peer, RequestContext, Staged
@@ -14,11 +15,15 @@ from moldau.protocol.api_keys import API_VERSIONS, ApiKey
 from moldau.protocol.codec import decode_prefix
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
-from moldau.protocol.frame import RequestFrame, read_request
+from moldau.protocol.frame import request_header_version
 from moldau.protocol.messages import request_class
+from moldau.protocol.messages.request_header import RequestHeader
 from moldau.protocol.schema import Message
 
 _log = logging.getLogger(__name__)
+
+# A request's API and version.
+_ROUTE = Struct(">hh")
 
 _HANDLERS = "moldau.broker.handlers"
 _CONTROLLER_HANDLERS = "moldau.broker.controller_handlers"
@@ -130,15 +135,28 @@ def controller_table() -> HandlerTable:
     return HandlerTable(_CONTROLLER_HANDLERS, CONTROLLER_HANDLERS, controller=True)
 
 
-class Begun(NamedTuple):
+class Route(NamedTuple):
+    """One version of one API, found by the first four bytes of a request."""
+
+    api_key: ApiKey
+    version: int
+    answer_version: int
+    header_version: int
+    request_class: type[Message]
+
+
+class Begun:
     """A request that was begun, and what its handler gave back."""
 
-    frame: RequestFrame
-    version: int
-    """Of the answer."""
-    request: Message
-    outcome: Any
-    """Message, Staged, an awaitable, or None: no answer."""
+    __slots__ = ("answer_version", "api_key", "correlation_id", "outcome", "request")
+
+    def __init__(self, route: Route, correlation_id: int, request: Message, outcome: Any) -> None:
+        self.api_key = route.api_key
+        self.answer_version = route.answer_version
+        self.correlation_id = correlation_id
+        self.request = request
+        self.outcome = outcome
+        """Message, Staged, an awaitable, or None: no answer."""
 
 
 Interceptor = Callable[[RequestContext, Message], Any]
@@ -150,36 +168,43 @@ class Dispatcher:
         self.table = table
         self.interceptor: Interceptor | None = None
         """For tests: sees each request first and may give its outcome."""
+        # Of served versions only, so that no client can make it grow.
+        self._routes: dict[bytes, Route] = {}
 
     def begin(self, peer: Peer, frame: memoryview) -> Begun:
         """Reads the request and starts its handler, which must not keep views of `frame` beyond its
         synchronous part. Raises MalformedRequestError if the connection is of no use any more.
         """
-        try:
-            header = read_request(frame)
-        except KafkaError as error:
-            raise MalformedRequestError(error.detail) from None
-        version = answer_version = header.version
-        if not self.table.serves(header.api_key, version):
-            if header.api_key is not ApiKey.API_VERSIONS:
-                raise MalformedRequestError(
-                    f"{header.api_key.name} version {version} is not served here"
-                )
-            # A client that is newer than we are finds out from an answer that all clients know.
-            answer_version = 0
-            request: Message = request_class(ApiKey.API_VERSIONS)()
-        else:
+        route = self._routes.get(bytes(frame[: _ROUTE.size])) or self._new_route(frame)
+        api_key, version, answer_version, header_version, message_class = route
+        header, start = decode_prefix(RequestHeader, header_version, frame)
+        if version == answer_version:
             # librdkafka 2.x leaves bytes behind some requests; Kafka does not look at them either.
-            request, _ = decode_prefix(request_class(header.api_key), version, header.body)
+            request, _ = decode_prefix(message_class, version, frame, start)
+        else:
+            request = message_class()
         context = RequestContext(
-            self.services,
-            peer,
-            header.api_key,
-            version,
-            header.header.client_id or "",
-            self.table.versions,
+            self.services, peer, api_key, version, header.client_id or "", self.table.versions
         )
-        return Begun(header, answer_version, request, self._outcome(context, request))
+        return Begun(route, header.correlation_id, request, self._outcome(context, request))
+
+    def _new_route(self, frame: memoryview) -> Route:
+        if len(frame) < _ROUTE.size:
+            raise MalformedRequestError(f"request of {len(frame)} bytes has no header")
+        number, version = _ROUTE.unpack_from(frame)
+        if number not in API_VERSIONS:
+            raise MalformedRequestError(f"there is no API {number}")
+        api_key = ApiKey(number)
+        message_class = request_class(number)
+        header_version = request_header_version(message_class, version)
+        if self.table.serves(api_key, version):
+            route = Route(api_key, version, version, header_version, message_class)
+            self._routes[bytes(frame[: _ROUTE.size])] = route
+            return route
+        if api_key is ApiKey.API_VERSIONS:
+            # A client that is newer than we are finds out from an answer that all clients know.
+            return Route(api_key, version, 0, header_version, message_class)
+        raise MalformedRequestError(f"{api_key.name} version {version} is not served here")
 
     def _outcome(self, context: RequestContext, request: Message) -> Any:
         try:

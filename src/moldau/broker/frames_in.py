@@ -6,11 +6,13 @@ a length merely announces.
 """
 
 from collections.abc import Iterator
+from struct import Struct
 
 from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.frame import LENGTH_BYTES
 
 SCRATCH_BYTES = 256 * 1024
+_LENGTH = Struct(">i")
 _FIRST_BYTES = 2 * 1024 * 1024
 _HTTP = {b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC"}
 
@@ -49,6 +51,10 @@ class FramesIn:
         behind the last good one.
         """
         if self._own is None:
+            size = count - LENGTH_BYTES
+            if 0 <= size <= self._frame_bytes_max and size == _LENGTH.unpack_from(self._scratch)[0]:
+                # The usual case: exactly one frame.
+                return iter(((self._scratch[LENGTH_BYTES:count], True),))
             return self._cut(self._scratch[:count])
         self._filled += count
         if self._filled < self._wanted:

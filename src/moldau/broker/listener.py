@@ -39,17 +39,22 @@ class ByteBudget:
     def __init__(self, limit: Callable[[], int]) -> None:
         self._limit = limit
         self.held = 0
+        self.read_limit()
         self._waiting: dict[Connection, None] = {}
+
+    def read_limit(self) -> None:
+        """The setting may have changed; asked for now and then, as every request needs it."""
+        self._bytes_max = self._limit()
 
     def hold(self, count: int) -> None:
         self.held += count
-        if count < 0 and self._waiting and self.held < self._limit() * _LISTEN_AGAIN_SHARE:
+        if count < 0 and self._waiting and self.held < self._bytes_max * _LISTEN_AGAIN_SHARE:
             waiting, self._waiting = self._waiting, {}
             for connection in waiting:
                 asyncio.get_running_loop().call_soon(connection.budget_is_back)
 
     def is_spent(self, connection: Connection) -> bool:
-        if self.held < self._limit():
+        if self.held < self._bytes_max:
             return False
         self._waiting[connection] = None
         return True
@@ -142,6 +147,7 @@ class Listener:
 
     def _read_limits(self) -> None:
         config = self._services.config()
+        self.budget.read_limit()
         self.frame_bytes_max = config.socket_request_max_bytes
         self.held_bytes_max = config.moldau_connection_inflight_bytes_max
         self.frame_deadline_ms = config.moldau_frame_deadline_ms
