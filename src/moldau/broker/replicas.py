@@ -26,6 +26,7 @@ from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.directory import NO_BROKER_EPOCH, LogDirectory
+from moldau.storage.failures import DiskFullError
 from moldau.storage.log import Log, LogOptions
 from moldau.types import NO_EPOCH, TopicPartition, Uuid
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 WORKERS_MAX = 2
+
+_ROOM_CHECK_INTERVAL_MS = 1_000
 
 OnLeadership = Callable[[Partition, bool], None]
 OnPlacement = Callable[[Partition], None]
@@ -64,6 +67,8 @@ class Replicas:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._leadership_listeners: list[OnLeadership] = []
         self._untold: list[tuple[Partition, bool]] = []
+        self._roomless: dict[TopicPartition, Partition] = {}
+        """Their logs could not be made because the disk is full."""
         self._plain_settings: dict[str, TopicSettings] = {}
         self._plain_settings_of: BrokerConfig | None = None
         self._failure_listeners: list[OnDirectoryFailure] = []
@@ -152,9 +157,7 @@ class Replicas:
         self.store.settle()
         self._apply_settings(delta, image)
         # Not earlier: whoever hears that we lead may append.
-        untold, self._untold = self._untold, []
-        for partition, leads in untold:
-            self._tell_leadership(partition, leads=leads)
+        self._tell_untold()
 
     def _apply_topic(self, topic: TopicImage) -> None:
         settings = self._topic_settings(topic.name)
@@ -207,8 +210,31 @@ class Replicas:
             if log.directory.meta.directory_id != directory_id:
                 self._tell_placement(partition)
         except KafkaError as error:
-            _log.error("%s has no log: %s", name, error.detail)
+            if name not in self._roomless:
+                _log.error("%s has no log: %s", name, error.detail)
             partition.lose_log(error)
+            if isinstance(error, DiskFullError):
+                self._wait_for_room(partition)
+
+    def _wait_for_room(self, partition: Partition) -> None:
+        is_first = not self._roomless
+        self._roomless[partition.topic_partition] = partition
+        if is_first:
+            _ = self._tasks.start(self._make_missing_logs(), "make logs once there is room")
+
+    async def _make_missing_logs(self) -> None:
+        while self._roomless:
+            await self._clock.sleep(_ROOM_CHECK_INTERVAL_MS)
+            for name, partition in list(self._roomless.items()):
+                image = self._image.partition(name)
+                if image is not None and self._partitions.get(name) is partition:
+                    self._give_log(partition, image)
+                    if partition.has_log and partition.leader is not None:
+                        self._untold.append((partition, True))
+                if not isinstance(partition.failure, DiskFullError):
+                    del self._roomless[name]
+            self.store.settle()
+            self._tell_untold()
 
     def _remove_topic(self, name: str, topic_id: Uuid) -> None:
         gone = [p for (topic, _), p in self._partitions.items() if topic == name]
@@ -319,6 +345,11 @@ class Replicas:
                     self._tell_leadership(partition, leads=False)
         for listener in self._failure_listeners:
             listener(directory)
+
+    def _tell_untold(self) -> None:
+        untold, self._untold = self._untold, []
+        for partition, leads in untold:
+            self._tell_leadership(partition, leads=leads)
 
     def _tell_leadership(self, partition: Partition, *, leads: bool) -> None:
         for listener in self._leadership_listeners:
