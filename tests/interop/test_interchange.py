@@ -6,14 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ConfigResource,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin._acl import AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from interop.apache import ApacheOracle
 from interop.dump import faults
 from interop.live_broker import CLIENT_TIMEOUT_S, LiveBroker, LiveMoldau, LiveNode
@@ -160,12 +155,13 @@ def test_what_moldau_does_not_serve_is_there_for_apache_afterwards(
         ours.stop()
         theirs.start()
         admin = theirs.admin()
+        anything: Any = None
         wanted = AclBindingFilter(
             ResourceType.ANY,
-            None,
+            anything,
             ResourcePatternType.ANY,
-            None,
-            None,
+            anything,
+            anything,
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
