@@ -145,7 +145,7 @@ async def test_what_would_be_unsafe_is_refused(
     tmp_path: Path, settings: dict[str, str], complaint: str
 ) -> None:
     with pytest.raises(MoldauError, match=complaint):
-        await node_with(tmp_path, **settings).start()
+        await node_with(tmp_path, FORMATS, **settings).start()
 
 
 async def test_an_open_listener_is_allowed_by_name(tmp_path: Path) -> None:
