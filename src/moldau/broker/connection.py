@@ -155,7 +155,9 @@ class Connection(asyncio.BufferedProtocol):
             exchange.task = answer
         else:
             name = f"{exchange.begun.api_key.name} of {self._listener.name}"
-            exchange.task = self._listener.tasks.start(_awaited(answer), name)
+            # A coroutine itself: one inside another is never begun if the node stops right now.
+            work = answer if asyncio.iscoroutine(answer) else _awaited(answer)
+            exchange.task = self._listener.tasks.start(work, name)
         exchange.task.add_done_callback(lambda task: self._answered(exchange, task))
 
     def _answered(self, exchange: _Exchange, task: "asyncio.Future[Message | None]") -> None:

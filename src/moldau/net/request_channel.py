@@ -153,6 +153,9 @@ class RequestChannel(asyncio.Protocol):
         ):
             self._room.clear()
             await self._room.wait()
+        if self._transport is not None and self._transport.is_closing():
+            # asyncio tells of a broken connection one turn later.
+            self._fail("the connection was lost")
         if self._failure is not None:
             raise self._failure
 
