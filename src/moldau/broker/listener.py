@@ -4,6 +4,7 @@ connections are closed at once; the limits of the whole node are shared through 
 
 import asyncio
 import logging
+import math
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -152,7 +153,8 @@ class Listener:
         self.held_bytes_max = config.moldau_connection_inflight_bytes_max
         self.frame_deadline_ms = config.moldau_frame_deadline_ms
         self.unread_deadline_ms = config.moldau_unread_answer_deadline_ms
-        self.idle_ms = config.connections_max_idle_ms
+        idle_ms = config.connections_max_idle_ms
+        self.idle_ms = math.inf if idle_ms < 0 else idle_ms
         self.connections_max = int(config.of_listener(self.name, "max.connections"))
 
     def bind(self) -> int:
