@@ -12,6 +12,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE
 from moldau.storage.directory import CLEAN_STOP_FILE
+from moldau.storage.retention import delete_old_segments
 from moldau.testing.simulated_disk import SimulatedDisk
 
 SMALL = {"internal.segment.bytes": "500"}
@@ -223,13 +224,16 @@ async def test_under_the_policy_os_a_crash_may_cost_records(
 # The disk
 
 
-async def test_a_full_disk_refuses_appends_and_reads_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+async def test_a_disk_that_takes_no_writes_refuses_appends_and_reads_go_on(
+    number: int, tmp_path: Path
+) -> None:
     disk = SimulatedDisk()
     async with running(tmp_path, filesystem=disk) as node:
         node.create_topic("orders")
         await fill(node, b"a")
         partition = node.replicas.lookup("orders", 0)
-        disk.fail_at(disk.effects + 1, OSError(errno.ENOSPC, "No space left on device"))
+        disk.fail_at(disk.effects + 1, OSError(number, "no writing"))
         with pytest.raises(KafkaError) as refused:
             partition.append(batch(b"b"))
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -254,3 +258,19 @@ async def test_a_failed_sync_takes_the_directory_offline_and_acknowledges_nothin
         assert not node.directories[0].is_online
         with pytest.raises(KafkaError):
             node.replicas.lookup("orders", 0)
+
+
+async def test_nothing_is_deleted_from_a_disk_that_became_read_only(tmp_path: Path) -> None:
+    disk = SimulatedDisk()
+    async with running(tmp_path, filesystem=disk) as node:
+        node.create_topic("orders", configs=SMALL | {"retention.ms": "1000"})
+        await fill(node, *[b"x" * 100] * 10)
+        log = node.replicas.lookup("orders", 0).log
+        segments = len(log.segments)
+        for effect in range(disk.effects + 1, disk.effects + 10):
+            disk.fail_at(effect, OSError(errno.EROFS, "Read-only file system"))
+        with pytest.raises(KafkaError) as refused:
+            delete_old_segments(log, node.clock.wall_ms() + 5_000)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert node.directories[0].is_online
+        assert len(log.segments) == segments

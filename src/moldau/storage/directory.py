@@ -24,9 +24,12 @@ from moldau.storage.checkpoints import (
     write_offsets,
 )
 from moldau.storage.failures import (
+    READ_ONLY,
     DirectoryLockedError,
     DirectoryOfflineError,
+    DiskFullError,
     ForeignDirectoryError,
+    SyncFailedError,
 )
 from moldau.storage.filesystem import FileSystem, read_whole, write_atomically
 from moldau.storage.meta_properties import (
@@ -248,6 +251,8 @@ class _Guard:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, OSError):
+            if error.errno in READ_ONLY and not isinstance(error, SyncFailedError):
+                raise DiskFullError(self._directory.path, str(error)) from error
             self._directory.fail(error)
             raise DirectoryOfflineError(self._directory.path, str(error)) from error
 

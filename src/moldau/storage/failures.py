@@ -11,6 +11,9 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 
 DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+# The file system keeps what it has and takes nothing more.
+WRITES_REFUSED = DISK_IS_FULL | READ_ONLY
 
 _EXCERPT_CHARS = 60
 
@@ -46,13 +49,17 @@ class DirectoryOfflineError(KafkaError):
 
 
 class DiskFullError(KafkaError):
-    """There is no room. What was asked for did not happen, and the directory stays online: records
-    can be read and deleted, and with room again everything goes on.
+    """There is no room, or the disk became read-only. What was asked for did not happen, and the
+    directory stays online: records can be read, and once it takes writes again all goes on.
     """
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"no room for {path}: {reason}")
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} cannot be written: {reason}")
         self.path = path
+
+
+class SyncFailedError(OSError):
+    """Whatever the reason, what should have been synced may be lost."""
 
 
 @contextlib.contextmanager
@@ -63,7 +70,7 @@ def refused_if_full(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in DISK_IS_FULL:
+        if error.errno in WRITES_REFUSED:
             raise DiskFullError(path, str(error.strerror)) from error
         raise
 

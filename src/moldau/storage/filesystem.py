@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from moldau.storage.failures import refused_if_full
+from moldau.storage.failures import READ_ONLY, SyncFailedError, refused_if_full
 from moldau.types import Buffer
 
 _FILE_MODE = 0o600
@@ -114,8 +114,8 @@ def write_atomically(filesystem: FileSystem, path: Path, content: Buffer) -> Non
     old one.
     """
     temporary = path.with_name(path.name + ".tmp")
-    filesystem.remove(temporary)
     with refused_if_full(path):
+        filesystem.remove(temporary)
         try:
             _write_whole(filesystem, temporary, content)
         except OSError:
@@ -124,6 +124,14 @@ def write_atomically(filesystem: FileSystem, path: Path, content: Buffer) -> Non
             raise
     filesystem.rename(temporary, path)
     filesystem.sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def _syncing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SyncFailedError(error.errno, error.strerror, str(path)) from error
 
 
 class DiskFile:
@@ -192,7 +200,8 @@ class DiskFile:
         self._map = None
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        with _syncing(self.path):
+            os.fdatasync(self._fd)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -238,7 +247,13 @@ class DiskFileSystem:
 
     def open(self, path: Path, *, create: bool = False) -> DiskFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return DiskFile(path, os.open(path, flags, _FILE_MODE))
+        try:
+            return DiskFile(path, os.open(path, flags, _FILE_MODE))
+        except OSError as error:
+            if create or error.errno not in READ_ONLY:
+                raise
+            # What is there can still be read.
+            return DiskFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def exists(self, path: Path) -> bool:
         return path.exists()
@@ -267,7 +282,8 @@ class DiskFileSystem:
     def sync_directory(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            with _syncing(path):
+                os.fsync(fd)
         finally:
             os.close(fd)
 

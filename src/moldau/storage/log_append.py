@@ -27,7 +27,7 @@ from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.record_loops import INCOMPLETE, ScannedBatch, scan_batches, stamp_batch
-from moldau.storage.failures import DISK_IS_FULL, DiskFullError
+from moldau.storage.failures import WRITES_REFUSED, DiskFullError
 from moldau.storage.producer_replay import complete, data_batch, end_marker
 from moldau.storage.producer_state import (
     AppendOrigin,
@@ -434,9 +434,10 @@ def _must_roll(
 
 def _undo(segment: Segment, size: int, error: OSError) -> None:
     """Memory never moved; bring the file back to it, then refuse or fail."""
-    if error.errno not in DISK_IS_FULL:
+    if error.errno not in WRITES_REFUSED:
         with contextlib.suppress(OSError):
             segment.cut(size)
         raise error
-    segment.cut(size)
+    if segment.file.size() != size:
+        segment.cut(size)
     raise DiskFullError(segment.path(), str(error.strerror)) from error

@@ -200,8 +200,8 @@ class LogState:
         """
         due_ms = now_ms + self.config.file_delete_delay_ms
         for segment in segments:
-            self.segments.remove(segment)
             segment.change_life(DELETED_SUFFIX)
+            self.segments.remove(segment)
             snapshot = self.snapshots.mark_deleted(segment.base_offset)
             self._deleted.append((due_ms, segment, snapshot))
 

@@ -29,6 +29,7 @@ from moldau.storage.compaction.filter import (
 from moldau.storage.compaction.loops import OffsetMap, index_records
 from moldau.storage.compaction.plan import CompactionPlan, SourceSegment, group_segments
 from moldau.storage.compaction.transactions import TransactionTracker
+from moldau.storage.failures import WRITES_REFUSED
 from moldau.storage.filesystem import FileSystem, sync_path
 from moldau.storage.log_names import CLEANED_SUFFIX
 from moldau.storage.segment import Segment, SegmentSettings
@@ -38,8 +39,8 @@ WRITE_BYTES = 1 << 20
 
 OnIo = Callable[[int], None]
 
-# Retention removed a source, or there is no room for a second copy: the log itself is unharmed.
-_HARMLESS = frozenset({errno.ENOENT, errno.ENOSPC, errno.EDQUOT})
+# Retention removed a source, or a second copy cannot be written: the log itself is unharmed.
+_HARMLESS = frozenset({errno.ENOENT}) | WRITES_REFUSED
 
 
 class CompactionAbortedError(MoldauError):
