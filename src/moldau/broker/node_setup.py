@@ -24,7 +24,7 @@ from moldau.core.metadata.image import Endpoint
 from moldau.frozen import frozen
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.storage.directory import LogDirectory
-from moldau.storage.failures import DirectoryOfflineError, ForeignDirectoryError
+from moldau.storage.failures import DirectoryOfflineError, DiskFullError, ForeignDirectoryError
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.meta_properties import META_PROPERTIES_FILE, read_meta_properties
 from moldau.types import BrokerId
@@ -194,7 +194,7 @@ def open_directories(
                     node_id=BrokerId(config.node_id),
                     new_directory_id=random_uuid(),
                 )
-            except DirectoryOfflineError as error:
+            except (DirectoryOfflineError, DiskFullError) as error:
                 unavailable[path] = error.reason
             except OSError as error:
                 unavailable[path] = str(error.strerror)

@@ -56,6 +56,7 @@ class DiskFullError(KafkaError):
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} cannot be written: {reason}")
         self.path = path
+        self.reason = reason
 
 
 class SyncFailedError(OSError):
