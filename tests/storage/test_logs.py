@@ -1,6 +1,7 @@
 """All logs of a directory: making, finding them again, deleting, checkpoints, damage, stopping."""
 
 import errno
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,30 @@ def test_a_future_log_takes_the_place_of_the_old_one(tmp_path: Path, logs: Logs)
     fill(moved, 3)
     again.stop()
     assert start(tmp_path).by_partition[A].log_end_offset == 8
+
+
+def test_logs_that_are_made_together_are_synced_together_and_survive_a_power_cut() -> None:
+    path = Path("/logs")
+    disk = SimulatedDisk()
+    logs = start(path, disk)
+    names = [TopicPartition("many", index) for index in range(5)]
+    for name in names:
+        logs.create(name, TOPIC_ID, now_ms=0)
+    together: list[Path] = []
+
+    def do_all(sync: Callable[[Path], None], paths: Sequence[Path]) -> Iterable[None]:
+        together.extend(paths)
+        return map(sync, paths)
+
+    logs.settle(do_all)
+    assert len(together) == len(names)
+    for _, crashed in disk.fork().variants_after_crash():
+        again = start(path, crashed)
+        assert {name: log.topic_id for name, log in again.by_partition.items()} == dict.fromkeys(
+            names, TOPIC_ID
+        )
+    logs.settle(do_all)
+    assert len(together) == len(names)
 
 
 # Cutting

@@ -7,7 +7,7 @@ began: under load fewer rounds cover more appends.
 import asyncio
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from moldau.storage.flushing import FlushTicket, GroupFlusher
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from moldau.broker.context import ConfigHolder
     from moldau.net.clock import Clock
     from moldau.storage.log_state import LogState
@@ -43,6 +45,10 @@ class FlushRounds:
         self._tickets: list[FlushTicket] = []
         self._parts_running = 0
         self._idle: asyncio.Future[None] | None = None
+
+    def do_all(self, work: Callable[["Path"], None], paths: "Sequence[Path]") -> Iterable[None]:
+        """Syncs that are no part of a round; the caller waits for them."""
+        return self._threads.map(work, paths)
 
     async def stop(self) -> None:
         """Waits for the running round. What is dirty then is flushed by closing the logs."""

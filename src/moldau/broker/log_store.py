@@ -14,7 +14,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.directory import LogDirectory
 from moldau.storage.log import Log
-from moldau.storage.logs import Logs, OptionsFor
+from moldau.storage.logs import DoAll, Logs, OptionsFor
 from moldau.types import TopicPartition, Uuid, uuid_text
 
 if TYPE_CHECKING:
@@ -149,11 +149,11 @@ class LogStore:
             results |= logs.delete_records(here)
         return results
 
-    def settle(self) -> None:
+    def settle(self, do_all: DoAll) -> None:
         """What was made, deleted or set aside since is so on the disk too."""
         for logs in self.online():
             try:
-                logs.settle()
+                logs.settle(do_all)
             except KafkaError as error:
                 _log.error("%s", error.detail)
 

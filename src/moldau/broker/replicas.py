@@ -154,7 +154,7 @@ class Replicas:
             topic = image.topic(name)
             if topic is not None:
                 self._apply_topic(topic)
-        self.store.settle()
+        self.store.settle(self.flush_rounds.do_all)
         self._apply_settings(delta, image)
         # Not earlier: whoever hears that we lead may append.
         self._tell_untold()
@@ -233,7 +233,7 @@ class Replicas:
                         self._untold.append((partition, True))
                 if not isinstance(partition.failure, DiskFullError):
                     del self._roomless[name]
-            self.store.settle()
+            self.store.settle(self.flush_rounds.do_all)
             self._tell_untold()
 
     def _remove_topic(self, name: str, topic_id: Uuid) -> None:

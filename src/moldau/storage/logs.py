@@ -5,7 +5,7 @@ that is too high would look like lost records at the next start.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 OptionsFor = Callable[[TopicPartition], LogOptions]
+DoAll = Callable[[Callable[["Path"], None], Sequence["Path"]], Iterable[None]]
+"""As the builtin `map`, or one that does it in threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,8 @@ class Logs:
         self._dirty_since_ms: dict[Log, int] = {}
         # What the files say.
         self._written: dict[str, dict[TopicPartition, Offset]] = {}
-        self._unsynced: list[Path] = []
+        self._made: list[Path] = []
+        """Logs whose names and topic id are not synced yet."""
         self._names_changed = False
 
     # Loading
@@ -157,9 +160,13 @@ class Logs:
         *,
         is_clean: bool,
         now_ms: int,
+        is_new: bool = False,
     ) -> Log:
         place = LogPlace(
-            directory=self.directory, path=self.directory.path / name, topic_partition=partition
+            directory=self.directory,
+            path=self.directory.path / name,
+            topic_partition=partition,
+            is_new=is_new,
         )
         options = self._options_for(partition)
         return open_log(place, options, checkpointed, is_clean=is_clean, now_ms=now_ms)
@@ -199,11 +206,12 @@ class Logs:
             with refused_if_full(path):
                 filesystem.make_directory(path)
             if topic_id is not None:
-                metadata_path = path / PARTITION_METADATA_FILE
-                write_topic_id_unsynced(filesystem, metadata_path, topic_id)
-                self._unsynced.append(metadata_path)
+                write_topic_id_unsynced(filesystem, path / PARTITION_METADATA_FILE, topic_id)
+            self._made.append(path)
             self._names_changed = True
-        log = self._open(name, partition, Checkpointed(), is_clean=False, now_ms=now_ms)
+        log = self._open(
+            name, partition, Checkpointed(), is_clean=False, now_ms=now_ms, is_new=True
+        )
         log.topic_id = topic_id
         return log
 
@@ -243,19 +251,26 @@ class Logs:
         self._names_changed = True
         return log, target.name
 
-    def settle(self) -> None:
+    def settle(self, do_all: DoAll = map) -> None:
         """What was created, deleted or set aside since is so on the disk too: the topics' ids
-        before the first record can be.
+        before the first record can be. There may be a thousand: `do_all` may use threads.
         """
         if not self._names_changed:
             return
         with self.directory.guard:
-            for path in self._unsynced:
-                with contextlib.suppress(FileNotFoundError):
-                    sync_path(self.directory.filesystem, path)
-            self._unsynced.clear()
+            for _ in do_all(self._sync_made, self._made):
+                pass
+            self._made.clear()
             self.directory.filesystem.sync_directory(self.directory.path)
         self._names_changed = False
+
+    def _sync_made(self, path: "Path") -> None:
+        """What is gone meanwhile was deleted again."""
+        filesystem = self.directory.filesystem
+        with contextlib.suppress(FileNotFoundError):
+            sync_path(filesystem, path / PARTITION_METADATA_FILE)
+        with contextlib.suppress(FileNotFoundError):
+            filesystem.sync_directory(path)
 
     def _forget_claims(self, partition: TopicPartition) -> None:
         """An earlier log of that name may have left offsets that the new one cannot live up to."""

@@ -71,6 +71,8 @@ class LogPlace:
     directory: LogDirectory
     path: Path
     topic_partition: TopicPartition
+    is_new: bool = False
+    """Just made by the caller, who syncs the names in it before it is used."""
 
 
 def open_log(
@@ -112,6 +114,7 @@ class _Loader:
     ) -> None:
         self._filesystem = place.directory.filesystem
         self._path = place.path
+        self._syncs_new_names = not place.is_new
         self._checkpointed = checkpointed
         self._now_ms = now_ms
         config = options.config
@@ -203,7 +206,8 @@ class _Loader:
         )
         with refused_if_full(segment.path()):
             segment.create()
-        self._filesystem.sync_directory(self._path)
+        if self._syncs_new_names:
+            self._filesystem.sync_directory(self._path)
         return segment
 
     def _read_epochs(self) -> LeaderEpochCache:
