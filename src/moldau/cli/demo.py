@@ -35,7 +35,7 @@ _STEPS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 _STEP_DEADLINE_S = 60
 
 _Port = Annotated[
-    int | None, typer.Option("--port", "-p", help="Listen here [9092, or a free port].")
+    int | None, typer.Option("--port", "-p", help="Listen here (9092, or a free port).")
 ]
 _Dir = Annotated[Path | None, typer.Option("--dir", help="Keep the data here.")]
 _Once = Annotated[bool, typer.Option("--once", help="End after the show.")]

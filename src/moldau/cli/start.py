@@ -52,7 +52,7 @@ class LogLevel(StrEnum):
 
 
 _Directory = Annotated[
-    Path | None, typer.Option("--dir", help=f"Where the data is [{DEFAULT_DIRECTORY}].")
+    Path | None, typer.Option("--dir", help=f"Where the data is ({DEFAULT_DIRECTORY}).")
 ]
 _Port = Annotated[
     int | None,
