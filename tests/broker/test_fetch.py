@@ -302,6 +302,18 @@ async def test_a_follower_reads_to_the_end_and_commits_what_it_has(tmp_path: Pat
         assert answer.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+async def test_a_waiting_follower_gets_what_is_appended_at_once(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        node.create_topic("orders", replicas=(1, 2))
+        topic = FetchTopic(topic_id=topic_id(1), partitions=orders(0).partitions)
+        asked = request(topic, replica_state=ReplicaState(replica_id=2), max_wait_ms=60_000)
+        waiting = handle_fetch(node.context(asked, NEWEST, privileged=True), asked)
+        assert isinstance(waiting, asyncio.Future)
+        node.replicas.lookup("orders", 0).append(batch(b"a"))
+        response = await waiting
+        assert values_of(response.responses[0].partitions[0].records) == [b"a"]
+
+
 async def test_a_reader_with_another_history_is_told_where_it_parts(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")

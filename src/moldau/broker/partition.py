@@ -113,6 +113,9 @@ class Partition:
         held = log.countable_end_offset
         if held > leader.high_watermark:
             self._run(leader.held(Offset(held)))
+        if leader.has_followers:
+            # They read what is not committed yet: that is how it gets committed.
+            self._wake_watchers()
         return result
 
     async def prepare(self, records: Buffer, threads: Executor) -> PreparedBatch:

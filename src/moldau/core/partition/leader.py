@@ -71,6 +71,10 @@ class PartitionLeader:
         """The last leader may have committed more than we know to be committed (KIP-207)."""
         return self.high_watermark < self.epoch_start
 
+    @property
+    def has_followers(self) -> bool:
+        return len(self._partition.replicas) > 1
+
     def plan_append(self, required_acks: int) -> Refused | None:
         if self._is_short and required_acks == ACKS_ALL:
             return Refused(ErrorCode.NOT_ENOUGH_REPLICAS, self._too_few())
