@@ -6,8 +6,7 @@ that is too high would look like lost records at the next start.
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.config.values import INT64_MAX
 from moldau.protocol.error_codes import ErrorCode
@@ -53,8 +52,7 @@ DoAll = Callable[[Callable[["Path"], None], Sequence["Path"]], Iterable[None]]
 """As the builtin `map`, or one that does it in threads."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeletedDirectory:
+class DeletedDirectory(NamedTuple):
     name: str
     due_ms: int
 
@@ -131,10 +129,8 @@ class Logs:
         is_current = entry.kind is DirectoryKind.PARTITION
         try:
             log = self._open(entry.name, partition, checkpointed, is_clean=is_clean, now_ms=now_ms)
-            with self.directory.guard:
-                log.topic_id = read_topic_id(
-                    self.directory.filesystem, log.path / PARTITION_METADATA_FILE
-                )
+            if not self._identify(log):
+                return
         except DirectoryOfflineError:
             raise
         except (DamagedFileError, KafkaError) as error:
@@ -146,11 +142,25 @@ class Logs:
         if partition in logs:
             log.abandon()
             self.unreadable[entry.name] = KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{logs[partition].path.name} is it already",
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{logs[partition].path.name} is it already"
             )
             return
         logs[partition] = log
+
+    def _identify(self, log: Log) -> bool:
+        """False if a crash interrupted its making: the id comes before any record. It is removed."""
+        filesystem = self.directory.filesystem
+        try:
+            with self.directory.guard:
+                log.topic_id = read_topic_id(filesystem, log.path / PARTITION_METADATA_FILE)
+        except CorruptCheckpointError:
+            log.abandon()
+            if log.damage is not None or log.log_end_offset > 0:
+                raise
+            with self.directory.guard:
+                filesystem.remove_tree(log.path)
+            return False
+        return True
 
     def _open(
         self,
@@ -278,9 +288,7 @@ class Logs:
             self.checkpoint()
 
     def remove_deleted(self, now_ms: int, logs_max: int | None = None) -> int:
-        """Second step, for whole logs, at most so many, and for segments. How many of either went:
-        with `logs_max` there may be more until it is none.
-        """
+        """Second step, for segments and for whole logs, at most so many. How many of both went."""
         removed = sum(log.remove_deleted(now_ms) for log in self._all() if log.damage is None)
         due = [entry for entry in self._deleted if entry.due_ms <= now_ms][:logs_max]
         for entry in due:
@@ -347,12 +355,22 @@ class Logs:
                 results[log] = log.log_start_offset
             except KafkaError as error:
                 results[log] = error
-        if is_moved:
+        # Also if an earlier request moved them and could not write it.
+        if offsets and (is_moved or LOG_START_FILE not in self._written):
             try:
-                self.checkpoint(LOG_START_FILE)
+                self._checkpoint_log_starts()
             except KafkaError as error:
                 return dict.fromkeys(offsets, error)
         return results
+
+    def _checkpoint_log_starts(self) -> None:
+        """On a full disk, with the room that is kept for this: who deletes wants to make some."""
+        try:
+            self.checkpoint(LOG_START_FILE)
+        except DiskFullError:
+            if not self.directory.reserve.release():
+                raise
+            self.checkpoint(LOG_START_FILE)
 
     def accept_damage(self, partition: TopicPartition, now_ms: int) -> Log:
         """The owner's decision: keep the damaged files aside and go on with the sound part."""
