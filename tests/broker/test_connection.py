@@ -18,6 +18,7 @@ from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.frame import build_request, read_response
+from moldau.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.schema import Message
 
@@ -196,6 +197,36 @@ async def test_a_client_that_never_reads_stops_being_read() -> None:
         assert served < 2000
         server.clock.advance(70_000)
         await until(lambda: server.listener.connection_count == 0)
+
+
+async def test_who_reads_slowly_is_waited_for_and_who_stops_is_not() -> None:
+    # Much more than sockets take in between.
+    size = 48 << 20
+
+    def long_answer(_ctx: RequestContext, _request: HeartbeatRequest) -> FetchResponse:
+        data = PartitionData(records=b"x" * size)
+        return FetchResponse(responses=[FetchableTopicResponse(partitions=[data])])
+
+    async with serving(long_answer, moldau_unread_answer_deadline_ms="6000") as server:
+        client = await Client.to(server)
+        client.send(1)
+        await until(lambda: server.metrics.bytes_out > size)
+        for _ in range(10):
+            await client.reader.readexactly(3 << 20)
+            await _pass(server, 1_500)
+            assert server.listener.connection_count == 1
+        passed_ms = 0
+        while server.listener.connection_count:
+            await _pass(server, 1_000)
+            passed_ms += 1_000
+        assert passed_ms >= 6_000
+
+
+async def _pass(server: Server, ms: int) -> None:
+    """Time enough for the listener to look at its connections, and for them to do their part."""
+    server.clock.advance(ms)
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 async def test_half_a_frame_is_waited_for_and_then_given_up() -> None:

@@ -66,6 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._writing_paused_since_ms: float | None = None
+        self._unread_bytes = 0
         self._frame_started_ms: float | None = None
         self.last_active_ms = self._clock.mono_ms()
         self.throttled_until_ms = 0.0
@@ -274,8 +275,7 @@ class Connection(asyncio.BufferedProtocol):
     def check_deadlines(self, now_ms: float) -> None:
         """Called by the listener every now and then."""
         listener = self._listener
-        paused_ms = self._writing_paused_since_ms
-        if paused_ms is not None and now_ms - paused_ms > listener.unread_deadline_ms:
+        if self._unread_for_ms(now_ms) > listener.unread_deadline_ms:
             self._refuse(MalformedRequestError("the client does not read its answers"), abort=True)
         elif (
             self._frame_started_ms is not None
@@ -285,6 +285,18 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(MalformedRequestError("a frame did not arrive in time"))
         elif now_ms - self.last_active_ms > listener.idle_ms and not self._exchanges:
             self._close()
+
+    def _unread_for_ms(self, now_ms: float) -> float:
+        """How long the client has taken nothing of what waits for it. One behind a slow line may
+        need minutes for an answer.
+        """
+        if self._writing_paused_since_ms is None or self._transport is None:
+            self._unread_bytes = 0
+            return 0
+        before, self._unread_bytes = self._unread_bytes, self._transport.get_write_buffer_size()
+        if self._unread_bytes < before:
+            self._writing_paused_since_ms = now_ms
+        return now_ms - self._writing_paused_since_ms
 
     def abort(self) -> None:
         """Hang up at once, whatever is under way."""
