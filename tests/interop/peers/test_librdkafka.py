@@ -15,7 +15,9 @@ pytestmark = pytest.mark.interop
 
 RUN_TIMEOUT_S = 600
 KAFKA_VERSION = "4.3.1"
-TESTS = (
+QUICK = ("-p5", "-Q", "-E", "-L")
+SLOW = ("-p5", "-E", "-L")
+CORE = (
     "0001_multiobj",
     "0002_unkpart",
     "0003_msgmaxsize",
@@ -53,6 +55,48 @@ TESTS = (
 )
 
 
+MORE = (
+    "0014_reconsume_191",
+    "0016_client_swname",
+    "0020_destroy_hang",
+    "0021_rkt_destroy",
+    "0030_offset_commit",
+    "0033_regex_subscribe",
+    "0034_offset_reset",
+    "0035_api_version",
+    "0040_io_event",
+    "0042_many_topics",
+    "0048_partitioner",
+    "0051_assign_adds",
+    "0055_producer_latency",
+    "0056_balanced_group_mt",
+    "0057_invalid_topic",
+    "0060_op_prio",
+    "0063_clusterid",
+    "0065_yield",
+    "0069_consumer_add_parts",
+    "0083_cb_event",
+    "0084_destroy_flags",
+    "0086_purge_remote",
+    "0093_holb_consumer",
+    "0113_cooperative_rebalance",
+    "0114_sticky_partitioning",
+    "0118_commit_rebalance",
+    "0123_connections_max_idle",
+    "0125_immediate_flush",
+    "0127_fetch_queue_backoff",
+    "0137_barrier_batch_consume",
+)
+# These leave themselves out of a quick run.
+LONG = (
+    "0026_consume_pause",
+    "0082_fetch_max_bytes",
+    "0102_static_group_rebalance",
+    "0122_buffer_cleaning_after_rebalance",
+    "0132_strategy_ordering",
+)
+
+
 @pytest.fixture(scope="module")
 def suite() -> Path:
     try:
@@ -61,10 +105,17 @@ def suite() -> Path:
         give_up(reason, "librdkafka's tests need npm and a C++ compiler", is_optional=True)
 
 
-def test_librdkafkas_tests_pass(suite: Path, server: Server, tmp_path: Path) -> None:
-    """All in one run, five at a time: they mostly wait."""
+@pytest.mark.parametrize(
+    ("tests", "options"),
+    [(CORE, QUICK), (MORE, QUICK), (LONG, SLOW)],
+    ids=["core", "more", "long"],
+)
+def test_librdkafkas_tests_pass(
+    suite: Path, server: Server, tmp_path: Path, tests: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    """Five at a time: they mostly wait."""
     left_out = waiting("librdkafka") if server.is_moldau else set()
-    wanted = [test for test in TESTS if test not in left_out]
+    wanted = [test for test in tests if test not in left_out]
     settings = tmp_path / "test.conf"
     settings.write_text(f"bootstrap.servers={server.address}\nbroker.address.family=v4\n")
     variables = {
@@ -76,7 +127,7 @@ def test_librdkafkas_tests_pass(suite: Path, server: Server, tmp_path: Path) -> 
     log = tmp_path / "tests.log"
     with log.open("wb") as output:
         subprocess.run(
-            [suite / "tests" / "test-runner", "-p5", "-Q", "-E", "-L"],
+            [suite / "tests" / "test-runner", *options],
             cwd=tmp_path,
             env=clean_environment(**variables),
             stdout=output,
