@@ -1,4 +1,5 @@
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from moldau.storage.filesystem import DiskFileSystem
+from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import TopicPartition, Uuid
 
 SHORT_SESSION = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "100"}
@@ -249,4 +251,22 @@ async def test_a_broker_tells_its_directories_when_they_can_be_known(tmp_path: P
         await told.wait()
         broker = node.image.brokers[1]
         assert (broker.epoch, broker.is_fenced) == (epoch, False)
+        node.check()
+
+
+async def test_a_disk_that_fills_up_within_a_decision_leaves_what_is_written() -> None:
+    """Fencing a broker with many partitions takes several batches."""
+    disk = SimulatedDisk()
+    async with bench(Path("/data"), filesystem=disk) as node:
+        await node.ask(create("large", partitions=1500))
+        await node.lifecycle.close()
+        # The first batch is written, the second is not.
+        disk.fail_at(disk.effects + 2, OSError(errno.ENOSPC, "No space left on device"))
+        fence = BrokerHeartbeatRequest(
+            broker_id=1, broker_epoch=node.lifecycle.broker_epoch, want_fence=True
+        )
+        assert (await node.ask(fence)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        await node.quorum.wait_committed(node.quorum.last_offset)
+        leaders = [each.leader for each in node.image.topics["large"].partitions.values()]
+        assert 0 < leaders.count(NO_LEADER) < 1500
         node.check()

@@ -145,15 +145,11 @@ async def test_a_record_is_told_only_once_it_is_on_the_disk() -> None:
         assert not any(change.path.endswith(".log") for change in disk.unsynced())
 
 
-async def test_an_atomic_append_is_one_batch_and_others_are_split(tmp_path: Path) -> None:
+async def test_an_append_is_one_batch(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path) as node:
         await node.commit(*[NoOpRecord()] * 3000)
         assert node.told.batches[-1].last_offset - node.told.batches[-1].base_offset == 2999
-        offset = node.quorum.append([NoOpRecord()] * 3000, 1, is_atomic=False)
-        await node.quorum.wait_committed(offset)
-        sizes = [len(batch.records) for batch in node.told.batches[-3:]]
-        assert sizes == [1024, 1024, 952]
 
 
 async def test_what_is_too_much_for_a_batch_is_refused_and_changes_nothing(tmp_path: Path) -> None:

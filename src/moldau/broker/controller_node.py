@@ -5,7 +5,7 @@ have the order of the log; only the waits overlap.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.context import ConfigHolder
@@ -21,11 +21,13 @@ from moldau.core.decision import Decision
 from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.replay_errors import MetadataReplayError
 from moldau.net.clock import Clock, Timer
+from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import AbortTransactionRecord
 from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest
 from moldau.protocol.schema import Message
+from moldau.storage.failures import DiskFullError
 
 if TYPE_CHECKING:
     import random
@@ -35,6 +37,7 @@ _log = logging.getLogger(__name__)
 # A broker is fenced at the latest an eighth of its session after the session is over.
 _LOOKS_PER_SESSION = 8
 _SECOND_MS = 1000
+_RECORDS_IN_SPLIT_BATCH = 1024
 
 
 class ControllerNode(QuorumListener):
@@ -84,7 +87,12 @@ class ControllerNode(QuorumListener):
         if isinstance(request, DescribeQuorumRequest):
             return described_quorum(self._quorum.describe(), request, version)
         decision = decide(self._situation(), request, version)
-        self._append(decision)
+        try:
+            self._append(decision)
+        except DiskFullError:
+            if request.API_KEY != ApiKey.DELETE_TOPICS or not self._quorum.make_room():
+                raise
+            self._append(decision)
         self._controller.answered(request, self._clock.mono_ms())
         # Also without records of its own: what it saw may not be committed yet.
         await self._quorum.wait_committed(self._last_appended)
@@ -127,12 +135,15 @@ class ControllerNode(QuorumListener):
         )
 
     def _append(self, decision: Decision[Message, Any]) -> None:
+        """All of it or nothing if it is atomic; otherwise what there is room for."""
         records = decision.records
-        if not records:
-            return
+        step = len(records) if decision.is_atomic else _RECORDS_IN_SPLIT_BATCH
+        for start in range(0, len(records), max(step, 1)):
+            self._append_batch(records[start : start + step])
+
+    def _append_batch(self, records: Sequence[Message]) -> None:
         delta = self._controller.replayed(records)
-        now_ms = self._clock.wall_ms()
-        last_offset = self._quorum.append(records, now_ms, is_atomic=decision.is_atomic)
+        last_offset = self._quorum.append(records, self._clock.wall_ms())
         self._controller.adopt(delta, records, last_offset, self._quorum.leader_epoch)
         self._last_appended = last_offset
 

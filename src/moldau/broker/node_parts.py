@@ -19,7 +19,6 @@ from moldau.broker.node_setup import Directories, endpoints
 from moldau.broker.producer_ids import ProducerIds
 from moldau.broker.quorum_node import QuorumNode
 from moldau.broker.replicas import Replicas
-from moldau.broker.reserve import Reserve
 from moldau.broker.settings import Settings
 from moldau.broker.snapshot_maker import SnapshotMaker
 from moldau.broker.topic_creation import TopicCreation
@@ -35,7 +34,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _LEAVE_TIMEOUT_MS = 30_000
-_RESERVE_DELAY_MS = 1_000
+_FIRST_RESERVE_MS = 1_000
+_NEXT_RESERVE_MS = 60_000
 
 
 class NodeParts:
@@ -44,7 +44,6 @@ class NodeParts:
         self._is_loaded = False
         config, clock = node.config, node.clock
         self.directories = directories
-        self.reserve = Reserve(directories.opened, config.moldau_reserve_bytes)
         self._reserve_timer: Timer | None = None
         self.settings = Settings(config)
         self.feed = MetadataFeed()
@@ -121,7 +120,7 @@ class NodeParts:
         return self.lifecycle.broker_epoch
 
     async def start(self) -> None:
-        self.reserve.release()
+        self.directories.release_reserves()
         await self.quorum.start()
         await register_controller(self.channel, self._node.config, random_uuid())
         await self.lifecycle.start()
@@ -131,12 +130,12 @@ class NodeParts:
         self.groups.start()
         await self.lifecycle.unfence()
         # Not now: nobody should wait for it.
-        self._reserve_timer = self._node.clock.call_later(_RESERVE_DELAY_MS, self.reserve.take)
+        self._take_reserves_in(_FIRST_RESERVE_MS)
 
     async def stop(self) -> None:
         if self._reserve_timer is not None:
             self._reserve_timer.cancel()
-        self.reserve.release()
+        self.directories.release_reserves()
         try:
             await self.lifecycle.leave(_LEAVE_TIMEOUT_MS)
         except KafkaError as error:
@@ -157,6 +156,15 @@ class NodeParts:
             self.directories.restore_markers()
             await self.replicas.abandon()
         self.directories.close()
+
+    def _take_reserves_in(self, delay_ms: int) -> None:
+        """And again from time to time: whoever deletes things on a full disk spends them."""
+
+        def take() -> None:
+            self.directories.take_reserves(self._node.config.moldau_reserve_bytes)
+            self._take_reserves_in(_NEXT_RESERVE_MS)
+
+        self._reserve_timer = self._node.clock.call_later(delay_ms, take)
 
     def _directory_failed(self, directory: "LogDirectory") -> None:
         if directory.meta.directory_id is not None:

@@ -151,9 +151,17 @@ class Directories:
         found = epochs.pop() if len(epochs) == 1 else None
         return -1 if found is None else found
 
-    @property
-    def opened(self) -> Iterable[LogDirectory]:
-        return self._by_path.values()
+    def take_reserves(self, bytes_max: int) -> None:
+        for directory in self._by_path.values():
+            if directory.is_online and bytes_max > 0:
+                try:
+                    directory.reserve.take(bytes_max)
+                except OSError as error:
+                    _log.warning("too little room in %s: %s", directory.path, error.strerror)
+
+    def release_reserves(self) -> None:
+        for directory in self._by_path.values():
+            directory.reserve.release()
 
     def mark_metadata(self, broker_epoch: int) -> None:
         """The metadata log is closed; one that cannot be marked is checked at the next start."""

@@ -58,7 +58,6 @@ _log = logging.getLogger(__name__)
 _UPKEEP_MS = 60_000
 # More cannot be under way: whoever appends faster than the disk takes it is told to wait.
 _PENDING_BATCHES_MAX = 10_000
-_RECORDS_IN_SPLIT_BATCH = 1024
 
 
 class QuorumListener:
@@ -232,10 +231,10 @@ class QuorumNode:
 
     # Appending
 
-    def append(self, records: Sequence[Message], now_ms: int, *, is_atomic: bool = True) -> int:
-        """The last offset of the records, which are now in the log and not committed yet. They are
-        one batch, or several if they need not be kept together. Raises KafkaError if we do not
-        lead, if they are too many for a batch, or if the disk refuses them.
+    def append(self, records: Sequence[Message], now_ms: int) -> int:
+        """The last offset of the records, which are now in the log as one batch and not committed
+        yet. Raises KafkaError if we do not lead, if they are too many for a batch, or if the disk
+        refuses them; then nothing has happened.
         """
         if not self.is_leader:
             raise self._not_leading()
@@ -243,12 +242,6 @@ class QuorumNode:
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT, "the metadata log's disk does not keep up"
             )
-        step = len(records) if is_atomic else _RECORDS_IN_SPLIT_BATCH
-        for start in range(0, len(records), step):
-            self._append_batch(records[start : start + step], now_ms)
-        return self.last_offset
-
-    def _append_batch(self, records: Sequence[Message], now_ms: int) -> None:
         encoded = encode_records(records, self._level)
         place = ControlPlace(self.log.log.log_end_offset, self.leader_epoch)
         content = metadata_batch(encoded, place, now_ms)
@@ -261,6 +254,7 @@ class QuorumNode:
             )
         self._write(content, place, now_ms, records)
         self._level = level_after(records, self._level)
+        return self.last_offset
 
     def _write(
         self, content: bytes, place: ControlPlace, now_ms: int, records: Sequence[Message]
@@ -285,6 +279,10 @@ class QuorumNode:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (offset, next(self._tie_breaker), done))
         await done
+
+    def make_room(self) -> bool:
+        """For a record that leads to more: spends what is kept for a full disk."""
+        return self._directory.reserve.release()
 
     # Doing what the machine says
 

@@ -38,6 +38,7 @@ from moldau.storage.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
+from moldau.storage.reserve import Reserve
 from moldau.types import BrokerId, Offset, TopicPartition, Uuid
 
 LOCK_FILE = ".lock"
@@ -133,6 +134,7 @@ class LogDirectory:
         # Use as `with directory.guard:` around all I/O of its files.
         self.guard = _Guard(self)
         self.failure: str | None = None
+        self.reserve = Reserve(filesystem, path)
         # The broker epoch of the clean stop that was found (-1 is unknown); None after a crash.
         self.clean_stop_epoch: int | None = None
         self._lock = lock

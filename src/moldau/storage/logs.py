@@ -148,7 +148,7 @@ class Logs:
         logs[partition] = log
 
     def _identify(self, log: Log) -> bool:
-        """False if a crash interrupted its making: the id comes before any record. It is removed."""
+        """False if a crash interrupted its making, before any record: then it is removed."""
         filesystem = self.directory.filesystem
         try:
             with self.directory.guard:
