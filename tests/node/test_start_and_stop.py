@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -29,37 +28,14 @@ from node.questions import (
     read_all,
     topics_of,
 )
+from node.starting import COMMAND, DEADLINE_S, assert_refused, start_and_wait
 from running_node import RunningNode, free_port, pause, wait_for
 from wire_client import WireClient
 
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.storage.directory import CLEAN_STOP_FILE
 
-DEADLINE_S = 60
-COMMAND = (sys.executable, "-m", "moldau")
 META = "meta.properties"
-
-
-@dataclass(frozen=True)
-class Ended:
-    status: int
-    output: str
-    errors: str
-
-
-def start_and_wait(*arguments: object) -> Ended:
-    """A start that is expected to end by itself."""
-    command = [*COMMAND, "start", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, timeout=DEADLINE_S, check=False, text=True)
-    return Ended(done.returncode, done.stdout, done.stderr)
-
-
-def assert_refused(ended: Ended, complaint: str) -> None:
-    assert ended.status != 0
-    assert ended.output == ""
-    assert len(ended.errors.splitlines()) == 1, ended.errors
-    assert ended.errors.startswith("moldau")
-    assert re.search(complaint, ended.errors), ended.errors
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +210,7 @@ def test_a_refused_start_keeps_the_clean_stop_of_the_one_before(
 # Ends
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_it_cleanly(how: signal.Signals, tmp_path: Path) -> None:
     with RunningNode(tmp_path) as node:
         node.start()
@@ -297,6 +273,25 @@ def test_the_ready_file_means_that_requests_are_taken(tmp_path: Path) -> None:
         with WireClient(node.address) as client:
             assert client.ask(ApiVersionsRequest(), 0).error_code == 0
         assert node.stop() == 0
+        assert not ready.exists()
+
+
+def test_under_nohup_a_closed_terminal_does_not_stop_it(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    command = ["nohup", *COMMAND, "start", "--ephemeral", "--port", "0", "--ready-file", str(ready)]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            wait_for(ready.exists, "the ready file")
+            process.send_signal(signal.SIGHUP)
+            with WireClient(ready.read_text().strip()) as client:
+                assert client.ask(ApiVersionsRequest(), 0).error_code == 0
+            assert process.poll() is None
+            process.terminate()
+            assert process.wait(DEADLINE_S) == 0
+        finally:
+            process.kill()
 
 
 def test_a_stale_ready_file_is_gone_before_anything_else(tmp_path: Path) -> None:

@@ -142,7 +142,11 @@ async def _run(node: Node, ready_file: Path | None) -> None:
             os._exit(_FORCED_STATUS)
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    stopping = [signal.SIGTERM, signal.SIGINT]
+    # Under nohup a closed terminal is no reason to stop.
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        stopping.append(signal.SIGHUP)
+    for number in stopping:
         loop.add_signal_handler(number, told_to_stop)
     await node.start()
     try:
@@ -155,6 +159,8 @@ async def _run(node: Node, ready_file: Path | None) -> None:
         gc.freeze()
         await node.wait_until_failed_or(stop)
     finally:
+        if ready_file is not None:
+            _remove(ready_file)
         await node.stop()
     if node.failure is not None:
         raise MoldauError(node.failure)
@@ -165,6 +171,12 @@ def _write_whole(path: Path, text: str) -> None:
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text)
     partial.replace(path)
+
+
+def _remove(path: Path) -> None:
+    """The node stops whether this works or not."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _settings(pairs: list[str]) -> dict[str, str]:
