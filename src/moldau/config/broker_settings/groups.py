@@ -108,6 +108,7 @@ class GroupSettings(SettingGroup):
         "How long the group coordinator collects records before it writes them; -1 adapts to "
         "the load.",
         check=at_least(-1),
+        has_effect=True,
     )
     group_coordinator_background_threads: int = setting(
         "group.coordinator.background.threads",
