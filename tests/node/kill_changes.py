@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 from node.kill_history import Watermarks
 from node.questions import (
+    LATEST,
     Place,
     config_of,
     create_topics_request,
     delete_records_request,
     delete_topics_request,
+    offsets_at,
     set_config_request,
     topics_of,
 )
@@ -83,7 +85,7 @@ class Changes:
         self._pending.clear()
 
     def check(self, client: WireClient) -> None:
-        """What is there now stays: doubts end here."""
+        """What is there now stays: doubts end here. And it can be used."""
         found = topics_of(client)
         for name, topic in list(self._topics.items()):
             is_there = name in found
@@ -97,6 +99,8 @@ class Changes:
             value = config_of(client, name, _SETTING)
             assert value in topic.settings, f"{name}: {value} is none of {topic.settings}"
             topic.settings = {str(value)}
+        places = [(n, i) for n, t in self._topics.items() for i in range(t.partitions)]
+        offsets_at(client, places, LATEST)
 
     # What is asked
 

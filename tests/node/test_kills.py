@@ -22,9 +22,11 @@ from node.kill_history import (
     check_trimmed,
 )
 from node.kill_load import MemberThread, ProducerThread
-from node.questions import Place, create_topics, read
+from node.questions import Place, create_topics, produce, read
 from running_node import QUICK_SETTINGS, RunningNode, wait_for
 from wire_client import WireClient
+
+from moldau.testing import broker
 
 POLICIES = ("group", "os", "strict")
 GROUP = "readers"
@@ -273,6 +275,34 @@ def run_kills(folder: Path, kills: int) -> None:
         run.check_everything_arrived()
         assert run.node.stop() == 0
         print(f"{run.history.acked_count} acknowledged, {run.changes.answered_count} changes")  # noqa: T201
+
+
+@pytest.mark.parametrize(
+    ("values", "acked", "complaint"),
+    [
+        (["a 0", "a 1", "b 0"], {1: "a 1"}, None),
+        (["a 0", "a 2"], {}, "where number 1 belongs"),
+        (["a 1", "a 0"], {}, "where number 0 belongs"),
+        (["a 0", "b 0", "a 0"], {}, "where number 1 belongs"),
+        (["a 0", "a 1"], {1: "b 0"}, "has changed"),
+    ],
+)
+def test_broken_promises_are_noticed(
+    values: list[str], acked: dict[int, str], complaint: str | None
+) -> None:
+    """Whoever checks is checked."""
+    history = History()
+    for offset, value in acked.items():
+        history.record_acked((KEPT, 0), offset, value.encode())
+    log = KeptLog((KEPT, 0))
+    with broker() as running, WireClient(running.bootstrap) as client:
+        running.create_topic(KEPT)
+        produce(client, KEPT, *(value.encode() for value in values))
+        if complaint is None:
+            log.check(client, history, len(values))
+        else:
+            with pytest.raises(AssertionError, match=complaint):
+                log.check(client, history, len(values))
 
 
 def test_promises_survive_kills_at_bad_moments(tmp_path: Path) -> None:
