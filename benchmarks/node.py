@@ -25,11 +25,11 @@ from node_clients import (
     confluent_produce,
     create_topics,
     idle_connections,
-    ping_rate,
     produce_first_record,
-    produce_rate,
+    request_rate,
+    small_requests,
 )
-from node_peers import Peer, running_peers
+from node_peers import API_VERSIONS_V0, Peer, running_peers
 
 PEERS = "moldau os,moldau group,apache"
 BATCHES = ("linger.ms=5", "batch.size=65536")
@@ -128,7 +128,7 @@ def measure_produce(peer: Peer, _round: int, size: Size) -> Iterator[Figure]:
             )  # fmt: skip
             yield Figure(case, "records/s", produced.records_per_second)
             yield cpu.per(case, count, "record")
-    yield Figure("resident memory under load", "MB", peer.rss_mb(), True)
+    yield from memory_under_load(peer)
 
 
 def measure_consume(peer: Peer, round_: int, size: Size) -> Iterator[Figure]:
@@ -143,7 +143,13 @@ def measure_consume(peer: Peer, round_: int, size: Size) -> Iterator[Figure]:
         rate = node_tools.consume(peer.bootstrap, topic, count)
         yield Figure(case, "records/s", rate)
         yield cpu.per(case, count, "record")
+    yield from memory_under_load(peer)
+
+
+def memory_under_load(peer: Peer) -> Iterator[Figure]:
+    """A map of the log's files counts as resident, though it only shows the system's page cache."""
     yield Figure("resident memory under load", "MB", peer.rss_mb(), True)
+    yield Figure("private memory under load", "MB", peer.private_mb(), True)
 
 
 def measure_latency(peer: Peer, _round: int, size: Size) -> Iterator[Figure]:
@@ -159,21 +165,15 @@ def measure_latency(peer: Peer, _round: int, size: Size) -> Iterator[Figure]:
 
 
 def measure_requests(peer: Peer, _round: int, _size: Size) -> Iterator[Figure]:
-    for connections, in_flight in ((1, 1), (8, 1), (8, 8)):
-        case = f"ApiVersions, {connections} connections, {in_flight} in flight"
-        cpu = CpuTime(peer)
-        rate = ping_rate(
-            peer.port, connections=connections, in_flight=in_flight, seconds=PING_SECONDS
-        )
-        yield Figure(case, "requests/s", rate)
-        yield cpu.per(case, rate * PING_SECONDS, "request")
-        case = f"Produce of 1 record, {connections} connections, {in_flight} in flight"
-        cpu = CpuTime(peer)
-        rate = produce_rate(
-            peer.port, "small", connections=connections, in_flight=in_flight, seconds=PING_SECONDS
-        )
-        yield Figure(case, "requests/s", rate)
-        yield cpu.per(case, rate * PING_SECONDS, "request")
+    for name, frame in small_requests(peer.port).items():
+        for connections, in_flight in ((1, 1), (8, 1), (8, 8)):
+            case = f"{name}, {connections} x {in_flight} in flight"
+            cpu = CpuTime(peer)
+            rate = request_rate(
+                peer.port, frame, connections=connections, in_flight=in_flight, seconds=PING_SECONDS
+            )
+            yield Figure(case, "requests/s", rate)
+            yield cpu.per(case, rate * PING_SECONDS, "request")
 
 
 def measure_topics(peer: Peer, _round: int, _size: Size) -> Iterator[Figure]:
@@ -198,7 +198,9 @@ def measure_connections(peer: Peer, _round: int, _size: Size) -> Iterator[Figure
     with idle_connections(peer.port, CONNECTIONS):
         yield Figure(f"{CONNECTIONS} connections made", "s", perf_counter() - began, True)
         grown = peer.rss_mb() - before
-        rate = ping_rate(peer.port, connections=1, in_flight=1, seconds=PING_SECONDS)
+        rate = request_rate(
+            peer.port, API_VERSIONS_V0, connections=1, in_flight=1, seconds=PING_SECONDS
+        )
     yield Figure(f"memory of {CONNECTIONS} idle connections", "MB", grown, True)
     yield Figure(f"beside {CONNECTIONS} idle connections", "requests/s", rate)
 

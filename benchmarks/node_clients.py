@@ -22,6 +22,7 @@ from moldau.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from moldau.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -38,6 +39,7 @@ from moldau.protocol.schema import Message
 TIMEOUT_S = 60
 TIMEOUT_MS = TIMEOUT_S * 1000
 CREATE_TOPICS_VERSION = 5
+FETCH_VERSION = 12
 METADATA_VERSION = 9
 PRODUCE_VERSION = 9
 TOPIC_ALREADY_EXISTS = 36
@@ -140,24 +142,36 @@ def produce_first_record(port: int, topic: str) -> None:
 # Small requests
 
 
-def ping_rate(port: int, *, connections: int, in_flight: int, seconds: float) -> float:
-    """ApiVersions v0 per second."""
-    return _request_rate(port, API_VERSIONS_V0, connections, in_flight, seconds)
+def small_requests(port: int) -> dict[str, bytes]:
+    """Frames by what they ask for. The topic that they name is made and has a record."""
+    topic = "small"
+    produce_first_record(port, topic)
+    fetch = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)
+    requests: dict[str, tuple[Message, int]] = {
+        "Metadata of 1 topic": (
+            MetadataRequest(topics=[MetadataRequestTopic(name=topic)]),
+            METADATA_VERSION,
+        ),
+        "Produce of 1 record": (produce_request(topic, 100), PRODUCE_VERSION),
+        "Fetch of 1 record": (
+            FetchRequest(
+                max_wait_ms=500,
+                min_bytes=1,
+                max_bytes=1 << 20,
+                topics=[FetchTopic(topic=topic, partitions=[fetch])],
+            ),
+            FETCH_VERSION,
+        ),
+    }
+    return {name: request_frame(*request) for name, request in requests.items()}
 
 
-def produce_rate(
-    port: int, topic: str, *, connections: int, in_flight: int, seconds: float
+def request_rate(
+    port: int, frame: bytes, *, connections: int, in_flight: int, seconds: float
 ) -> float:
-    """Produce requests of one record of 100 bytes, acks=all, per second."""
-    create_topics(port, [topic])
-    frame = request_frame(produce_request(topic, 100), PRODUCE_VERSION)
-    return _request_rate(port, frame, connections, in_flight, seconds)
-
-
-def _request_rate(
-    port: int, frame: bytes, connections: int, in_flight: int, seconds: float
-) -> float:
-    """Every answer has the same size, so that counting bytes counts answers."""
+    """How often the request is answered in a second. Every answer must have the same size: counting
+    bytes counts answers.
+    """
     answered_bytes = 0
     with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
         sockets = [stack.enter_context(RawConnection(port)).socket for _ in range(connections)]

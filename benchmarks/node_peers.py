@@ -98,6 +98,11 @@ class Peer(ABC):
     def rss_mb(self) -> float:
         return self._running().memory_info().rss / 1e6
 
+    def private_mb(self) -> float:
+        """Without files that are mapped."""
+        memory = self._running().memory_info()
+        return float(memory.rss - memory.shared) / 1e6
+
     def cpu_seconds(self) -> float:
         """What the node has used since it started, in its own code and in the kernel."""
         times = self._running().cpu_times()
