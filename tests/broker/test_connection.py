@@ -20,6 +20,7 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.frame import build_request, read_response
 from moldau.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.protocol.messages.sync_group import SyncGroupResponse
 from moldau.protocol.schema import Message
 
 Outcome = Callable[[RequestContext, Any], Any]
@@ -180,8 +181,6 @@ async def test_a_client_that_never_reads_stops_being_read() -> None:
     def outcome(_ctx: RequestContext, _request: HeartbeatRequest) -> Any:
         nonlocal served
         served += 1
-        from moldau.protocol.messages.sync_group import SyncGroupResponse
-
         return SyncGroupResponse(assignment=bytes(100_000))
 
     async with serving(outcome) as server:
@@ -316,3 +315,18 @@ async def test_the_total_of_held_bytes_is_bounded() -> None:
         gate.set()
         for client in clients:
             assert [(await client.answer())[0] for _ in range(50)] == list(range(50))
+
+
+async def test_unread_answers_leave_less_room_for_more() -> None:
+    def outcome(_ctx: RequestContext, _request: HeartbeatRequest) -> Message:
+        return SyncGroupResponse(assignment=bytes(20_000_000))
+
+    async with serving(outcome, moldau_inflight_bytes_max="16777216") as server:
+        everything = server.budget.room_for_answer()
+        client = await Client.to(server)
+        client.send(0)
+        await until(lambda: server.budget.answer_bytes > 0)
+        assert server.budget.room_for_answer() < everything
+        client.writer.transport.abort()
+        await until(lambda: server.listener.connection_count == 0)
+        assert server.budget.room_for_answer() == everything

@@ -67,6 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out_bytes = 0
         self._writing_paused_since_ms: float | None = None
         self._unread_bytes = 0
+        self._answer_bytes = 0
         self._frame_started_ms: float | None = None
         self.last_active_ms = self._clock.mono_ms()
         self.throttled_until_ms = 0.0
@@ -87,6 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closing = True
         self._listener.left(self)
         self._hold(-self._held_bytes)
+        self._hold_answers(0)
         self._backlog.clear()
         for exchange in self._exchanges:
             if exchange.task is not None:
@@ -123,10 +125,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writing_paused_since_ms = self._clock.mono_ms()
+        if self._transport is not None:
+            self._hold_answers(self._transport.get_write_buffer_size())
         self._adjust_reading()
 
     def resume_writing(self) -> None:
         self._writing_paused_since_ms = None
+        self._hold_answers(0)
         self._go_on()
 
     # Serving
@@ -242,6 +247,11 @@ class Connection(asyncio.BufferedProtocol):
             or len(self._exchanges) >= STAGED_MAX
             or self._held_bytes >= self._listener.held_bytes_max
         )
+
+    def _hold_answers(self, size: int) -> None:
+        """What the client has not read yet."""
+        self._listener.budget.answer_bytes += size - self._answer_bytes
+        self._answer_bytes = size
 
     def _hold(self, count: int) -> None:
         self._held_bytes += count

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from moldau.broker.controller_node import ControllerNode
     from moldau.broker.coordinators import GroupCoordinator
     from moldau.broker.fetch_sessions import FetchSessions
+    from moldau.broker.listener import ByteBudget
     from moldau.broker.metadata_feed import MetadataFeed
     from moldau.broker.metrics import Metrics
     from moldau.broker.producer_ids import ProducerIds
@@ -76,6 +77,7 @@ class BrokerServices:
     fetch_sessions: "FetchSessions"
     topic_creation: "TopicCreation"
     metrics: "Metrics"
+    budget: "ByteBudget"
     controller_node: "ControllerNode | None" = None
     """Of a node that is a controller: what its own listener asks."""
     quorum: "QuorumNode | None" = None

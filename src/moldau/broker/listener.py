@@ -29,6 +29,7 @@ _SWEEP_MS = 1_000
 _BACKLOG = 1024
 _COMPLAINTS_PER_SWEEP = 5
 _LISTEN_AGAIN_SHARE = 0.8
+_ANSWER_BYTES_MIN = 64 * 1024
 _UNLIMITED = 2**31 - 1
 
 
@@ -40,12 +41,20 @@ class ByteBudget:
     def __init__(self, limit: Callable[[], int]) -> None:
         self._limit = limit
         self.held = 0
+        self.answer_bytes = 0
+        """Written to clients that have not read them yet."""
         self.read_limit()
         self._waiting: dict[Connection, None] = {}
 
     def read_limit(self) -> None:
         """The setting may have changed; asked for now and then, as every request needs it."""
         self._bytes_max = self._limit()
+
+    def room_for_answer(self) -> int:
+        """How large an answer should be at most that could also come in parts. The more lies
+        unread, the less there is for each.
+        """
+        return max(self._limit() - self.answer_bytes, _ANSWER_BYTES_MIN)
 
     def hold(self, count: int) -> None:
         self.held += count

@@ -16,6 +16,7 @@ _log = logging.getLogger(__name__)
 
 _REQUEST_BYTES_MAX = 8192
 _DEADLINE_MS = 10_000
+_CONNECTIONS_MAX = 16
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -27,6 +28,7 @@ class MetricsServer:
         self._clock = clock
         self._server: asyncio.Server | None = None
         self.port = 0
+        self._open = 0
 
     async def start(self, host: str, port: int) -> None:
         try:
@@ -42,6 +44,10 @@ class MetricsServer:
             self._server.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._open >= _CONNECTIONS_MAX:
+            writer.close()
+            return
+        self._open += 1
         deadline = self._clock.call_later(_DEADLINE_MS, writer.transport.abort)
         try:
             head = await reader.readuntil(b"\r\n\r\n")
@@ -55,6 +61,7 @@ class MetricsServer:
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
             pass
         finally:
+            self._open -= 1
             deadline.cancel()
             writer.close()
 

@@ -61,6 +61,7 @@ class Node:
         self._tasks = Tasks()
         self._listeners: list[Listener] = []
         self._parts: NodeParts | None = None
+        self.budget = ByteBudget(lambda: self.current_config.moldau_inflight_bytes_max)
         self._metrics_server: MetricsServer | None = None
 
     # Life
@@ -90,7 +91,7 @@ class Node:
             tasks=self._tasks,
             metrics=self.metrics,
             limits=ConnectionLimits(lambda: self.current_config, self.clock),
-            budget=ByteBudget(lambda: self.current_config.moldau_inflight_bytes_max),
+            budget=self.budget,
             config=lambda: self.current_config,
         )
         for bound in config.bound_listeners:

@@ -112,6 +112,7 @@ class NodeParts:
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
             topic_creation=self.topic_creation,
             metrics=self._node.metrics,
+            budget=self._node.budget,
             controller_node=self.controller,
             quorum=self.quorum,
         )

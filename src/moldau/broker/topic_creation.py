@@ -28,6 +28,7 @@ from moldau.protocol.messages.create_topics import (
 _log = logging.getLogger(__name__)
 
 CREATIONS_AT_ONCE_MAX = 10_000
+_TOLD_MAX = 1_000
 _DEFAULT = -1
 _FINE = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
 
@@ -40,6 +41,7 @@ class TopicCreation:
         self._settings = settings
         self._tasks = Tasks()
         self._running: dict[str, asyncio.Task[Outcomes]] = {}
+        self._told: dict[str, ErrorCode] = {}
 
     async def ensure(self, names: Iterable[str]) -> Outcomes:
         """Returns when each topic exists here (NONE) or could not be made, which is no reason to
@@ -66,6 +68,14 @@ class TopicCreation:
     async def close(self) -> None:
         await self._tasks.close()
 
+    def _is_news(self, name: str, code: ErrorCode) -> bool:
+        """Clients ask again and again; one line about it is enough."""
+        if len(self._told) > _TOLD_MAX:
+            self._told.clear()
+        is_known = self._told.get(name) is code
+        self._told[name] = code
+        return not is_known
+
     async def _create(self, names: list[str]) -> Outcomes:
         config = self._settings.current
         request = CreateTopicsRequest(
@@ -85,7 +95,7 @@ class TopicCreation:
         for topic in response.topics:
             code = ErrorCode(topic.error_code)
             outcomes[topic.name] = ErrorCode.NONE if code in _FINE else code
-            if code not in _FINE:
+            if code not in _FINE and self._is_news(topic.name, code):
                 _log.warning(
                     "topic %s could not be created: %s %s",
                     topic.name,

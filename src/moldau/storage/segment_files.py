@@ -26,6 +26,7 @@ from moldau.types import Buffer, Offset
 _WALK_BYTES = 8192
 _COPY_BYTES = 4 << 20
 _TAIL_BYTES = 4 << 20
+_TAIL_COPY_BYTES_MAX = 1 << 20
 
 
 @frozen
@@ -130,9 +131,10 @@ class SegmentFiles:
 
     def slice(self, start: int, end: int) -> memoryview:
         """Bytes of whole batches; without a copy if a map is worth it: near the end of a segment
-        that grows, a new one for each read costs more than the copy.
+        that grows, a new one for each small read costs more than the copy.
         """
-        if self.sealed or end + _TAIL_BYTES <= self.file.size():
+        is_small = end - start <= _TAIL_COPY_BYTES_MAX
+        if self.sealed or not is_small or end + _TAIL_BYTES <= self.file.size():
             self._viewed_bytes = max(self._viewed_bytes, end)
             content = self.file.view(start, end - start)
         else:

@@ -77,7 +77,11 @@ class _Fetch:
         self._isolation = Isolation.LOG_END
         if replica_id < 0:
             self._isolation = _ISOLATIONS.get(request.isolation_level, Isolation.HIGH_WATERMARK)
-        self._max_bytes = min(request.max_bytes, ctx.broker.config.fetch_max_bytes)
+        self._max_bytes = min(
+            request.max_bytes,
+            ctx.broker.config.fetch_max_bytes,
+            ctx.broker.budget.room_for_answer(),
+        )
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._results: list[PartitionData | None] = []
         self._bytes_found = 0
