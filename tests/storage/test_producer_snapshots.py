@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from storage.samples import unpack
 
 from moldau.storage.filesystem import DiskFileSystem
+from moldau.storage.producer_entry import BatchMetadata, DataBatch, ProducerEntry
 from moldau.storage.producer_snapshots import (
     CorruptSnapshotError,
     ProducerSnapshots,
@@ -16,13 +17,7 @@ from moldau.storage.producer_snapshots import (
     snapshot_name,
     snapshot_offset,
 )
-from moldau.storage.producer_state import (
-    AppendOrigin,
-    BatchMetadata,
-    DataBatch,
-    ProducerEntry,
-    ProducerStateTable,
-)
+from moldau.storage.producer_state import AppendOrigin, ProducerStateTable
 
 NOW_MS = 1_700_000_000_000
 FILES = DiskFileSystem()

@@ -8,18 +8,20 @@ from hypothesis import strategies as st
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.producer_state import (
-    PRODUCER_ID_EXPIRATION_MS,
+from moldau.storage.producer_entry import (
     SEQUENCE_MAX,
-    AppendOrigin,
     BatchMetadata,
-    CompletedTransaction,
     DataBatch,
     EndMarker,
     ProducerEntry,
-    ProducerStateTable,
     decrement_sequence,
     increment_sequence,
+)
+from moldau.storage.producer_state import (
+    PRODUCER_ID_EXPIRATION_MS,
+    AppendOrigin,
+    CompletedTransaction,
+    ProducerStateTable,
 )
 
 PID = 7

@@ -28,13 +28,9 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.record_loops import INCOMPLETE, ScannedBatch, scan_batches, stamp_batch
 from moldau.storage.failures import WRITES_REFUSED, DiskFullError
+from moldau.storage.producer_entry import BatchMetadata, ProducerEntry
 from moldau.storage.producer_replay import complete, data_batch, end_marker
-from moldau.storage.producer_state import (
-    AppendOrigin,
-    BatchMetadata,
-    ProducerAppend,
-    ProducerEntry,
-)
+from moldau.storage.producer_state import AppendOrigin, ProducerAppend
 from moldau.storage.segment import Segment
 from moldau.storage.segment_walk import INT32_MAX
 from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer, LeaderEpoch, Offset

@@ -21,6 +21,7 @@ from moldau.storage.epochs import LeaderEpochCache
 from moldau.storage.failures import DamagedFileError, DiskFullError, refused_if_full
 from moldau.storage.flushing import FlushTicket, GroupFlusher
 from moldau.storage.log_names import DELETED_SUFFIX
+from moldau.storage.producer_replay import earlier_batches
 from moldau.storage.producer_snapshots import ProducerSnapshots
 from moldau.storage.producer_state import PRODUCER_ID_EXPIRATION_MS, ProducerStateTable
 from moldau.storage.segment import Segment, SegmentSettings
@@ -78,6 +79,7 @@ class LogState:
         self.segments = loaded.segments
         self.epochs = loaded.epochs
         self.producers = loaded.producers
+        self.producers.search_log = lambda entry: earlier_batches(self.segments, entry)
         self.snapshots = loaded.snapshots
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset

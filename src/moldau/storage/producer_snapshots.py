@@ -12,12 +12,8 @@ from moldau.protocol.checksum import crc32c
 from moldau.protocol.errors import MoldauError
 from moldau.storage.failures import DiskFullError, refused_if_full
 from moldau.storage.filesystem import FileSystem, read_whole, sync_path
-from moldau.storage.producer_state import (
-    BatchMetadata,
-    ProducerEntry,
-    ProducerStateTable,
-    decrement_sequence,
-)
+from moldau.storage.producer_entry import BatchMetadata, ProducerEntry, decrement_sequence
+from moldau.storage.producer_state import ProducerStateTable
 from moldau.types import Buffer
 
 SNAPSHOT_SUFFIX = ".snapshot"

@@ -7,7 +7,7 @@ per batch, which refuse or answer a duplicate and change nothing; write; `apply`
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -16,19 +16,28 @@ from moldau.protocol.batches import TRANSACTIONAL_FLAG
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.record_loops import ScannedBatch
+from moldau.storage.producer_entry import (
+    BATCHES_REMEMBERED,
+    SEQUENCE_MAX,
+    BatchMetadata,
+    DataBatch,
+    EndMarker,
+    ProducerEntry,
+    increment_sequence,
+)
 from moldau.storage.unreplicated import UnreplicatedTransactions
-from moldau.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
-BATCHES_REMEMBERED = 5
-SEQUENCE_MAX = 2**31 - 1
 EPOCH_MAX = 2**15 - 1
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 # Kafka lets the table grow for a day; a client that invents ids would then own the heap.
 PRODUCER_IDS_MAX = 100_000
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
 
-NO_OFFSET = -1
 TRANSACTION_VERSION_UNKNOWN = -1
+
+
+SearchLog = Callable[[ProducerEntry], Sequence[BatchMetadata]]
+"""The batches before those that are remembered, oldest first."""
 
 
 class AppendOrigin(Enum):
@@ -44,39 +53,6 @@ class AppendOrigin(Enum):
     """The metadata log: offsets are already assigned."""
 
 
-class BatchMetadata(NamedTuple):
-    """One remembered batch: enough to answer its retry."""
-
-    first_sequence: int
-    last_sequence: int
-    first_offset: int
-    last_offset: int
-    timestamp_ms: int
-
-
-class DataBatch(NamedTuple):
-    """The header fields of a data batch, with the offsets it has (or will have) in the log."""
-
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    first_offset: int
-    last_offset: int
-    max_timestamp_ms: int
-    is_transactional: bool
-
-
-class EndMarker(NamedTuple):
-    """A control batch that ends a transaction, with the fields of its one record."""
-
-    producer_id: int
-    producer_epoch: int
-    offset: int
-    timestamp_ms: int
-    coordinator_epoch: int
-    is_abort: bool
-
-
 class CompletedTransaction(NamedTuple):
     """`last_offset` is the marker's own."""
 
@@ -84,92 +60,6 @@ class CompletedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     is_aborted: bool
-
-
-def increment_sequence(sequence: int, by: int) -> int:
-    """Sequences wrap from 2^31-1 to 0; the absence of one stays absent."""
-    return sequence if sequence == NO_SEQUENCE else (sequence + by) & SEQUENCE_MAX
-
-
-def decrement_sequence(sequence: int, by: int) -> int:
-    return sequence if sequence == NO_SEQUENCE else (sequence - by) & SEQUENCE_MAX
-
-
-class ProducerEntry:
-    """The state of one producer id. `batches` is oldest first and never mutated, so that a copy for
-    an append in progress costs one object.
-    """
-
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "epoch",
-        "last_timestamp_ms",
-        "producer_id",
-        "transaction_first_offset",
-    )
-
-    def __init__(self, producer_id: int) -> None:
-        self.producer_id = producer_id
-        self.epoch: int = NO_PRODUCER_EPOCH
-        self.coordinator_epoch = -1
-        self.last_timestamp_ms: int = NO_TIMESTAMP
-        self.transaction_first_offset = NO_OFFSET
-        self.batches: tuple[BatchMetadata, ...] = ()
-
-    def copy(self) -> "ProducerEntry":
-        twin = ProducerEntry.__new__(ProducerEntry)
-        twin.producer_id = self.producer_id
-        twin.epoch = self.epoch
-        twin.coordinator_epoch = self.coordinator_epoch
-        twin.last_timestamp_ms = self.last_timestamp_ms
-        twin.transaction_first_offset = self.transaction_first_offset
-        twin.batches = self.batches
-        return twin
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    @property
-    def last_data_offset(self) -> int:
-        return self.batches[-1].last_offset if self.batches else NO_OFFSET
-
-    @property
-    def last_offset_delta(self) -> int:
-        return self.batches[-1].last_offset - self.batches[-1].first_offset if self.batches else 0
-
-    def is_followed_by(self, batch: DataBatch) -> bool:
-        """The next sequence in the same epoch: neither a duplicate nor a gap."""
-        return batch[1] == self.epoch and self.batches != () and batch[2] == self.batches[-1][1] + 1
-
-    def add_batch(self, epoch: int, batch: BatchMetadata) -> None:
-        if epoch != self.epoch:
-            self.batches = (batch,)
-            self.epoch = epoch
-        elif len(self.batches) < BATCHES_REMEMBERED:
-            self.batches = (*self.batches, batch)
-        else:
-            self.batches = (*self.batches[1:], batch)
-        self.last_timestamp_ms = batch.timestamp_ms
-
-    def end_transaction(self, marker: EndMarker) -> None:
-        if marker.producer_epoch != self.epoch:
-            self.batches = ()
-            self.epoch = marker.producer_epoch
-        self.coordinator_epoch = marker.coordinator_epoch
-        self.last_timestamp_ms = marker.timestamp_ms
-        self.transaction_first_offset = NO_OFFSET
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ProducerEntry):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"ProducerEntry({', '.join(f'{n}={getattr(self, n)!r}' for n in self.__slots__)})"
 
 
 class ProducerAppend:
@@ -222,7 +112,7 @@ class ProducerAppend:
     def _check(self, batch: DataBatch, known: ProducerEntry | None) -> BatchMetadata | None:
         is_client = self._origin is AppendOrigin.CLIENT
         if is_client and known is not None and known.epoch == batch.producer_epoch:
-            duplicate = _find_duplicate(known, batch)
+            duplicate = _find_duplicate(known, batch) or self._recall_duplicate(known, batch)
             if duplicate is not None:
                 return duplicate
         entry = self._entry(batch.producer_id, known)
@@ -233,6 +123,19 @@ class ProducerAppend:
             # The place for verification with the coordinator (KIP-890).
             _check_sequence(entry, batch, is_unknown=known is None or known.epoch < 0)
         return None
+
+    def _recall_duplicate(self, known: ProducerEntry, batch: DataBatch) -> BatchMetadata | None:
+        """A snapshot has only the last batch: the others are looked for in the log, and if they are
+        gone, it is still certain that whatever came before the last was appended once.
+        """
+        has_forgotten = self._table.recall(known)
+        duplicate = _find_duplicate(known, batch)
+        if duplicate is None and has_forgotten and _is_past(known, batch):
+            raise KafkaError(
+                ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+                f"producer {batch.producer_id} sent sequence {batch.base_sequence} again",
+            )
+        return duplicate
 
     def add_marker(self, marker: EndMarker) -> CompletedTransaction | None:
         """None if the transaction had no data here: such a marker moves nothing."""
@@ -266,6 +169,12 @@ def _find_duplicate(known: ProducerEntry, batch: DataBatch) -> BatchMetadata | N
         if candidate[0] == base_sequence and candidate[1] == last_sequence:
             return candidate
     return None
+
+
+def _is_past(known: ProducerEntry, batch: DataBatch) -> bool:
+    """Up to half the way round, sequences are before the last one."""
+    last_sequence = increment_sequence(batch.base_sequence, batch.last_offset - batch.first_offset)
+    return (known.last_sequence - last_sequence) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
 
 
 def _check_sequence(entry: ProducerEntry, batch: DataBatch, *, is_unknown: bool) -> None:
@@ -322,11 +231,15 @@ class ProducerStateTable:
     __slots__ = (
         "_entries",
         "_idle",
+        "_is_cut",
         "_ongoing",
         "_producer_ids_max",
+        "_recalled",
+        "_snapshotted",
         "_unreplicated",
         "end_offset",
         "expiration_ms",
+        "search_log",
     )
 
     def __init__(
@@ -345,6 +258,12 @@ class ProducerStateTable:
         # First offset -> producer id, ascending.
         self._ongoing: OrderedDict[int, int] = OrderedDict()
         self._unreplicated = UnreplicatedTransactions()
+        # Id -> epoch of producers that a snapshot told of.
+        self._snapshotted: dict[int, int] = {}
+        self._recalled: set[int] = set()
+        self._is_cut = False
+        """It begins with a log that had lost its beginning."""
+        self.search_log: SearchLog = lambda _entry: ()
 
     def begin_append(
         self, origin: AppendOrigin, *, transaction_version: int = TRANSACTION_VERSION_UNKNOWN
@@ -381,6 +300,18 @@ class ProducerStateTable:
             self._put(producer_id, entry)
         for first_offset, producer_id in append.started:
             self._open(first_offset, producer_id)
+
+    def recall(self, entry: ProducerEntry) -> bool:
+        """Look once for the batches before those that are remembered: their retries may be under
+        way. True if there may be more of them than were found.
+        """
+        is_partial = self._is_cut or self._snapshotted.get(entry.producer_id) == entry.epoch
+        if is_partial and entry.producer_id not in self._recalled:
+            self._recalled.add(entry.producer_id)
+            missing = BATCHES_REMEMBERED - len(entry.batches)
+            if missing > 0:
+                entry.batches = (*self.search_log(entry)[-missing:], *entry.batches)
+        return is_partial and len(entry.batches) < BATCHES_REMEMBERED
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
         """The last stable offset that goes into the transaction index with `completed`, as if it
@@ -453,9 +384,11 @@ class ProducerStateTable:
     def load(self, entries: Iterable[ProducerEntry], *, end_offset: int, now_ms: int) -> None:
         """Start over from a snapshot taken at `end_offset`."""
         self.clear(end_offset)
+        self._is_cut = False
         alive = [entry for entry in entries if not self._is_expired(entry, now_ms)]
         for entry in alive:
             self._entries[entry.producer_id] = entry
+            self._snapshotted[entry.producer_id] = entry.epoch
         # A snapshot does not say who was used last; timestamps come closest.
         for entry in sorted(alive, key=lambda entry: entry.last_timestamp_ms):
             self._put(entry.producer_id, entry)
@@ -467,6 +400,9 @@ class ProducerStateTable:
         self._entries.clear()
         self._idle.clear()
         self._ongoing.clear()
+        self._snapshotted.clear()
+        self._recalled.clear()
+        self._is_cut = end_offset > 0
         self._unreplicated = UnreplicatedTransactions()
         self.end_offset = end_offset
 

@@ -15,8 +15,9 @@ from moldau.protocol.control_records import committed_batches, marker_of
 from moldau.protocol.record_loops import ScannedBatch, scan_batches
 from moldau.storage.log import Log
 from moldau.storage.log_read import Isolation
+from moldau.storage.producer_entry import ProducerEntry
 from moldau.storage.producer_replay import data_batch, end_marker
-from moldau.storage.producer_state import AppendOrigin, ProducerEntry, ProducerStateTable
+from moldau.storage.producer_state import AppendOrigin, ProducerStateTable
 from moldau.storage.transaction_index import AbortedTransaction
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import Offset, ProducerId
