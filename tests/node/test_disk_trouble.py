@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from node.failing_sync import FailingSync
 from node.questions import (
     EARLIEST,
     commit,
@@ -191,32 +192,38 @@ def test_room_is_made_by_deleting_a_topic_or_records(disk: SmallDisk, tmp_path: 
             assert topics_of(client) == {"kept": 1}
 
 
-def test_a_client_library_sees_the_error_and_gets_through_later(
+def test_idempotent_producers_wait_for_room_and_keep_their_order(
     disk: SmallDisk, tmp_path: Path
 ) -> None:
+    """Of several requests in flight some are refused, and smaller ones behind them would fit."""
     with node_on(disk, tmp_path) as node:
         node.start()
         set_up(node)
         with WireClient(node.address) as client:
-            fill(disk, client)
-        outcomes: list[str | None] = []
+            count = fill(disk, client)
+        outcomes: list[object] = []
         producer = Producer(
             {
                 "bootstrap.servers": node.address,
                 "enable.idempotence": True,
+                "batch.num.messages": 1,
                 "message.timeout.ms": 60_000,
                 "retry.backoff.ms": 50,
             }
         )
-        producer.produce(
-            "kept",
-            bytes(5000),
-            on_delivery=lambda error, _: outcomes.append(None if error is None else str(error)),
-        )
-        assert producer.flush(1) == 1
+        values = [f"{number} ".encode().ljust(5 + 4000 * (number % 2)) for number in range(50)]
+        for value in values:
+            producer.produce(
+                "kept",
+                value,
+                on_delivery=lambda error, _: outcomes.append(error),
+            )
+        assert producer.flush(1) > 0
         disk.make_room()
         assert producer.flush(60) == 0
-        assert outcomes == [None]
+        assert outcomes == [None] * len(values)
+        with WireClient(node.address) as client:
+            assert read_all(client, "kept")[count:] == values
         assert node.stop() == 0
 
 
@@ -319,6 +326,31 @@ def test_a_directory_that_fails_goes_offline_and_the_other_serves_on(tmp_path: P
         with WireClient(node.address) as client:
             assert len(read_all(client, lost)) == 5
             assert produce(client, lost, RECORD) == (0, 5)
+        assert node.stop() == 0
+
+
+def test_a_sync_that_fails_acknowledges_nothing_and_is_final(tmp_path: Path) -> None:
+    failing = tmp_path / "failing"
+    sync = FailingSync(tmp_path, failing)
+    two = TwoDirectories(tmp_path, failing)
+    with two.node as node:
+        node.prefix = sync.prefix
+        node.start()
+        sound, lost = two.set_up()
+        with WireClient(node.address) as client:
+            sync.begin()
+            assert produce(client, lost, RECORD)[0] == STORAGE_ERROR
+            assert "failing is offline" in node.errors
+            sync.end()
+            # Nobody asks such a disk again, also if it seems to be sound.
+            assert produce(client, lost, RECORD)[0] != 0
+            assert produce(client, sound, RECORD) == (0, 1)
+        assert node.stop() == 0
+        assert not (failing / CLEAN_STOP_FILE).exists()
+        node.start()
+        with WireClient(node.address) as client:
+            wait_until_taken(client, lost)
+            assert read_all(client, lost)[0] == RECORD
         assert node.stop() == 0
 
 

@@ -1,0 +1,67 @@
+"""A disk whose syncs fail on demand: a library that is loaded in front of the C library and answers
+fsync and fdatasync of files below a folder with EIO as long as a switch is on.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+_SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int fails(int fd) {
+    const char *folder = getenv("FAILING_FOLDER"), *on = getenv("FAILING_SWITCH");
+    char link[64], path[4096];
+    if (folder == NULL || on == NULL || access(on, F_OK) != 0) return 0;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(link, path, sizeof path - 1);
+    if (size < 0) return 0;
+    path[size] = 0;
+    return strncmp(path, folder, strlen(folder)) == 0;
+}
+
+int fsync(int fd) {
+    int (*next)(int) = dlsym(RTLD_NEXT, "fsync");
+    if (fails(fd)) { errno = EIO; return -1; }
+    return next(fd);
+}
+
+int fdatasync(int fd) {
+    int (*next)(int) = dlsym(RTLD_NEXT, "fdatasync");
+    if (fails(fd)) { errno = EIO; return -1; }
+    return next(fd);
+}
+"""
+
+
+class FailingSync:
+    """`prefix` goes in front of a command whose files below `folder` shall fail."""
+
+    def __init__(self, workshop: Path, folder: Path) -> None:
+        source, library = workshop / "failing_sync.c", workshop / "failing_sync.so"
+        source.write_text(_SOURCE)
+        command = ["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"no C compiler that can make a library: {error}")
+        self._switch = workshop / "syncs-fail"
+        self.prefix = (
+            "env",
+            f"LD_PRELOAD={library}",
+            f"FAILING_FOLDER={folder}",
+            f"FAILING_SWITCH={self._switch}",
+        )
+
+    def begin(self) -> None:
+        self._switch.touch()
+
+    def end(self) -> None:
+        self._switch.unlink()
