@@ -91,7 +91,6 @@ MORE = (
 LONG = (
     "0026_consume_pause",
     "0082_fetch_max_bytes",
-    "0102_static_group_rebalance",
     "0122_buffer_cleaning_after_rebalance",
     "0132_strategy_ordering",
 )
