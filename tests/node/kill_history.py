@@ -47,6 +47,8 @@ class History:
         self.lock = threading.Lock()
         self.acked: dict[Place, dict[int, bytes]] = defaultdict(dict)
         """By offset."""
+        self.unplaced: set[Place] = set()
+        """Where some were acknowledged without an offset."""
         self.acked_count = 0
         self.committed: dict[Place, int] = {}
         """What members were told that is committed."""
@@ -54,6 +56,10 @@ class History:
 
     def record_acked(self, place: Place, offset: int, value: bytes) -> None:
         with self.lock:
+            if offset < 0:
+                # It was there already, and the broker does not know where any more.
+                self.unplaced.add(place)
+                return
             other = self.acked[place].setdefault(offset, value)
             if other != value:
                 self.problems.append(f"{place} {offset} was given to {other!r} and {value!r}")

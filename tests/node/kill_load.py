@@ -46,7 +46,7 @@ class LoadThread(threading.Thread):
         try:
             self.work()
         except Exception as error:  # noqa: BLE001 - the test tells
-            self.history.record_problem(f"{self.name} died of {error!r}")
+            self.history.record_problem(f"{self.name} died of {error}")
 
     def work(self) -> None:
         raise NotImplementedError

@@ -32,6 +32,7 @@ from node.starting import COMMAND, DEADLINE_S, assert_refused, start_and_wait
 from running_node import RunningNode, free_port, pause, wait_for
 from wire_client import WireClient
 
+from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.storage.directory import CLEAN_STOP_FILE
 
@@ -413,6 +414,32 @@ def test_a_restart_serves_what_was_there(how: str, tmp_path: Path) -> None:
             assert produce(client, "kept", b"e") == (0, 4)
             assert commit(client, "readers", ("kept", 0), 5) == 0
         assert node.stop() == 0
+
+
+def test_a_damaged_log_refuses_work_until_somebody_decides(stopped: Path, tmp_path: Path) -> None:
+    with RunningNode(tmp_path) as node:
+        shutil.copytree(stopped, node.log_folder)
+        (node.log_folder / CLEAN_STOP_FILE).unlink()
+        (log,) = (node.log_folder / "kept-0").glob("*.log")
+        content = bytearray(log.read_bytes())
+        content[-1] ^= 1
+        log.write_bytes(content)
+
+        node.start()
+        assert "kept-0 is damaged and refuses all requests" in node.errors
+        with WireClient(node.address) as client:
+            assert produce(client, "kept", b"c")[0] == ErrorCode.KAFKA_STORAGE_ERROR
+            create_topics(client, {"other": 1})
+            assert produce(client, "other", b"a") == (0, 0)
+        assert node.stop() == 0
+
+        node.settings = {"moldau.accept.damage": "true"}
+        node.start()
+        with WireClient(node.address) as client:
+            assert produce(client, "kept", b"c") == (0, 0)
+            assert read_all(client, "kept") == [b"c"]
+        assert node.stop() == 0
+        assert list((node.log_folder / "kept-0" / "quarantine").iterdir())
 
 
 def test_a_formatted_directory_is_served_with_its_properties(tmp_path: Path) -> None:
