@@ -30,6 +30,9 @@ _LOADING = {
 }
 
 
+_READS_ON_MAX = 50
+
+
 def value_of(producer: str, number: int) -> bytes:
     return f"{producer} {number}".encode()
 
@@ -139,25 +142,46 @@ def _read_what_is_left(client: WireClient, place: Place, end: int) -> list[Recor
     return records
 
 
-def check_compacted(records: list[Record], place: Place, end: int, history: History) -> None:
-    """Each key's last value, and no value that was not sent there."""
-    acked = history.acked_at(place)
-    newest: dict[bytes | None, tuple[int, int]] = {}
-    before = -1
-    for record in records:
-        assert record.offset > before, f"{place}: {record.offset} after {before}"
-        before = record.offset
-        number = parse_value(record.value)[1]
-        known = newest.get(record.key, (-1, -1))
-        assert number > known[1], f"{place} {record.offset}: {record.value!r} after {known}"
-        newest[record.key] = (record.offset, number)
-        assert acked.get(record.offset, record.value) == record.value, f"{place} {record.offset}"
-    # A producer has one key in each partition, which is its name.
-    for offset, value in acked.items():
-        producer, number = parse_value(value)
-        if offset < end:
-            found = newest.get(producer.encode(), (-1, -1))
-            assert found >= (offset, number), f"{place}: {value!r} at {offset} is lost: {found}"
+class CompactedLog:
+    """What a reader sees of a compacted log: each key's last value, if it reads on for long enough.
+    A producer has one key, which is its name.
+    """
+
+    def __init__(self, place: Place, history: History) -> None:
+        self._place = place
+        self._acked = history.acked_at(place)
+        self._before = -1
+        self._newest: dict[str, tuple[int, int]] = {}
+
+    def check(self, client: WireClient, start: int, end: int) -> None:
+        for _ in range(_READS_ON_MAX):
+            for record in read(client, self._place, start, end):
+                self._look_at(record)
+            lost = self._lost(end)
+            if not lost:
+                return
+            # A newer value behind the end may have taken its place meanwhile.
+            start, end = end, offset_at(client, self._place, LATEST)
+        raise AssertionError(f"{self._place}: lost {lost[:3]}")
+
+    def _look_at(self, record: Record) -> None:
+        at = f"{self._place} {record.offset}"
+        assert record.offset > self._before, f"{at} after {self._before}"
+        self._before = record.offset
+        producer, number = parse_value(record.value)
+        assert record.key == producer.encode(), at
+        known = self._newest.get(producer, (-1, -1))
+        assert number > known[1], f"{at}: {record.value!r} after {known}"
+        self._newest[producer] = (record.offset, number)
+        assert self._acked.get(record.offset, record.value) == record.value, f"{at} has changed"
+
+    def _lost(self, end: int) -> list[tuple[int, bytes]]:
+        lost = []
+        for offset, value in self._acked.items():
+            producer, number = parse_value(value)
+            if offset < end and self._newest.get(producer, (-1, -1)) < (offset, number):
+                lost.append((offset, value))
+        return lost
 
 
 class Watermarks:

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 from node.kill_changes import Changes
 from node.kill_history import (
+    CompactedLog,
     History,
     KeptLog,
     Watermarks,
     check_committed,
-    check_compacted,
     check_trimmed,
 )
 from node.kill_load import MemberThread, ProducerThread
-from node.questions import Place, create_topics, produce, read
+from node.questions import Place, create_topics, produce
 from running_node import QUICK_SETTINGS, RunningNode, wait_for
 from wire_client import WireClient
 
@@ -126,7 +126,7 @@ class Run:
         if place[0] == TRIMMED:
             check_trimmed(client, place, end, self.history)
         else:
-            check_compacted(read(client, place, start, end), place, end, self.history)
+            CompactedLog(place, self.history).check(client, start, end)
 
     def check_everything_arrived(self) -> None:
         """Once producers have ended and were answered."""
