@@ -154,6 +154,7 @@ class CompactedLog:
         self._newest: dict[str, tuple[int, int]] = {}
 
     def check(self, client: WireClient, start: int, end: int) -> None:
+        lost: list[tuple[int, bytes]] = []
         for _ in range(_READS_ON_MAX):
             for record in read(client, self._place, start, end):
                 self._look_at(record)
