@@ -22,7 +22,7 @@ from node.kill_history import (
     check_trimmed,
 )
 from node.kill_load import MemberThread, ProducerThread
-from node.questions import Place, create_topics, produce
+from node.questions import Place, create_topics, find_coordinator, produce, set_config
 from running_node import QUICK_SETTINGS, RunningNode, wait_for
 from wire_client import WireClient
 
@@ -45,6 +45,8 @@ TOPICS = {
         "file.delete.delay.ms": "50",
     },
 }
+# Groups' offsets are compacted as often.
+OFFSETS_TOPIC = {"internal.segment.bytes": "4000", "min.cleanable.dirty.ratio": "0.01"}
 # Everything that happens from time to time happens all the time.
 SETTINGS = QUICK_SETTINGS | {
     "group.min.session.timeout.ms": "1000",
@@ -84,6 +86,9 @@ class Run:
             for name, configs in TOPICS.items():
                 ((code, text),) = create_topics(client, {name: 2}, configs).values()
                 assert code == 0, text
+            wait_for(lambda: find_coordinator(client, GROUP) == 0, "the coordinator")
+            for name, value in OFFSETS_TOPIC.items():
+                assert set_config(client, "__consumer_offsets", name, value) == 0
         for number in range(3):
             name = f"producer-{number}"
             producer = ProducerThread(name, self.node.address, PLACES, self.history, self.seed)
@@ -221,6 +226,11 @@ def stopping(run: Run) -> None:
     run.node.kill()
 
 
+def not_at_all(run: Run) -> None:
+    """A clean stop under load, in the same row."""
+    assert run.node.stop() == 0
+
+
 def recovering(run: Run) -> None:
     run.node.kill()
     process = run.node.launch()
@@ -237,6 +247,7 @@ MOMENTS: tuple[Callable[[Run], None], ...] = (
     deleting_segments,
     stopping,
     recovering,
+    not_at_all,
 )
 
 
