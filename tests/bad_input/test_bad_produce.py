@@ -81,7 +81,9 @@ def producing(
 
 
 def codes(response: Any) -> list[int]:
-    return [part.error_code for topic in response.responses for part in topic.partition_responses]
+    """By partition: Kafka answers them in any order."""
+    parts = [part for topic in response.responses for part in topic.partition_responses]
+    return [part.error_code for part in sorted(parts, key=lambda part: part.index)]
 
 
 @pytest.fixture(scope="module")
