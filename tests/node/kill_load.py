@@ -25,13 +25,13 @@ def _quiet(_error: KafkaError) -> None:
 
 
 def _contents(message: Message) -> tuple[Place, int, bytes]:
-    topic, partition, offset = message.topic(), message.partition(), message.offset()
-    value = message.value()
+    """The offset is -1 if the broker did not tell it."""
+    topic, partition, value = message.topic(), message.partition(), message.value()
     assert topic is not None
     assert partition is not None
-    assert offset is not None
     assert value is not None
-    return (topic, partition), offset, value
+    offset = message.offset()
+    return (topic, partition), -1 if offset is None else offset, value
 
 
 class LoadThread(threading.Thread):
@@ -46,7 +46,7 @@ class LoadThread(threading.Thread):
         try:
             self.work()
         except Exception as error:  # noqa: BLE001 - the test tells
-            self.history.record_problem(f"{self.name} died of {error}")
+            self.history.record_problem(f"{self.name} died of {error!r}")
 
     def work(self) -> None:
         raise NotImplementedError

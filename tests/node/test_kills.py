@@ -122,7 +122,7 @@ class Run:
                     self._check_cleaned(client, place)
             check_committed(client, GROUP, self.history)
             self.changes.check(client)
-        assert not self.history.problems, self.history.problems[:5]
+        assert not self.history.problems, "\n".join(self.history.problems[:5])
         # Only what retention and compaction took away may have lost its offset.
         assert all(place[0] != KEPT for place in self.history.unplaced)
 
