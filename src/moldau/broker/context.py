@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from moldau.net.clock import Clock
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Peer:
     """The other end of a connection."""
 
@@ -61,7 +61,7 @@ class ChangeableConfig(ConfigHolder, Protocol):
         """
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class BrokerServices:
     """One node's parts, as handlers see them. Made by node.py; nothing is global."""
 
@@ -92,7 +92,7 @@ class BrokerServices:
         return self.metadata.image
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RequestContext:
     broker: BrokerServices
     peer: Peer

@@ -3,11 +3,11 @@ cluster's metadata begins with, and who votes. `meta.properties` comes last: wit
 is not formatted, whatever else is in it.
 """
 
+import os
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from pathlib import Path
-from secrets import token_bytes
 from typing import NamedTuple
 
 from moldau.broker.bootstrap import write_bootstrap_records
@@ -26,7 +26,6 @@ from moldau.core.metadata.starting_features import (
 )
 from moldau.core.quorum.machine import encode_kraft_version
 from moldau.core.quorum.voters import Voter, VoterEndpoint, VoterKey, VoterSet
-from moldau.core.security.scram_arguments import parse_scram_argument
 from moldau.frozen import frozen
 from moldau.protocol.control_records import ControlType
 from moldau.protocol.errors import MoldauError
@@ -216,7 +215,10 @@ def _bootstrap_records(levels: dict[str, int], scram_users: Iterable[str]) -> li
             raise FormatError(
                 f"SCRAM users need {METADATA_VERSION} {level_name(SCRAM_FROM)} or later"
             )
-        records.append(parse_scram_argument(text, token_bytes(_SALT_BYTES)))
+        # Few nodes need it, and it loads what it takes to hash passwords.
+        from moldau.core.security.scram_arguments import parse_scram_argument
+
+        records.append(parse_scram_argument(text, os.urandom(_SALT_BYTES)))
     return records
 
 

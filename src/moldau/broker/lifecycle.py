@@ -80,7 +80,7 @@ class BrokerIdentity:
     """The broker epoch of the clean stop before this start."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Milestones:
     is_registered: asyncio.Event = field(default_factory=asyncio.Event)
     is_caught_up: asyncio.Event = field(default_factory=asyncio.Event)

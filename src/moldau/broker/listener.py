@@ -115,7 +115,7 @@ class ConnectionLimits:
             del self._by_host[host]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ListenerServices:
     """What all listeners of a node share."""
 

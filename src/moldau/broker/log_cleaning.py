@@ -4,7 +4,7 @@ thread, at the pace that log.cleaner.io.max.bytes.per.second allows.
 
 import asyncio
 import logging
-import secrets
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -74,7 +74,7 @@ class LogCleaning:
         )
         for logs in self._store.online():
             self._cleaners[logs] = LogCleaner(
-                logs.directory, cleaner_config(config), secrets.token_bytes(16), self._pace
+                logs.directory, cleaner_config(config), os.urandom(16), self._pace
             )
             _ = self._tasks.start(self._clean(logs), f"compact {logs.directory.path}")
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from moldau.storage.log_append import LeaderRules
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class LoadedLog:
     """What loading or recovery found out."""
 
