@@ -22,9 +22,12 @@ class Reserve:
         """As much as there is. Raises OSError if that is less than wanted."""
         file = self._filesystem.open(self._path, create=True)
         try:
-            while (missing := bytes_max - file.size()) > 0:
-                # Zeros would cost nothing on a disk that compresses.
-                file.append([os.urandom(min(missing, _CHUNK_BYTES))])
+            missing = bytes_max - file.size()
+            # Zeros would take no room on a disk that compresses.
+            chunk = os.urandom(min(max(missing, 0), _CHUNK_BYTES))
+            while missing > 0:
+                file.append([chunk[:missing]])
+                missing -= len(chunk)
         finally:
             file.close()
 
