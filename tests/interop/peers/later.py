@@ -24,6 +24,12 @@ LATER: tuple[tuple[str, str, str], ...] = (
     ("franz-go", "TestShareGroupAckOnClose", SHARE_GROUPS),
     ("franz-go", "TestShareGroupOffsetsAdmin", SHARE_GROUPS),
     ("librdkafka", "0129_fetch_aborted_msgs", TRANSACTIONS),
+    ("here", "test_transactions_are_listed_and_described", TRANSACTIONS),
+    ("here", "test_a_consumer_of_the_new_protocol_reads", CONSUMER_GROUPS),
+    ("here", "test_a_share_group_is_listed_and_its_offsets_reset", SHARE_GROUPS),
+    ("here", "test_access_control_is_said_to_be_off", SECURITY),
+    ("here", "test_quotas_and_credentials_of_users_change", SECURITY),
+    ("here", "test_reassignments_are_listed", CLUSTER),
     # Requests that are not served yet are not announced either.
     ("api", "AddPartitionsToTxn(24)", TRANSACTIONS),
     ("api", "AddOffsetsToTxn(25)", TRANSACTIONS),

@@ -67,12 +67,13 @@ def _answer(key: str, found: _Found) -> Coordinator:
 def _refuse_type(ctx: RequestContext, key_type: int) -> _Found | None:
     if key_type == KeyType.GROUP:
         return None
+    # An error that clients do not try again over: waiting would not help.
     if key_type == KeyType.TRANSACTION:
         text = "Transactions are not supported by this node yet."
-        return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+        return _Found(ErrorCode.UNSUPPORTED_VERSION, text)
     if key_type == KeyType.SHARE and ctx.version >= _SHARE_FROM:
         text = "Share groups are not supported by this node yet."
-        return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+        return _Found(ErrorCode.UNSUPPORTED_VERSION, text)
     return _Found(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {key_type}.")
 
 

@@ -1,0 +1,103 @@
+"""Apache's other tools: most are for what Moldau does not serve yet, and wait in the table."""
+
+import pytest
+from interop.peers.java_tools import (
+    CONFIGS,
+    CONSOLE_CONSUMER,
+    CONSOLE_PRODUCER,
+    CONSUMER_GROUPS,
+    OFFSETS,
+    PACKAGE,
+    TOPICS,
+    TRANSACTIONS,
+    JavaTools,
+    table,
+)
+
+pytestmark = pytest.mark.interop
+
+
+def fill(tools: JavaTools, topic: str) -> None:
+    tools.run(TOPICS, "--create", "--topic", topic, "--partitions", "1")
+    tools.run(CONSOLE_PRODUCER, "--topic", topic, stdin=b"a\nb\n")
+
+
+def test_transactions_are_listed_and_described(tools: JavaTools, name: str) -> None:
+    fill(tools, name)
+    amount = ["--topic", name, "--num-records", "100", "--record-size", "10", "--throughput", "-1"]
+    transaction = ["--transactional-id", name, "--transaction-duration-ms", "100"]
+    tools.run(f"{PACKAGE}.ProducerPerformance", *amount, *transaction)
+    rows = table(tools.run(TRANSACTIONS, "list"))
+    (row,) = [each for each in rows if each["TransactionalId"] == name]
+    assert row["TransactionState"] == "CompleteCommit"
+    assert tools.run(TRANSACTIONS, "find-hanging", "--broker-id", "1").split()[:1] == ["Topic"]
+    isolated = ["--isolation-level", "read_committed", "--from-beginning", "--timeout-ms", "30000"]
+    output = tools.run(CONSOLE_CONSUMER, "--topic", name, *isolated, "--max-messages", "102")
+    assert len(output.splitlines()) == 102
+
+
+def test_a_consumer_of_the_new_protocol_reads(tools: JavaTools, name: str) -> None:
+    fill(tools, name)
+    protocol = ["--command-property", "group.protocol=consumer", "--group", name]
+    limits = ["--from-beginning", "--max-messages", "2", "--timeout-ms", "30000"]
+    output = tools.run(CONSOLE_CONSUMER, "--topic", name, *protocol, *limits)
+    assert output.splitlines() == ["a", "b"]
+    types = table(tools.run(CONSUMER_GROUPS, "--list", "--type"))
+    assert {"GROUP": name, "TYPE": "Consumer"} in types
+
+
+def test_a_share_group_is_listed_and_its_offsets_reset(tools: JavaTools, name: str) -> None:
+    fill(tools, name)
+    command = f"{PACKAGE}.consumer.group.ShareGroupCommand"
+    reset = ["--reset-offsets", "--group", name, "--topic", name, "--to-earliest", "--execute"]
+    entity = ["--entity-type", "groups", "--entity-name", name]
+    tools.run(CONFIGS, *entity, "--alter", "--add-config", "share.auto.offset.reset=earliest")
+    limits = ["--max-messages", "2", "--timeout-ms", "30000"]
+    consumer = f"{PACKAGE}.consumer.ConsoleShareConsumer"
+    read = tools.run(consumer, "--topic", name, "--group", name, *limits)
+    assert sorted(read.splitlines()) == ["a", "b"]
+    assert name in tools.run(command, "--list").splitlines()
+    assert name in tools.run(command, *reset)
+
+
+def test_streams_groups_are_listed(tools: JavaTools) -> None:
+    assert tools.run(f"{PACKAGE}.streams.StreamsGroupCommand", "--list").strip() == ""
+
+
+def test_access_control_is_said_to_be_off(tools: JavaTools) -> None:
+    assert "SecurityDisabledException" in tools.refused(f"{PACKAGE}.AclCommand", "--list")
+
+
+def test_quotas_and_credentials_of_users_change(tools: JavaTools, name: str) -> None:
+    user = ["--entity-type", "users", "--entity-name", name]
+    tools.run(CONFIGS, *user, "--alter", "--add-config", "producer_byte_rate=1000000")
+    secret = "SCRAM-SHA-256=[iterations=4096,password=secret]"
+    tools.run(CONFIGS, *user, "--alter", "--add-config", secret)
+    described = tools.run(CONFIGS, *user, "--describe")
+    assert "producer_byte_rate=1000000" in described
+    assert "SCRAM-SHA-256=iterations=4096" in described
+
+
+def test_reassignments_are_listed(tools: JavaTools) -> None:
+    command = f"{PACKAGE}.reassign.ReassignPartitionsCommand"
+    assert tools.run(command, "--list") == "No partition reassignments found.\n"
+
+
+def test_what_a_streams_application_left_is_reset(tools: JavaTools, name: str) -> None:
+    fill(tools, name)
+    options = ["--application-id", f"{name}-app", "--input-topics", name]
+    output = tools.run(f"{PACKAGE}.StreamsResetter", *options)
+    assert f"Topic: {name} Partition: 0 Offset: 0" in output
+    assert tools.run(OFFSETS, "--topic", name) == f"{name}:0:2\n"
+
+
+def test_subscriptions_to_client_metrics_change(tools: JavaTools, name: str) -> None:
+    command = f"{PACKAGE}.ClientMetricsCommand"
+    choice = ["--metrics", "org.apache.kafka.producer.", "--interval", "30000"]
+    tools.run(command, "--alter", "--name", name, *choice)
+    assert name in tools.run(command, "--list").splitlines()
+    described = tools.run(command, "--describe", "--name", name)
+    assert "interval.ms=30000" in described
+    assert "metrics=org.apache.kafka.producer." in described
+    tools.run(command, "--delete", "--name", name)
+    assert name not in tools.run(command, "--list").splitlines()
