@@ -12,7 +12,6 @@ from moldau.config.broker import BrokerConfig
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.snapshot_file import SnapshotHead, encode_snapshot
-from moldau.core.metadata.snapshot_records import snapshot_records
 from moldau.net.clock import Clock
 from moldau.protocol.errors import KafkaError
 
@@ -56,6 +55,8 @@ class SnapshotMaker:
 
     def _begin(self, head: SnapshotHead, image: MetadataImage) -> None:
         snapshot_id = SnapshotId(image.epoch, image.offset + 1)
+        from moldau.core.metadata.snapshot_records import snapshot_records
+
         batches = encode_snapshot(head, snapshot_records(image), now_ms=self._clock.wall_ms())
         self._running = asyncio.get_running_loop().run_in_executor(
             self._thread, self._quorum.log.snapshots.write, snapshot_id, batches

@@ -2,20 +2,22 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.core.metadata.draft import Draft
 from moldau.core.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage
 from moldau.core.metadata.replay_errors import MetadataReplayError
-from moldau.protocol.log_records import (
-    BrokerRegistrationChangeRecord,
-    FenceBrokerRecord,
-    RegisterBrokerRecord,
-    RegisterControllerRecord,
-    UnfenceBrokerRecord,
-    UnregisterBrokerRecord,
-)
 from moldau.types import Uuid
+
+if TYPE_CHECKING:
+    from moldau.protocol.log_records import (
+        BrokerRegistrationChangeRecord,
+        FenceBrokerRecord,
+        RegisterBrokerRecord,
+        RegisterControllerRecord,
+        UnfenceBrokerRecord,
+        UnregisterBrokerRecord,
+    )
 
 # Values of BrokerRegistrationChangeRecord.fenced; in_controlled_shutdown knows 0 and 1.
 UNFENCED = -1
@@ -31,21 +33,21 @@ class ClusterChanges:
         self.brokers = Draft(image.brokers)
         self.controllers = Draft(image.controllers)
 
-    def replay_register_broker(self, record: RegisterBrokerRecord) -> None:
+    def replay_register_broker(self, record: "RegisterBrokerRecord") -> None:
         self.brokers.put(record.broker_id, broker_of(record))
 
-    def replay_unregister_broker(self, record: UnregisterBrokerRecord) -> None:
+    def replay_unregister_broker(self, record: "UnregisterBrokerRecord") -> None:
         self.brokers.drop(record.broker_id)
 
-    def replay_fence(self, record: FenceBrokerRecord) -> None:
+    def replay_fence(self, record: "FenceBrokerRecord") -> None:
         broker = self._broker(record.id, record.epoch)
         self._replace(broker, replace(broker, is_fenced=True))
 
-    def replay_unfence(self, record: UnfenceBrokerRecord) -> None:
+    def replay_unfence(self, record: "UnfenceBrokerRecord") -> None:
         broker = self._broker(record.id, record.epoch)
         self._replace(broker, replace(broker, is_fenced=False))
 
-    def replay_registration_change(self, record: BrokerRegistrationChangeRecord) -> None:
+    def replay_registration_change(self, record: "BrokerRegistrationChangeRecord") -> None:
         broker = self._broker(record.broker_id, record.broker_epoch)
         if record.fenced not in {UNFENCED, UNCHANGED, FENCED}:
             raise MetadataReplayError(f"broker {broker.broker_id}: fenced={record.fenced}")
@@ -70,7 +72,7 @@ class ClusterChanges:
         )
         self._replace(broker, changed)
 
-    def replay_register_controller(self, record: RegisterControllerRecord) -> None:
+    def replay_register_controller(self, record: "RegisterControllerRecord") -> None:
         self.controllers.put(record.controller_id, controller_of(record))
 
     def _broker(self, broker_id: int, epoch: int) -> BrokerImage:
@@ -101,7 +103,7 @@ class _FeatureFields(Protocol):
     max_supported_version: int
 
 
-def broker_of(record: RegisterBrokerRecord) -> BrokerImage:
+def broker_of(record: "RegisterBrokerRecord") -> BrokerImage:
     cordoned = record.cordoned_log_dirs
     return BrokerImage(
         broker_id=record.broker_id,
@@ -118,7 +120,7 @@ def broker_of(record: RegisterBrokerRecord) -> BrokerImage:
     )
 
 
-def controller_of(record: RegisterControllerRecord) -> ControllerImage:
+def controller_of(record: "RegisterControllerRecord") -> ControllerImage:
     return ControllerImage(
         controller_id=record.controller_id,
         incarnation_id=record.incarnation_id,

@@ -3,7 +3,7 @@ and says what is different. The only writer of metadata.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from moldau.core.metadata.cluster_changes import ClusterChanges
 from moldau.core.metadata.draft import Draft
@@ -22,23 +22,24 @@ from moldau.core.metadata.image import (
 from moldau.core.metadata.levels import check_level
 from moldau.core.metadata.replay_errors import MetadataReplayError
 from moldau.core.metadata.topic_changes import TopicChanges
-from moldau.protocol import log_records
 from moldau.protocol.enums import ConfigResourceType
-from moldau.protocol.log_records import (
-    AccessControlEntryRecord,
-    ClientQuotaRecord,
-    ConfigRecord,
-    DelegationTokenRecord,
-    FeatureLevelRecord,
-    ProducerIdsRecord,
-    RemoveAccessControlEntryRecord,
-    RemoveDelegationTokenRecord,
-    RemoveTopicRecord,
-    RemoveUserScramCredentialRecord,
-    UserScramCredentialRecord,
-)
 from moldau.protocol.schema import Message
 from moldau.types import TopicPartition, Uuid, uuid_text
+
+if TYPE_CHECKING:
+    from moldau.protocol.log_records import (
+        AccessControlEntryRecord,
+        ClientQuotaRecord,
+        ConfigRecord,
+        DelegationTokenRecord,
+        FeatureLevelRecord,
+        ProducerIdsRecord,
+        RemoveAccessControlEntryRecord,
+        RemoveDelegationTokenRecord,
+        RemoveTopicRecord,
+        RemoveUserScramCredentialRecord,
+        UserScramCredentialRecord,
+    )
 
 
 class MetadataDelta:
@@ -60,7 +61,7 @@ class MetadataDelta:
 
     def replay(self, record: Message) -> None:
         """Raises MetadataReplayError if the record cannot follow those before it."""
-        _REPLAY[type(record).API_KEY](self, record)
+        _REPLAY[type(record).__name__](self, record)
 
     def finish(self, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
         """The image that has everything up to and including `offset`."""
@@ -148,13 +149,13 @@ class MetadataDelta:
 
     # One method for each kind of record that is not about topics or nodes.
 
-    def _remove_topic(self, record: RemoveTopicRecord) -> None:
+    def _remove_topic(self, record: "RemoveTopicRecord") -> None:
         name = self._topics.replay_remove(record)
         resource = ConfigResource(ConfigResourceType.TOPIC, name)
         if self._configs.get(resource) is not None:
             self._configs.drop(resource)
 
-    def _feature(self, record: FeatureLevelRecord) -> None:
+    def _feature(self, record: "FeatureLevelRecord") -> None:
         if record.name == METADATA_VERSION:
             check_level(record.feature_level)
         if record.name == KRAFT_VERSION:
@@ -165,7 +166,7 @@ class MetadataDelta:
         else:
             self._features.put(record.name, record.feature_level)
 
-    def _config(self, record: ConfigRecord) -> None:
+    def _config(self, record: "ConfigRecord") -> None:
         resource = ConfigResource(_config_kind(record.resource_type), record.resource_name)
         values = dict(self._configs.get(resource) or {})
         if record.value is None:
@@ -174,7 +175,7 @@ class MetadataDelta:
             values[record.name] = record.value
         _put_or_drop(self._configs, resource, values)
 
-    def _quota(self, record: ClientQuotaRecord) -> None:
+    def _quota(self, record: "ClientQuotaRecord") -> None:
         entity = tuple(
             sorted({each.entity_type: each.entity_name for each in record.entity}.items())
         )
@@ -185,10 +186,10 @@ class MetadataDelta:
             values[record.key] = record.value
         _put_or_drop(self._quotas, entity, values)
 
-    def _producer_ids(self, record: ProducerIdsRecord) -> None:
+    def _producer_ids(self, record: "ProducerIdsRecord") -> None:
         self._next_producer_id = record.next_producer_id
 
-    def _acl(self, record: AccessControlEntryRecord) -> None:
+    def _acl(self, record: "AccessControlEntryRecord") -> None:
         acl = AclImage(
             resource_type=record.resource_type,
             resource_name=record.resource_name,
@@ -200,11 +201,11 @@ class MetadataDelta:
         )
         self._acls.put(record.id, acl)
 
-    def _remove_acl(self, record: RemoveAccessControlEntryRecord) -> None:
+    def _remove_acl(self, record: "RemoveAccessControlEntryRecord") -> None:
         if self._acls.drop(record.id) is None:
             raise MetadataReplayError(f"ACL {uuid_text(record.id)} was removed and is not there")
 
-    def _scram_credential(self, record: UserScramCredentialRecord) -> None:
+    def _scram_credential(self, record: "UserScramCredentialRecord") -> None:
         credential = ScramCredential(
             salt=bytes(record.salt),
             stored_key=bytes(record.stored_key),
@@ -213,10 +214,10 @@ class MetadataDelta:
         )
         self._scram.put(ScramUser(record.name, record.mechanism), credential)
 
-    def _remove_scram_credential(self, record: RemoveUserScramCredentialRecord) -> None:
+    def _remove_scram_credential(self, record: "RemoveUserScramCredentialRecord") -> None:
         self._scram.drop(ScramUser(record.name, record.mechanism))
 
-    def _token(self, record: DelegationTokenRecord) -> None:
+    def _token(self, record: "DelegationTokenRecord") -> None:
         token = DelegationToken(
             token_id=record.token_id,
             owner=record.owner,
@@ -228,7 +229,7 @@ class MetadataDelta:
         )
         self._tokens.put(record.token_id, token)
 
-    def _remove_token(self, record: RemoveDelegationTokenRecord) -> None:
+    def _remove_token(self, record: "RemoveDelegationTokenRecord") -> None:
         self._tokens.drop(record.token_id)
 
 
@@ -258,36 +259,33 @@ def _refuse_abort(_delta: MetadataDelta, _record: Any) -> None:
     raise MetadataReplayError("a transaction is aborted whose records are already in the delta")
 
 
-_REPLAY: dict[int, Callable[[MetadataDelta, Any], None]] = {
-    log_records.RegisterBrokerRecord.API_KEY: lambda d, r: d._cluster.replay_register_broker(r),
-    log_records.UnregisterBrokerRecord.API_KEY: lambda d, r: d._cluster.replay_unregister_broker(r),
-    log_records.FenceBrokerRecord.API_KEY: lambda d, r: d._cluster.replay_fence(r),
-    log_records.UnfenceBrokerRecord.API_KEY: lambda d, r: d._cluster.replay_unfence(r),
-    log_records.BrokerRegistrationChangeRecord.API_KEY: (
-        lambda d, r: d._cluster.replay_registration_change(r)
-    ),
-    log_records.RegisterControllerRecord.API_KEY: (
-        lambda d, r: d._cluster.replay_register_controller(r)
-    ),
-    log_records.TopicRecord.API_KEY: lambda d, r: d._topics.replay_topic(r),
-    log_records.PartitionRecord.API_KEY: lambda d, r: d._topics.replay_partition(r),
-    log_records.PartitionChangeRecord.API_KEY: lambda d, r: d._topics.replay_partition_change(r),
-    log_records.ClearElrRecord.API_KEY: lambda d, r: d._topics.replay_clear_elr(r),
-    RemoveTopicRecord.API_KEY: MetadataDelta._remove_topic,
-    FeatureLevelRecord.API_KEY: MetadataDelta._feature,
-    ConfigRecord.API_KEY: MetadataDelta._config,
-    ClientQuotaRecord.API_KEY: MetadataDelta._quota,
-    ProducerIdsRecord.API_KEY: MetadataDelta._producer_ids,
-    AccessControlEntryRecord.API_KEY: MetadataDelta._acl,
-    RemoveAccessControlEntryRecord.API_KEY: MetadataDelta._remove_acl,
-    UserScramCredentialRecord.API_KEY: MetadataDelta._scram_credential,
-    RemoveUserScramCredentialRecord.API_KEY: MetadataDelta._remove_scram_credential,
-    DelegationTokenRecord.API_KEY: MetadataDelta._token,
-    RemoveDelegationTokenRecord.API_KEY: MetadataDelta._remove_token,
-    log_records.BeginTransactionRecord.API_KEY: _nothing,
-    log_records.EndTransactionRecord.API_KEY: _nothing,
-    log_records.AbortTransactionRecord.API_KEY: _refuse_abort,
-    log_records.NoOpRecord.API_KEY: _nothing,
+# By the name of the class: most kinds are rare, and their modules are loaded with the first.
+_REPLAY: dict[str, Callable[[MetadataDelta, Any], None]] = {
+    "RegisterBrokerRecord": lambda d, r: d._cluster.replay_register_broker(r),
+    "UnregisterBrokerRecord": lambda d, r: d._cluster.replay_unregister_broker(r),
+    "FenceBrokerRecord": lambda d, r: d._cluster.replay_fence(r),
+    "UnfenceBrokerRecord": lambda d, r: d._cluster.replay_unfence(r),
+    "BrokerRegistrationChangeRecord": (lambda d, r: d._cluster.replay_registration_change(r)),
+    "RegisterControllerRecord": (lambda d, r: d._cluster.replay_register_controller(r)),
+    "TopicRecord": lambda d, r: d._topics.replay_topic(r),
+    "PartitionRecord": lambda d, r: d._topics.replay_partition(r),
+    "PartitionChangeRecord": lambda d, r: d._topics.replay_partition_change(r),
+    "ClearElrRecord": lambda d, r: d._topics.replay_clear_elr(r),
+    "RemoveTopicRecord": MetadataDelta._remove_topic,
+    "FeatureLevelRecord": MetadataDelta._feature,
+    "ConfigRecord": MetadataDelta._config,
+    "ClientQuotaRecord": MetadataDelta._quota,
+    "ProducerIdsRecord": MetadataDelta._producer_ids,
+    "AccessControlEntryRecord": MetadataDelta._acl,
+    "RemoveAccessControlEntryRecord": MetadataDelta._remove_acl,
+    "UserScramCredentialRecord": MetadataDelta._scram_credential,
+    "RemoveUserScramCredentialRecord": MetadataDelta._remove_scram_credential,
+    "DelegationTokenRecord": MetadataDelta._token,
+    "RemoveDelegationTokenRecord": MetadataDelta._remove_token,
+    "BeginTransactionRecord": _nothing,
+    "EndTransactionRecord": _nothing,
+    "AbortTransactionRecord": _refuse_abort,
+    "NoOpRecord": _nothing,
     # ZooKeeper is gone; clusters that came from it still have the record.
-    log_records.ZkMigrationStateRecord.API_KEY: _nothing,
+    "ZkMigrationStateRecord": _nothing,
 }

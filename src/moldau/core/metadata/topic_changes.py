@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from moldau.core.metadata.draft import Draft, differing_keys
 from moldau.core.metadata.image import (
@@ -13,14 +13,16 @@ from moldau.core.metadata.image import (
 )
 from moldau.core.metadata.replay_errors import MetadataReplayError
 from moldau.protocol.enums import LeaderRecoveryState
-from moldau.protocol.log_records import (
-    ClearElrRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-)
+from moldau.protocol.log_records import PartitionChangeRecord
 from moldau.types import TopicPartition, Uuid, uuid_text
+
+if TYPE_CHECKING:
+    from moldau.protocol.log_records import (
+        ClearElrRecord,
+        PartitionRecord,
+        RemoveTopicRecord,
+        TopicRecord,
+    )
 
 # Values of PartitionChangeRecord that leave things as they are.
 NO_LEADER_CHANGE = -2
@@ -67,13 +69,13 @@ class TopicChanges:
             for index in differing_keys(known, topic.partitions):
                 self.changed_partitions.add(TopicPartition(topic.name, index))
 
-    def replay_topic(self, record: TopicRecord) -> None:
+    def replay_topic(self, record: "TopicRecord") -> None:
         self._start(record.name, record.topic_id, {})
 
-    def replay_partition(self, record: PartitionRecord) -> None:
+    def replay_partition(self, record: "PartitionRecord") -> None:
         self._put(record.topic_id, record.partition_id, partition_of(record))
 
-    def replay_partition_change(self, record: PartitionChangeRecord) -> None:
+    def replay_partition_change(self, record: "PartitionChangeRecord") -> None:
         topic = self._by_id.get(record.topic_id)
         before = topic.partitions.get(record.partition_id) if topic is not None else None
         if before is None:
@@ -83,7 +85,7 @@ class TopicChanges:
             )
         self._put(record.topic_id, record.partition_id, changed_partition(before, record))
 
-    def replay_remove(self, record: RemoveTopicRecord) -> str:
+    def replay_remove(self, record: "RemoveTopicRecord") -> str:
         """The name of the topic that is gone."""
         topic = self._by_id.drop(record.topic_id)
         if topic is None:
@@ -97,7 +99,7 @@ class TopicChanges:
             self.deleted[name] = record.topic_id
         return name
 
-    def replay_clear_elr(self, record: ClearElrRecord) -> None:
+    def replay_clear_elr(self, record: "ClearElrRecord") -> None:
         if record.topic_name:
             topic = self._by_name.get(record.topic_name)
             if topic is None:
@@ -142,7 +144,7 @@ class TopicChanges:
         return partitions
 
 
-def partition_of(record: PartitionRecord) -> PartitionImage:
+def partition_of(record: "PartitionRecord") -> PartitionImage:
     replicas = tuple(record.replicas)
     return PartitionImage(
         replicas=replicas,
@@ -159,7 +161,7 @@ def partition_of(record: PartitionRecord) -> PartitionImage:
     )
 
 
-def changed_partition(before: PartitionImage, record: PartitionChangeRecord) -> PartitionImage:
+def changed_partition(before: PartitionImage, record: "PartitionChangeRecord") -> PartitionImage:
     """What a record does not mention stays. Each change is an epoch of the partition's; naming a
     leader, even the same one, starts an epoch of leadership.
     """
@@ -196,7 +198,7 @@ def _or(changed: list[int] | None, before: tuple[int, ...]) -> tuple[int, ...]:
 def _directories(
     directories: Sequence[Uuid],
     replicas: tuple[int, ...],
-    record: PartitionRecord | PartitionChangeRecord,
+    record: "PartitionRecord | PartitionChangeRecord",
 ) -> tuple[Uuid, ...]:
     """Records from before directories had ids name none, whatever the number of replicas."""
     if all(directory == MIGRATING_DIRECTORY for directory in directories):
