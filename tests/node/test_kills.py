@@ -318,10 +318,11 @@ def test_broken_promises_are_noticed(
                 log.check(client, history, len(values))
 
 
+@pytest.mark.soak
 def test_promises_survive_kills_at_bad_moments(tmp_path: Path) -> None:
     run_kills(tmp_path, len(MOMENTS))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_promises_survive_two_hundred_kills(tmp_path: Path) -> None:
     run_kills(tmp_path, 200)
