@@ -59,6 +59,7 @@ class History:
 
     def record_acked(self, place: Place, offset: int, value: bytes) -> None:
         with self.lock:
+            self.acked_count += 1
             if offset < 0:
                 # It was there already, and the broker does not know where any more.
                 self.unplaced.add(place)
@@ -66,7 +67,6 @@ class History:
             other = self.acked[place].setdefault(offset, value)
             if other != value:
                 self.problems.append(f"{place} {offset} was given to {other!r} and {value!r}")
-            self.acked_count += 1
 
     def record_committed(self, place: Place, offset: int) -> None:
         with self.lock:

@@ -38,7 +38,7 @@ class LoadThread(threading.Thread):
     """`finish` ends it and passes on what it died of."""
 
     def __init__(self, name: str, history: History) -> None:
-        super().__init__(name=name)
+        super().__init__(name=name, daemon=True)
         self.history = history
         self.stopped = threading.Event()
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from node.kill_history import (
     check_committed,
     check_trimmed,
 )
-from node.kill_load import MemberThread, ProducerThread
+from node.kill_load import LoadThread, MemberThread, ProducerThread
 from node.questions import Place, create_topics, find_coordinator, produce, set_config
 from running_node import QUICK_SETTINGS, RunningNode, wait_for
 from wire_client import WireClient
@@ -105,9 +105,18 @@ class Run:
         self.node.settings = SETTINGS | {"moldau.flush.policy": policy}
         self.node.start()
 
+    @property
+    def _threads(self) -> list[LoadThread]:
+        return [*self._producers, *self._members, *([self.guest] if self.guest else [])]
+
     def end(self) -> None:
-        for thread in [*self._producers, *self._members, *([self.guest] if self.guest else [])]:
+        for thread in self._threads:
             thread.finish()
+
+    def give_up(self) -> None:
+        """Something else has failed: nobody waits for them."""
+        for thread in self._threads:
+            thread.stopped.set()
 
     # Checks
 
@@ -266,18 +275,17 @@ def run_kills(folder: Path, kills: int) -> None:
     seed = secrets.token_hex(4)
     print(f"seed {seed}")  # noqa: T201 - shown if the test fails
     run = Run(folder, seed)
-    with ExitStack() as cleanup:
-        cleanup.enter_context(run.node)
-        cleanup.callback(run.end)
+    with run.node:
         run.set_up()
         for number, (moment, policy) in enumerate(schedule(kills, run.chance)):
-            run.wait_for_load()
-            run.look()
-            moment(run)
-            run.start(policy)
             try:
+                run.wait_for_load()
+                run.look()
+                moment(run)
+                run.start(policy)
                 run.check()
             except AssertionError as error:
+                run.give_up()
                 error.add_note(f"seed {seed}, kill {number} while {moment.__name__}, {policy}")
                 error.add_note(run.node.errors[-3000:])
                 raise
