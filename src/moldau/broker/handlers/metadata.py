@@ -47,8 +47,8 @@ def _response(
     view = ClusterView(ctx.broker.image, ctx.peer.listener_name)
     topics = _Topics(view, ctx.version)
     told = topics.all() if wanted is None else [topics.wanted(each) for each in wanted]
-    # While the only broker stops, nobody is alive. librdkafka 2.16, if told of no broker, forgets the
-    # one it talks to and never finds another.
+    # While the only broker stops, nobody is alive. librdkafka 2.16, if told of no broker, forgets
+    # the one it talks to and never finds another.
     brokers = list(view.brokers()) or list(view.brokers(with_fenced=True))
     response = MetadataResponse(
         brokers=[
