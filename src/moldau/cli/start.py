@@ -24,6 +24,7 @@ from moldau.protocol.errors import MoldauError
 DEFAULT_DIRECTORY = "moldau-data"
 DEFAULT_PORT = 9092
 _FORCED_STATUS = 1
+_THREAD_TURN_S = 0.0005
 
 _HELP = """Run one Kafka node: broker and controller in one process.
 
@@ -124,6 +125,8 @@ def start(  # noqa: PLR0913 - each is an option of the command
             formats_itself=config is None,
             insecure_listeners=frozenset(insecure_listener or ()),
         )
+        # A thread that comes back from the disk has answers that clients wait for.
+        sys.setswitchinterval(_THREAD_TURN_S)
         node = Node(BrokerConfig.parse(properties), options)
         run_in_loop(_run(node, ready_file))
 
