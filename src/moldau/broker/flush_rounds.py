@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from moldau.broker.sync_threads import SyncThreads
 from moldau.storage.flushing import FlushTicket, GroupFlusher
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class FlushRounds:
         self._clock = clock
         self._settings = settings
         self._on_flushed = on_flushed
-        self._threads = SyncThreads(THREADS_MAX, "moldau-flush")
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="moldau-flush")
         self._is_busy = False
         self._is_stopped = False
         self._began_ms = 0.0
@@ -49,8 +48,7 @@ class FlushRounds:
 
     def do_all(self, work: Callable[["Path"], None], paths: "Sequence[Path]") -> Iterable[None]:
         """Syncs that are no part of a round; the caller waits for them."""
-        with ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="moldau-sync") as threads:
-            return list(threads.map(work, paths))
+        return self._threads.map(work, paths)
 
     async def stop(self) -> None:
         """Waits for the running round. What is dirty then is flushed by closing the logs."""
@@ -58,7 +56,7 @@ class FlushRounds:
         if self._parts_running:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
-        self._threads.close()
+        self._threads.shutdown()
 
     def _work_arrived(self) -> None:
         if not self._is_busy and not self._is_stopped:
@@ -75,11 +73,14 @@ class FlushRounds:
             self._finish()
             return
         self._parts_running = min(len(self._tickets), THREADS_MAX)
+        loop = asyncio.get_running_loop()
         for number in range(self._parts_running):
             part = self._tickets[number :: self._parts_running]
-            self._threads.run(partial(_run, part), partial(self._part_done, part))
+            done = loop.run_in_executor(self._threads, _run, part)
+            done.add_done_callback(partial(self._part_done, part))
 
-    def _part_done(self, part: list[FlushTicket], unforeseen: Exception | None) -> None:
+    def _part_done(self, part: list[FlushTicket], done: "asyncio.Future[None]") -> None:
+        unforeseen = done.exception()
         if unforeseen is not None:
             _log.error("a flush failed unexpectedly", exc_info=unforeseen)
             for ticket in part:
