@@ -102,7 +102,7 @@ controller.quorum.bootstrap.servers=127.0.0.1:0
 """
 
 REFUSALS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
-    "directory is a file": (_a_file, "data"),
+    "directory is a file": (_a_file, "data: is a file, not a directory"),
     "directory below a file": (_below_a_file, "letter"),
     "directory of somebody else": (_strange_files, "holds files and is no log directory"),
     "empty meta.properties": (_meta(b""), META),
@@ -132,13 +132,26 @@ REFUSALS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
         _options("--host", "::", "--set", "advertised.listeners=PLAINTEXT://localhost:1"),
         "--insecure-listener PLAINTEXT",
     ),
+    "no such listener": (
+        _options("--insecure-listener", "PLANTEXT"),
+        "PLANTEXT is none of the listeners PLAINTEXT, CONTROLLER",
+    ),
     "unknown log format": (_options("--log-format", "xml"), "xml"),
     "ephemeral with a directory": (_options("--ephemeral"), "--ephemeral"),
     "no such file": (lambda folder: ["--config", folder / "none.properties"], "No such file"),
     "file is a directory": (lambda folder: ["--config", folder], "directory"),
     "config and directory": (_config(PROPERTIES, "--dir", "elsewhere"), "--config"),
     "config and ephemeral": (_config(PROPERTIES, "--ephemeral"), "--config"),
-    "not formatted": (_config(PROPERTIES), "moldau storage format"),
+    "not formatted": (_config(PROPERTIES), "moldau storage format --standalone"),
+    "not formatted, with voters": (
+        _config(
+            PROPERTIES.replace(
+                "controller.quorum.bootstrap.servers=127.0.0.1:0",
+                "controller.quorum.voters=1@127.0.0.1:9093",
+            )
+        ),
+        "moldau storage format` first",
+    ),
     "unknown setting in the file": (_config(PROPERTIES + "log.dirz=x\n"), "log.dir"),
     "no node id in the file": (_config(PROPERTIES.replace("node.id=1", "")), "node.id"),
     "only a broker": (
@@ -193,6 +206,14 @@ def test_a_port_in_use_is_refused_and_leaves_no_directory(tmp_path: Path) -> Non
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = start_and_wait("--dir", tmp_path / "data", "--port", port)
+    assert_refused(ended, f"127.0.0.1:{port}: Address already in use")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_port_for_metrics_in_use_is_refused_and_leaves_no_directory(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = start_and_wait("--dir", tmp_path / "data", "--port", 0, "--metrics-port", port)
     assert_refused(ended, f"127.0.0.1:{port}: Address already in use")
     assert not (tmp_path / "data").exists()
 

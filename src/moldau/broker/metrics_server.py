@@ -4,6 +4,8 @@ otherwise. prometheus-client is imported when the port is opened.
 
 import asyncio
 import logging
+import os
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -21,27 +23,32 @@ _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsServer:
-    """`render` gives the text of the moment."""
+    """Takes its port at once, so that a node that cannot have it does not even begin to start."""
 
-    def __init__(self, render: Callable[[], bytes], clock: "Clock") -> None:
-        self._render = render
+    def __init__(self, host: str, port: int, clock: "Clock") -> None:
         self._clock = clock
+        self._render: Callable[[], bytes] = bytes
         self._server: asyncio.Server | None = None
-        self.port = 0
         self._open = 0
-
-    async def start(self, host: str, port: int) -> None:
         try:
-            self._server = await asyncio.start_server(
-                self._answer, host, port, limit=_REQUEST_BYTES_MAX
-            )
+            self._socket = socket.create_server((host, port))
         except OSError as error:
-            raise MoldauError(f"/metrics cannot use {host}:{port}: {error.strerror}") from error
-        self.port = self._server.sockets[0].getsockname()[1]
+            raise MoldauError(
+                f"/metrics cannot use {host}:{port}: {os.strerror(error.errno or 0)}"
+            ) from error
+        self.port: int = self._socket.getsockname()[1]
+
+    async def serve(self, render: Callable[[], bytes]) -> None:
+        """`render` gives the text of the moment."""
+        self._render = render
+        self._server = await asyncio.start_server(
+            self._answer, sock=self._socket, limit=_REQUEST_BYTES_MAX
+        )
 
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
+        self._socket.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._open >= _CONNECTIONS_MAX:

@@ -101,18 +101,21 @@ class Node:
             )
             self._listeners.append(listener)
             listener.bind()
+        if config.moldau_metrics_port >= 0:
+            self._metrics_server = MetricsServer(
+                _METRICS_HOST, config.moldau_metrics_port, self.clock
+            )
         return self.ports
 
     async def _listen(self, parts: NodeParts) -> None:
         for listener in self._listeners:
             is_controller = listener.name in self.config.controller_names
             await listener.serve(parts.controller_dispatcher if is_controller else parts.dispatcher)
-        if self.config.moldau_metrics_port >= 0:
+        if self._metrics_server is not None:
             from moldau.broker.prometheus import renderer
 
             pages = renderer(parts.services, self._listeners)
-            self._metrics_server = MetricsServer(lambda: next(pages), self.clock)
-            await self._metrics_server.start(_METRICS_HOST, self.config.moldau_metrics_port)
+            await self._metrics_server.serve(lambda: next(pages))
             _log.info("metrics on http://%s:%d/metrics", _METRICS_HOST, self._metrics_server.port)
 
     async def stop(self) -> None:

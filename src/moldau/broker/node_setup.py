@@ -53,6 +53,10 @@ def check_can_run(config: BrokerConfig, options: NodeOptions) -> None:
             "broker,controller; clusters of several nodes come later"
         )
     allowed = {name.upper() for name in options.insecure_listeners}
+    unknown = allowed - {listener.name for listener in config.bound_listeners}
+    if unknown:
+        names = ", ".join(listener.name for listener in config.bound_listeners)
+        raise MoldauError(f"--insecure-listener {min(unknown)} is none of the listeners {names}")
     for listener in config.bound_listeners:
         if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
             raise MoldauError(
@@ -186,8 +190,10 @@ def open_directories(
             _check_empty(filesystem, path)
         format_node(filesystem, config, FormatOptions(standalone=True), now_ms)
     elif not is_formatted(filesystem, config):
+        # Voters in the settings and `--standalone` exclude each other.
+        how = "" if config.controller_quorum_voters else " --standalone"
         raise ForeignDirectoryError(
-            paths[0], "is not formatted; run `moldau storage format --standalone` first"
+            paths[0], f"is not formatted; run `moldau storage format{how}` first"
         )
     cluster_id = _cluster_id(filesystem, paths)
     opened: dict[Path, LogDirectory] = {}
@@ -239,7 +245,15 @@ def _restore_markers(directories: Iterable[LogDirectory]) -> None:
 
 def _check_empty(filesystem: FileSystem, path: Path) -> None:
     """What is there without being formatted is somebody's."""
-    if filesystem.exists(path) and filesystem.list_directory(path):
+    if not filesystem.exists(path):
+        return
+    try:
+        is_empty = not filesystem.list_directory(path)
+    except NotADirectoryError:
+        raise ForeignDirectoryError(
+            path, "is a file, not a directory; choose another one with --dir"
+        ) from None
+    if not is_empty:
         raise ForeignDirectoryError(
             path, "holds files and is no log directory; choose another one with --dir"
         )
