@@ -140,8 +140,9 @@ def measure_consume(peer: Peer, round_: int, size: Size) -> Iterator[Figure]:
                 peer.bootstrap, topic, count=count, warm_up=0, size=value_bytes, properties=BATCHES
             )
         cpu = CpuTime(peer)
-        rate = node_tools.consume(peer.bootstrap, topic, count)
-        yield Figure(case, "records/s", rate)
+        consumed = node_tools.consume(peer.bootstrap, topic, count)
+        yield Figure(f"{case}, fetching", "records/s", consumed.fetched_per_second)
+        yield Figure(f"{case}, with joining", "records/s", consumed.records_per_second)
         yield cpu.per(case, count, "record")
     yield from memory_under_load(peer)
 

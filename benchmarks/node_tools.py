@@ -47,8 +47,14 @@ def produce(
     return Produced(*(float(found.group(1)) for found in figures if found is not None))
 
 
-def consume(bootstrap: str, topic: str, count: int) -> float:
-    """ConsumerPerformance: records per second, the time of joining the group not counted."""
+class Consumed(NamedTuple):
+    records_per_second: float
+    fetched_per_second: float
+    """The time of joining the group not counted."""
+
+
+def consume(bootstrap: str, topic: str, count: int) -> Consumed:
+    """ConsumerPerformance."""
     output = _run(
         "ConsumerPerformance", "--bootstrap-server", bootstrap, "--topic", topic,
         "--num-records", str(count), "--timeout", "60000", "--hide-header",
@@ -56,7 +62,7 @@ def consume(bootstrap: str, topic: str, count: int) -> float:
     fields = output.strip().splitlines()[-1].split(",")
     if int(fields[4]) < count:
         raise SystemExit(f"ConsumerPerformance read {fields[4]} of {count} records")
-    return float(fields[9])
+    return Consumed(float(fields[5]), float(fields[9]))
 
 
 def _run(tool: str, *arguments: str) -> str:
