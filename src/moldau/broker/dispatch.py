@@ -188,6 +188,22 @@ class Dispatcher:
         )
         return Begun(route, header.correlation_id, request, self._outcome(context, request))
 
+    async def serve(self, peer: Peer, request: Message, version: int) -> Message:
+        """What the node asks itself: no bytes, and the answer waits for everything. Raises
+        MalformedRequestError where a connection would hang up.
+        """
+        api_key = ApiKey(request.API_KEY)
+        context = RequestContext(self.services, peer, api_key, version, "", self.table.versions)
+        outcome = self._outcome(context, request)
+        try:
+            if isinstance(outcome, Staged):
+                outcome = outcome.answer
+            answer = outcome if isinstance(outcome, Message) else await outcome
+        except Exception as error:  # noqa: BLE001 - see the module's docstring
+            return failed(api_key, request, version, error)
+        assert isinstance(answer, Message), api_key
+        return answer
+
     def _new_route(self, frame: memoryview) -> Route:
         if len(frame) < _ROUTE.size:
             raise MalformedRequestError(f"request of {len(frame)} bytes has no header")
