@@ -16,8 +16,9 @@ from moldau.core.partition.leader import ACKS_ALL, Commit, Effect, PartitionLead
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.log import Log
-from moldau.storage.log_append import AppendResult, PreparedBatch
+from moldau.storage.log_append import AppendResult, PreparedBatch, VerifiedBatch
 from moldau.storage.producer_state import AppendOrigin
+from moldau.storage.verification import Verification
 from moldau.types import NO_EPOCH, Buffer, Offset, TopicPartition, Uuid
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Partition:
 
     def append(
         self,
-        records: Buffer | PreparedBatch,
+        records: Buffer | PreparedBatch | VerifiedBatch,
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         required_acks: int = ACKS_ALL,
@@ -117,6 +118,15 @@ class Partition:
             # They read what is not committed yet: that is how it gets committed.
             self._wake_watchers()
         return result
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, *, adds: bool
+    ) -> Verification | None:
+        """As `ProducerStateTable.begin_verification`. The append brings it in a `VerifiedBatch`."""
+        self.leading()
+        return self.log.producers.begin_verification(
+            producer_id, epoch, sequence, adds=adds, now_ms=self._clock.wall_ms()
+        )
 
     async def prepare(self, records: Buffer, threads: Executor) -> PreparedBatch:
         """The slow part of an append, in a thread. `records` must be the caller's own."""

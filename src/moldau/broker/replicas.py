@@ -288,7 +288,9 @@ class Replicas:
             log = partition.log
             log.config = settings.log
             log.flush_policy = settings.flush_policy
-            log.producers.expiration_ms = self._settings.current.producer_id_expiration_ms
+            current = self._settings.current
+            log.producers.expiration_ms = current.producer_id_expiration_ms
+            log.producers.verifies = current.transaction_partition_verification_enable
             log.mark_dirty()
         if partition.min_insync_replicas != settings.log.min_insync_replicas:
             partition.min_insync_replicas_changed(settings.log.min_insync_replicas)
@@ -315,6 +317,7 @@ class Replicas:
             flusher=self.flush_rounds.flusher,
             jitter=lambda bound_ms: random.randint(0, bound_ms),  # noqa: S311 - spreads load
             producer_id_expiration_ms=self._settings.current.producer_id_expiration_ms,
+            verifies_transactions=self._settings.current.transaction_partition_verification_enable,
         )
 
     def _cordoned(self, path: Path) -> bool:

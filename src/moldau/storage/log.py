@@ -11,7 +11,7 @@ from functools import partial
 
 from moldau.storage import log_append, log_read
 from moldau.storage.failures import refused_if_full
-from moldau.storage.log_append import AppendResult, PreparedBatch
+from moldau.storage.log_append import AppendResult, PreparedBatch, VerifiedBatch
 from moldau.storage.log_read import FoundOffset, Isolation, ReadResult
 from moldau.storage.log_state import LoadedLog, LogOptions, LogState
 from moldau.storage.producer_replay import replay_segment
@@ -26,7 +26,7 @@ class Log(LogState):
 
     def append_as_leader(
         self,
-        records: Buffer | PreparedBatch,
+        records: Buffer | PreparedBatch | VerifiedBatch,
         leader_epoch: int,
         now_ms: int,
         *,

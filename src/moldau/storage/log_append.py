@@ -33,6 +33,7 @@ from moldau.storage.producer_replay import complete, data_batch, end_marker
 from moldau.storage.producer_state import AppendOrigin, ProducerAppend
 from moldau.storage.segment import Segment
 from moldau.storage.segment_walk import INT32_MAX
+from moldau.storage.verification import Verification
 from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer, LeaderEpoch, Offset
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Caller(NamedTuple):
     transaction_version: int
     output_bytes_max: int | None = None
     """How far a compressed batch may expand; None is the codec's own limit."""
+    guard: Verification | None = None
 
 
 class PreparedBatch(NamedTuple):
@@ -54,6 +56,13 @@ class PreparedBatch(NamedTuple):
 
     batch: RecordBatch
     max_timestamp_ms: int
+
+
+class VerifiedBatch(NamedTuple):
+    """The coordinator has agreed that it opens a transaction here."""
+
+    records: Buffer | PreparedBatch
+    guard: Verification
 
 
 class AppendResult(NamedTuple):
@@ -139,8 +148,12 @@ def prepare(records: Buffer, rules: LeaderRules) -> PreparedBatch:
     return PreparedBatch(_fitting(batch, rules), max_timestamp_ms)
 
 
-def append_as_leader(log: "Log", records: Buffer | PreparedBatch, caller: Caller) -> AppendResult:
-    if isinstance(records, PreparedBatch):
+def append_as_leader(
+    log: "Log", records: Buffer | PreparedBatch | VerifiedBatch, caller: Caller
+) -> AppendResult:
+    if isinstance(records, tuple):
+        if isinstance(records, VerifiedBatch):
+            return append_as_leader(log, records.records, caller._replace(guard=records.guard))
         return _append_prepared(log, [records], caller)
     if caller.origin is AppendOrigin.RAFT_LEADER:
         result = append_assigned(log, records, caller)
@@ -171,7 +184,9 @@ def _append_prepared(log: "Log", prepared: Sequence[PreparedBatch], caller: Call
         if batch.producer_id >= 0:
             if producer_append is None:
                 producer_append = log.producers.begin_append(
-                    caller.origin, transaction_version=caller.transaction_version
+                    caller.origin,
+                    transaction_version=caller.transaction_version,
+                    guard=caller.guard,
                 )
             duplicate = _check_producer(producer_append, batch, header)
             if duplicate is not None:
@@ -197,7 +212,7 @@ def _append_stamped(
     if header[7] >= 0:
         expected = producers.expects(header)
         if expected is None:
-            append = producers.begin_append(caller.origin)
+            append = producers.begin_append(caller.origin, guard=caller.guard)
             duplicate = append.add_data(data_batch(header))
             if duplicate is not None:
                 return _answer_duplicate(log, duplicate)

@@ -58,6 +58,8 @@ class LogOptions:
     jitter: Callable[[int], int] = lambda _bound_ms: 0
     """A random number from 0 up to and with its argument."""
     producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
+    verifies_transactions: bool = False
+    """A log that stands alone has no coordinator to ask."""
 
 
 class LogState:

@@ -26,6 +26,7 @@ from moldau.storage.producer_entry import (
     increment_sequence,
 )
 from moldau.storage.unreplicated import UnreplicatedTransactions
+from moldau.storage.verification import Verification, Verifications
 
 EPOCH_MAX = 2**15 - 1
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
@@ -53,6 +54,9 @@ class AppendOrigin(Enum):
     """The metadata log: offsets are already assigned."""
 
 
+_VERIFIED_ORIGINS = {AppendOrigin.CLIENT, AppendOrigin.COORDINATOR}
+
+
 class CompletedTransaction(NamedTuple):
     """`last_offset` is the marker's own."""
 
@@ -67,17 +71,33 @@ class ProducerAppend:
     append; the table sees nothing until `ProducerStateTable.apply`.
     """
 
-    __slots__ = ("_origin", "_table", "_transaction_version", "completed", "entries", "started")
+    __slots__ = (
+        "_guard",
+        "_origin",
+        "_table",
+        "_transaction_version",
+        "completed",
+        "entries",
+        "started",
+        "verified",
+    )
 
     def __init__(
-        self, table: "ProducerStateTable", origin: AppendOrigin, transaction_version: int
+        self,
+        table: "ProducerStateTable",
+        origin: AppendOrigin,
+        transaction_version: int,
+        guard: Verification | None,
     ) -> None:
         self._table = table
         self._origin = origin
         self._transaction_version = transaction_version
+        self._guard = guard
         self.entries: dict[int, ProducerEntry] = {}
         self.started: list[tuple[int, int]] = []
         """(first offset, producer id) of transactions that this append opens."""
+        self.verified: list[tuple[int, int | None]] = []
+        """(producer id, the marker's epoch): the guards that have done their duty."""
         self.completed: list[CompletedTransaction] = []
 
     def add_data(self, batch: DataBatch) -> BatchMetadata | None:
@@ -86,7 +106,12 @@ class ProducerAppend:
         """
         producer_id, epoch, base_sequence, first_offset, last_offset, _, transactional = batch
         known = self._table.entry(producer_id)
-        if known is not None and known.is_followed_by(batch) and producer_id not in self.entries:
+        if (
+            known is not None
+            and known.is_followed_by(batch)
+            and producer_id not in self.entries
+            and (known.transaction_first_offset >= 0 or not transactional)
+        ):
             # The usual case, and the only one that must be fast.
             entry = known.copy()
         else:
@@ -103,9 +128,11 @@ class ProducerAppend:
         entry.add_batch(
             epoch, BatchMetadata(base_sequence, last_sequence, first_offset, last_offset, batch[5])
         )
-        if transactional and entry.transaction_first_offset < 0:
-            entry.transaction_first_offset = first_offset
-            self.started.append((first_offset, producer_id))
+        if transactional:
+            self.verified.append((producer_id, None))
+            if entry.transaction_first_offset < 0:
+                entry.transaction_first_offset = first_offset
+                self.started.append((first_offset, producer_id))
         self.entries[producer_id] = entry
         return None
 
@@ -119,10 +146,29 @@ class ProducerAppend:
         epoch = batch.producer_epoch
         if epoch < entry.epoch and self._origin is not AppendOrigin.REPLICATION:
             raise _stale_epoch(batch.producer_id, epoch, entry.epoch, batch.first_offset)
+        verification = self._table.verifications.get(batch.producer_id)
+        if batch.is_transactional and self._origin in _VERIFIED_ORIGINS:
+            self._check_guard(entry, batch, verification)
         if is_client:
-            # The place for verification with the coordinator (KIP-890).
+            if verification is not None:
+                _check_waiting(known, batch, verification)
             _check_sequence(entry, batch, is_unknown=known is None or known.epoch < 0)
         return None
+
+    def _check_guard(
+        self, entry: ProducerEntry, batch: DataBatch, verification: Verification | None
+    ) -> None:
+        """The coordinator knows of a transaction that is open here in this epoch. Before it is, the
+        answer to a verification that no marker has outdated must be shown.
+        """
+        is_open = entry.transaction_first_offset >= 0 and entry.epoch == batch.producer_epoch
+        if is_open or not self._table.verifies:
+            return
+        if self._guard is None or verification is not self._guard:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {batch.producer_id} has no transaction open at {batch.first_offset}",
+            )
 
     def _recall_duplicate(self, known: ProducerEntry, batch: DataBatch) -> BatchMetadata | None:
         """A snapshot has only the last batch: the others are looked for in the log, and if they are
@@ -152,6 +198,7 @@ class ProducerAppend:
             )
             self.completed.append(completed)
         entry.end_transaction(marker)
+        self.verified.append((marker.producer_id, marker.producer_epoch))
         self.entries[marker.producer_id] = entry
         return completed
 
@@ -175,6 +222,22 @@ def _is_past(known: ProducerEntry, batch: DataBatch) -> bool:
     """Up to half the way round, sequences are before the last one."""
     last_sequence = increment_sequence(batch.base_sequence, batch.last_offset - batch.first_offset)
     return (known.last_sequence - last_sequence) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
+
+
+def _check_waiting(
+    known: ProducerEntry | None, batch: DataBatch, verification: Verification
+) -> None:
+    """An earlier batch may have been put off by its verification."""
+    sequence = batch.base_sequence
+    expected = verification.lowest_sequence
+    if verification.adds and (known is None or not known.batches):
+        # Every transaction of this kind begins with sequence 0.
+        expected = 0
+    if sequence > expected:
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {batch.producer_id} sent sequence {sequence} before {expected}",
+        )
 
 
 def _check_sequence(entry: ProducerEntry, batch: DataBatch, *, is_unknown: bool) -> None:
@@ -240,6 +303,8 @@ class ProducerStateTable:
         "end_offset",
         "expiration_ms",
         "search_log",
+        "verifications",
+        "verifies",
     )
 
     def __init__(
@@ -264,11 +329,32 @@ class ProducerStateTable:
         self._is_cut = False
         """It begins with a log that had lost its beginning."""
         self.search_log: SearchLog = lambda _entry: ()
+        self.verifies = False
+        """Transactions are opened with a guard only: there is a coordinator to ask."""
+        self.verifications = Verifications()
 
     def begin_append(
-        self, origin: AppendOrigin, *, transaction_version: int = TRANSACTION_VERSION_UNKNOWN
+        self,
+        origin: AppendOrigin,
+        *,
+        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+        guard: Verification | None = None,
     ) -> ProducerAppend:
-        return ProducerAppend(self, origin, transaction_version)
+        return ProducerAppend(self, origin, transaction_version, guard)
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, *, adds: bool, now_ms: int
+    ) -> Verification | None:
+        """The guard to be shown with the append once the coordinator has agreed. None if the
+        transaction is open here already. Raises if the epoch is fenced.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is not None:
+            if epoch < entry.epoch:
+                raise _stale_epoch(producer_id, epoch, entry.epoch, self.end_offset)
+            if entry.transaction_first_offset >= 0 and entry.epoch == epoch:
+                return None
+        return self.verifications.begin(producer_id, sequence, epoch, adds=adds, now_ms=now_ms)
 
     def expects(self, header: ScannedBatch) -> ProducerEntry | None:
         """The usual case, which must be fast: the batch is the next one of its producer, in the
@@ -300,6 +386,8 @@ class ProducerStateTable:
             self._put(producer_id, entry)
         for first_offset, producer_id in append.started:
             self._open(first_offset, producer_id)
+        for producer_id, marker_epoch in append.verified:
+            self.verifications.end(producer_id, marker_epoch)
 
     def recall(self, entry: ProducerEntry) -> bool:
         """Look once for the batches before those that are remembered: their retries may be under
@@ -380,6 +468,7 @@ class ProducerStateTable:
         for producer_id in [p for p in self._idle if self._is_expired(self._entries[p], now_ms)]:
             del self._entries[producer_id]
             del self._idle[producer_id]
+        self.verifications.expire(now_ms - self.expiration_ms)
 
     def load(self, entries: Iterable[ProducerEntry], *, end_offset: int, now_ms: int) -> None:
         """Start over from a snapshot taken at `end_offset`."""

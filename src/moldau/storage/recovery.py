@@ -123,6 +123,7 @@ class _Loader:
         # Where compaction never was, a gap between segments is a write that a power cut undid.
         self._gaps_allowed = config.compacts
         self._producers = ProducerStateTable(expiration_ms=options.producer_id_expiration_ms)
+        self._producers.verifies = options.verifies_transactions
 
     def load(self, *, is_clean: bool) -> LoadedLog:
         listed = self._filesystem.list_directory(self._path)
