@@ -24,6 +24,9 @@ COMMANDS = {
     "groups": LazyCommand(
         "moldau.cli.groups:app", "Consumer groups: members, lag, offsets.", _ADMINISTER
     ),
+    "transactions": LazyCommand(
+        "moldau.cli.transactions:app", "Transactions: state, producers, hanging ones.", _ADMINISTER
+    ),
     "configs": LazyCommand(
         "moldau.cli.configs:app", "Settings of topics, brokers and groups.", _ADMINISTER
     ),

@@ -33,6 +33,16 @@ def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
     return _matching(ctx, incomplete, names)
 
 
+def complete_transactional_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+    async def names(cluster: "Cluster") -> list[str]:
+        from moldau.client.admin.transactions import list_transactions
+
+        listed, _ = await list_transactions(cluster)
+        return [one.transactional_id for one in listed]
+
+    return _matching(ctx, incomplete, names)
+
+
 def _matching(
     ctx: Any, incomplete: str, names: Callable[["Cluster"], Awaitable[list[str]]]
 ) -> list[str]:

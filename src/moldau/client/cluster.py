@@ -19,6 +19,7 @@ from moldau.client.node_connection import NodeConnection, VersionRange, spoken
 from moldau.client.settings import ClientSettings
 from moldau.net.clock import Clock
 from moldau.net.request_channel import Address, ChannelError
+from moldau.protocol.enums import CoordinatorType
 from moldau.protocol.error_codes import RETRIABLE, ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.messages.find_coordinator import (
@@ -39,6 +40,11 @@ Result = TypeVar("Result")
 VERSION_MAX = 2**15 - 1
 # Several keys in one request; the older form is not spoken here.
 _COORDINATOR_BATCH_VERSION = 4
+_COORDINATED = {
+    CoordinatorType.GROUP: "group",
+    CoordinatorType.TRANSACTION: "transactional id",
+    CoordinatorType.SHARE: "share partition",
+}
 
 
 class Cluster:
@@ -51,7 +57,7 @@ class Cluster:
         self._opening: dict[tuple[Address, str], asyncio.Lock] = {}
         self._brokers: dict[int, Broker] = {}
         self._topics: dict[str, Topic] = {}
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -207,21 +213,24 @@ class Cluster:
             found.setdefault(await self.leader(partition), []).append(partition)
         return found
 
-    async def coordinator(self, group_id: str) -> int:
-        if group_id not in self._coordinators:
-            request = FindCoordinatorRequest(coordinator_keys=[group_id])
+    async def coordinator(self, key: str, kind: CoordinatorType = CoordinatorType.GROUP) -> int:
+        """Of a group, or of a transactional id."""
+        place = kind, key
+        if place not in self._coordinators:
+            what = f"{_COORDINATED[kind]} '{key}'"
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
             answer = await self.ask(
                 None, request, FindCoordinatorResponse, oldest=_COORDINATOR_BATCH_VERSION
             )
             for found in answer.coordinators:
-                check(found.error_code, f"group '{group_id}': {found.error_message or ''}")
-                self._coordinators[found.key] = found.node_id
+                check(found.error_code, f"{what}: {found.error_message or ''}")
+                self._coordinators[kind, found.key] = found.node_id
                 self._brokers.setdefault(
                     found.node_id, Broker(found.node_id, Address(found.host, found.port), None)
                 )
-            if group_id not in self._coordinators:
-                raise ClientError(f"no broker names a coordinator for group '{group_id}'")
-        return self._coordinators[group_id]
+            if place not in self._coordinators:
+                raise ClientError(f"no broker names a coordinator for {what}")
+        return self._coordinators[place]
 
     async def ask_coordinator(
         self,
