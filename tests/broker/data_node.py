@@ -149,6 +149,7 @@ class DataNode:
             replicas=self.replicas,
             groups=cast("Any", None),
             producer_ids=cast("Any", None),
+            verification=cast("Any", None),
             fetch_sessions=self.sessions,
             topic_creation=cast("Any", None),
             metrics=Metrics(),

@@ -66,6 +66,7 @@ class Node:
             replicas=nobody,
             groups=nobody,
             producer_ids=nobody,
+            verification=nobody,
             fetch_sessions=nobody,
             topic_creation=nobody,
             metrics=Metrics(),

@@ -16,12 +16,14 @@ from moldau.broker.formatting import random_uuid
 from moldau.broker.lifecycle import BrokerIdentity, BrokerLifecycle, register_controller
 from moldau.broker.metadata_feed import MetadataFeed
 from moldau.broker.node_setup import Directories, endpoints
+from moldau.broker.peers import LocalPeers
 from moldau.broker.producer_ids import ProducerIds
 from moldau.broker.quorum_node import QuorumNode
 from moldau.broker.replicas import Replicas
 from moldau.broker.settings import Settings
 from moldau.broker.snapshot_maker import SnapshotMaker
 from moldau.broker.topic_creation import TopicCreation
+from moldau.broker.transaction_verification import TransactionVerification
 from moldau.core.metadata.image import MIGRATING_DIRECTORY
 from moldau.net.tasks import Tasks
 from moldau.protocol.errors import KafkaError
@@ -74,12 +76,14 @@ class NodeParts:
         self.topic_creation = TopicCreation(self.channel, self.settings)
         self.groups = GroupCoordinator(self.replicas, clock, self.settings, self.feed)
         self.tasks = Tasks()
+        self.peers = LocalPeers(config.node_id, self.settings, clock)
         assignments = DirectoryAssignments(
             config.node_id, self.channel, self._broker_epoch, self.tasks, clock
         )
         self.replicas.on_placement(assignments.placed)
         self.services = self._new_services()
         self.dispatcher = Dispatcher(self.services, broker_table())
+        self.peers.serve_with(self.dispatcher)
         self.controller_dispatcher = Dispatcher(self.services, controller_table())
 
     def _new_lifecycle(self, ports: Mapping[str, int]) -> BrokerLifecycle:
@@ -109,6 +113,9 @@ class NodeParts:
             replicas=self.replicas,
             groups=self.groups,
             producer_ids=ProducerIds(config.node_id, self.channel, self._broker_epoch),
+            verification=TransactionVerification(
+                self.peers, self.feed, self.settings, self._node.clock, self.tasks
+            ),
             fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
             topic_creation=self.topic_creation,
             metrics=self._node.metrics,

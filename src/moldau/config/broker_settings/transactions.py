@@ -14,6 +14,7 @@ class TransactionSettings(SettingGroup):
         "broker while another change of the transaction is under way.",
         check=at_least(0),
         importance=HIGH,
+        has_effect=True,
     )
     add_partitions_to_txn_retry_backoff_ms: int = setting(
         "add.partitions.to.txn.retry.backoff.ms",
@@ -22,6 +23,7 @@ class TransactionSettings(SettingGroup):
         "The pause before adding a partition to a transaction is tried again inside the broker.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     producer_id_expiration_check_interval_ms: int = setting(
         "producer.id.expiration.check.interval.ms",
@@ -67,6 +69,7 @@ class TransactionSettings(SettingGroup):
         "to the transaction.",
         importance=LOW,
         mode=CLUSTER_WIDE,
+        has_effect=True,
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
