@@ -1,9 +1,10 @@
 """What a coordinator's shard wants appended, packed into record batches that its log accepts."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from moldau.core.coordinator.effects import Append
+from moldau.core.coordinator.effects import Append, Writer
 from moldau.core.coordinator.records import CoordinatorRecord, encode_record
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batches import BATCH_HEADER_SIZE, Record
@@ -16,6 +17,8 @@ class PackLimits(NamedTuple):
     batch_bytes_max: int
     compression: Compression
     now_ms: int
+    writer: Writer | None = None
+    """Of all appends, which then wait for the end of its transaction."""
 
 
 class Piece(NamedTuple):
@@ -90,4 +93,12 @@ class _Filling:
 
     def finish(self) -> PackedBatch:
         options = BatchOptions(base_offset=0, compression=self._limits.compression)
+        writer = self._limits.writer
+        if writer is not None:
+            options = replace(
+                options,
+                producer_id=writer.producer_id,
+                producer_epoch=writer.producer_epoch,
+                is_transactional=True,
+            )
         return PackedBatch(build_batch(self._records, options), self.pieces)

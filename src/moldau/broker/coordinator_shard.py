@@ -17,22 +17,34 @@ from moldau.broker.coordinator_batches import PackedBatch, PackLimits, Piece, pa
 from moldau.broker.coordinator_timers import KeyedTimers
 from moldau.core.coordinator.effects import (
     Append,
+    Marker,
     Reply,
+    Request,
     StartTimer,
     StopTimer,
     Ticket,
     TimerKey,
     Turn,
+    Writer,
 )
 from moldau.core.coordinator.playback import Decoder, replay_batch
 from moldau.core.coordinator.refusals import as_coordinator_error
 from moldau.core.coordinator.shard import Shard
 from moldau.protocol.batches import iterate_batches
 from moldau.protocol.compression import Compression
+from moldau.protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    MarkerOrigin,
+    end_transaction_marker,
+)
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.storage.log_append import AppendResult, VerifiedBatch
 from moldau.storage.log_read import Isolation
-from moldau.storage.producer_state import AppendOrigin
+from moldau.storage.producer_state import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
+from moldau.storage.verification import Verification
+from moldau.types import NO_PRODUCER_ID
 
 if TYPE_CHECKING:
     from moldau.broker.parked import Bucket, Deadlines
@@ -68,6 +80,8 @@ class HostServices(NamedTuple):
     deadlines: "Deadlines"
     options: Callable[[], HostOptions]
     """Asked at each use: settings change."""
+    requested: Callable[["ShardHost[Any]", object], None] | None = None
+    """Does what a shard asks its coordinator for."""
 
 
 class _Written:
@@ -261,6 +275,9 @@ class ShardHost(Generic[ShardT]):
                     self._timers.stop(key)
                 case Append():
                     self._append(effect)
+                case Request(what):
+                    assert self._services.requested is not None, what
+                    self._services.requested(self, what)
                 case _:
                     assert_never(effect)
 
@@ -279,7 +296,10 @@ class ShardHost(Generic[ShardT]):
     # The log
 
     def _append(self, append: Append) -> None:
-        if not append.records:
+        if append.marker is not None:
+            self._flush_gathered()
+            self._write_marker(append, append.marker)
+        elif not append.records:
             self._flush_gathered()
             self._await_commit(_Written([Piece(append, (), True)], self._end_offset - 1))
         elif append.may_gather:
@@ -311,29 +331,60 @@ class ShardHost(Generic[ShardT]):
                 self._refuse(append, as_coordinator_error(error.code))
             return
         options = self._services.options()
-        limits = PackLimits(bytes_max, options.compression, self._services.clock.wall_ms())
+        now_ms, writer = self._services.clock.wall_ms(), appends[0].writer
+        limits = PackLimits(bytes_max, options.compression, now_ms, writer)
         for batch in pack(appends, limits):
-            self._write_batch(batch)
+            self._write_batch(batch, writer)
 
-    def _write_batch(self, batch: PackedBatch) -> None:
-        try:
-            result = self.partition.append(batch.data, origin=AppendOrigin.COORDINATOR)
-        except KafkaError as error:
-            _log.warning("%s refuses records: %s", self.partition.topic_partition, error)
-            for piece in batch.pieces:
-                self._refuse(piece.append, as_coordinator_error(error.code))
+    def _write_batch(self, batch: PackedBatch, writer: Writer | None) -> None:
+        result = self._into_log(_guarded(batch.data, writer), batch.pieces)
+        if result is None:
             return
-        self._end_offset = result.last_offset + 1
+        producer_id = NO_PRODUCER_ID if writer is None else writer.producer_id
         offset = result.first_offset
         for piece in batch.pieces:
             if piece.append.replays:
                 for number, record in enumerate(piece.records):
-                    self.shard.replay(record, offset + number)
+                    self.shard.replay(record, offset + number, producer_id)
             offset += len(piece.records)
             sequel = piece.append.sequel
             if piece.is_last and sequel is not None:
                 self._tell(self.shard.appended, sequel)
         self._await_commit(_Written(batch.pieces, result.last_offset))
+
+    def _write_marker(self, append: Append, marker: Marker) -> None:
+        control_type = ControlType.COMMIT if marker.commits else ControlType.ABORT
+        data = end_transaction_marker(
+            EndTransactionMarker(control_type, marker.coordinator_epoch),
+            MarkerOrigin(marker.producer_id, marker.producer_epoch),
+            self._services.clock.wall_ms(),
+        )
+        pieces = [Piece(append, (), True)]
+        result = self._into_log(data, pieces, marker.transaction_version)
+        if result is not None:
+            self.shard.end_transaction(marker.producer_id, commits=marker.commits)
+            self._await_commit(_Written(pieces, result.last_offset))
+
+    def _into_log(
+        self,
+        data: bytes | VerifiedBatch,
+        pieces: list[Piece],
+        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+    ) -> AppendResult | None:
+        """None if it is refused; then everybody knows already."""
+        try:
+            result = self.partition.append(
+                data,
+                origin=AppendOrigin.COORDINATOR,
+                transaction_version=transaction_version,
+            )
+        except KafkaError as error:
+            _log.warning("%s refuses records: %s", self.partition.topic_partition, error)
+            for piece in pieces:
+                self._refuse(piece.append, as_coordinator_error(error.code))
+            return None
+        self._end_offset = result.last_offset + 1
+        return result
 
     def _await_commit(self, written: _Written) -> None:
         self._written.add(written)
@@ -383,3 +434,8 @@ class ShardHost(Generic[ShardT]):
 
     def _tell(self, listener: Callable[[object, Turn], None], sequel: object) -> None:
         self.run(lambda turn: listener(sequel, turn), depends=False)
+
+
+def _guarded(data: bytes, writer: Writer | None) -> bytes | VerifiedBatch:
+    guard = None if writer is None else writer.guard
+    return VerifiedBatch(data, guard) if isinstance(guard, Verification) else data

@@ -2,16 +2,17 @@
 leads. What a group is asked goes to the shard of its partition, or is refused here.
 """
 
+import asyncio
 import functools
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from moldau.broker.coordinator_shard import HostOptions, HostServices, HostState, ShardHost
+from moldau.broker.coordinator_shard import HostOptions, HostServices, ShardHost
+from moldau.broker.shard_hosts import ShardHosts, ShardKind
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS
-from moldau.core.coordinator.effects import Append, Reply, Ticket, Turn
-from moldau.core.coordinator.placement import partition_for
+from moldau.core.coordinator.effects import Append, Marker, Reply, Ticket, Turn, Writer
 from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.core.decision import Decision
 from moldau.core.groups.group_records import decode_group_record
@@ -20,7 +21,6 @@ from moldau.core.groups.listing import count_groups, count_members, describe_gro
 from moldau.core.groups.member import Caller
 from moldau.core.groups.settings import GroupSettings
 from moldau.core.groups.shard import GroupShard
-from moldau.net.tasks import Tasks
 from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -34,12 +34,15 @@ from moldau.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCo
 from moldau.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from moldau.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from moldau.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
 from moldau.types import Uuid
 
 if TYPE_CHECKING:
     from moldau.broker.context import ConfigHolder
     from moldau.broker.metadata_feed import MetadataFeed
-    from moldau.broker.partition import Partition
     from moldau.broker.replicas import Replicas
     from moldau.config.broker import BrokerConfig
     from moldau.core.metadata.delta import MetadataDelta
@@ -60,76 +63,40 @@ class GroupCoordinator:
         settings: "ConfigHolder",
         feed: "MetadataFeed",
     ) -> None:
-        self._replicas = replicas
         self._settings = settings
         self._feed = feed
-        self._hosts: dict[int, GroupHost] = {}
-        self._tasks = Tasks()
-        self._services = HostServices(clock, replicas.deadlines, self._options)
+        kind = ShardKind(
+            topic=CONSUMER_OFFSETS,
+            partition_count=lambda: settings.current.offsets_topic_num_partitions,
+            new_shard=lambda: GroupShard(self._current_group_settings),
+            decode=decode_group_record,
+        )
+        services = HostServices(clock, replicas.deadlines, self._options)
+        self._hosts = ShardHosts(kind, replicas, feed, services)
         self._config: BrokerConfig | None = None
         self._group_settings = GroupSettings()
 
-    # Which shards there are
-
     def start(self) -> None:
         """Loads what is led here now, in the background, and follows what comes."""
-        self._replicas.on_leadership(self._leadership_changed)
+        self._hosts.start()
         self._feed.subscribe(self._metadata_changed)
 
     async def stop(self) -> None:
         """Before the replicas stop: whoever waits is told to look elsewhere."""
-        await self._tasks.close()
-        for index in list(self._hosts):
-            self._hosts.pop(index).unload()
+        await self._hosts.stop()
 
     async def wait_loaded(self) -> None:
         """Until everything that is led here now can be asked."""
-        for host in list(self._hosts.values()):
-            await host.wait_loaded()
+        await self._hosts.wait_loaded()
 
-    def _leadership_changed(self, partition: "Partition", leads: bool) -> None:
-        topic, index = partition.topic_partition
-        if topic != CONSUMER_OFFSETS:
-            return
-        host = self._hosts.get(index)
-        if host is not None:
-            if leads and host.goes_on_leading(partition):
-                return
-            del self._hosts[index]
-            host.unload()
-        if leads:
-            self._load(partition)
-
-    def _load(self, partition: "Partition") -> None:
-        shard = GroupShard(self._current_group_settings)
-        host = GroupHost(shard, partition, decode_group_record, self._services)
-        self._hosts[partition.topic_partition.partition] = host
-        if partition.has_log and host.is_empty:
-            host.activate()
-        else:
-            _ = self._tasks.start(host.load(), f"load-{partition.topic_partition}")
+    def partition_for(self, group_id: str) -> int:
+        return self._hosts.partition_for(group_id)
 
     def _metadata_changed(self, delta: "MetadataDelta", _: "MetadataImage") -> None:
         deleted = list(delta.deleted_topics.items())
         if deleted:
-            for host in self._hosts.values():
+            for host in self._hosts:
                 host.when_loaded(functools.partial(_topics_deleted, host, deleted))
-
-    def partition_for(self, group_id: str) -> int:
-        topic = self._feed.image.topic(CONSUMER_OFFSETS)
-        count = len(topic.partitions) if topic is not None else 0
-        return partition_for(group_id, count or self._settings.current.offsets_topic_num_partitions)
-
-    def _host(self, group_id: str) -> GroupHost:
-        host = self._hosts.get(self.partition_for(group_id))
-        if host is None or host.state in {HostState.FAILED, HostState.CLOSED}:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        if host.state is HostState.LOADING:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return host
-
-    def _active(self) -> Iterator[GroupHost]:
-        return (host for host in self._hosts.values() if host.state is HostState.ACTIVE)
 
     # Settings
 
@@ -153,7 +120,7 @@ class GroupCoordinator:
     async def join(
         self, request: JoinGroupRequest, version: int, caller: Caller
     ) -> JoinGroupResponse:
-        host = self._host(request.group_id)
+        host = self._hosts.of_key(request.group_id)
         # A name twice: the first counts, as in Kafka.
         protocols = {p.name: p.metadata for p in reversed(request.protocols)}
         ordered = dict.fromkeys(p.name for p in request.protocols)
@@ -178,7 +145,7 @@ class GroupCoordinator:
         return response
 
     async def sync(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse:
-        host = self._host(request.group_id)
+        host = self._hosts.of_key(request.group_id)
         response: SyncGroupResponse = await host.ask(
             lambda ticket, turn: host.shard.classic.sync(request, ticket, caller, turn),
             depends=False,
@@ -186,13 +153,13 @@ class GroupCoordinator:
         return response
 
     def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse:
-        host = self._host(request.group_id)
+        host = self._hosts.of_key(request.group_id)
         return host.run(
             lambda turn: host.shard.classic.heartbeat(request, caller, turn), depends=False
         )
 
     async def leave(self, group_id: str, members: list[MemberIdentity]) -> LeaveGroupResponse:
-        host = self._host(group_id)
+        host = self._hosts.of_key(group_id)
         response: LeaveGroupResponse = await host.ask(
             lambda ticket, turn: host.shard.classic.leave(group_id, members, ticket, turn),
             depends=False,
@@ -204,7 +171,7 @@ class GroupCoordinator:
     async def commit_offsets(
         self, request: OffsetCommitRequest, version: int, caller: Caller
     ) -> OffsetCommitResponse:
-        host = self._host(request.group_id)
+        host = self._hosts.of_key(request.group_id)
 
         def event(ticket: Ticket, turn: Turn) -> None:
             decision = host.shard.offsets.decide_commit(request, version, caller, turn)
@@ -214,11 +181,35 @@ class GroupCoordinator:
         response: OffsetCommitResponse = await host.ask(event, depends=False)
         return response
 
+    async def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest, writer: Writer, caller: Caller
+    ) -> TxnOffsetCommitResponse:
+        """They wait for `end_transaction`."""
+        host = self._hosts.of_key(request.group_id)
+
+        def event(ticket: Ticket, turn: Turn) -> None:
+            decision = host.shard.offsets.decide_transactional_commit(request, caller, turn.now_ms)
+            _write(decision, ticket, turn, writer=writer)
+
+        response: TxnOffsetCommitResponse = await host.ask(event, depends=False)
+        return response
+
+    def end_transaction(self, index: int, marker: Marker) -> asyncio.Future[None]:
+        """Writes the marker into a partition of __consumer_offsets; what the producer has committed
+        there in its transaction counts from then on, or never. Done when that is committed.
+        """
+        host = self._hosts.of_partition(index)
+
+        def event(ticket: Ticket, turn: Turn) -> None:
+            turn.append(Append(records=(), marker=marker, replies=[Reply(ticket, None)]))
+
+        return host.ask(event)
+
     async def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, requires_stable: bool
     ) -> OffsetFetchResponseGroup:
         """Never less than what somebody was told is committed, nor more than what is."""
-        host = self._host(request.group_id)
+        host = self._hosts.of_key(request.group_id)
 
         def event(ticket: Ticket, turn: Turn) -> None:
             answer = host.shard.offsets.fetch(request, requires_stable=requires_stable)
@@ -228,7 +219,7 @@ class GroupCoordinator:
         return response
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        host = self._host(request.group_id)
+        host = self._hosts.of_key(request.group_id)
 
         def event(ticket: Ticket, turn: Turn) -> None:
             _write(host.shard.offsets.decide_delete(request), ticket, turn)
@@ -239,25 +230,25 @@ class GroupCoordinator:
     # Administration
 
     def list_groups(self, request: ListGroupsRequest) -> list[ListedGroup]:
-        if any(host.state is HostState.LOADING for host in self._hosts.values()):
+        if self._hosts.is_loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return [
             listed
-            for host in self._active()
+            for host in self._hosts.active()
             for listed in list_groups(
                 host.shard.registry, request.states_filter, request.types_filter
             )
         ]
 
     def describe_group(self, group_id: str, version: int) -> DescribedGroup:
-        return describe_group(self._host(group_id).shard.registry, group_id, version)
+        return describe_group(self._hosts.of_key(group_id).shard.registry, group_id, version)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> list[DeletableGroupResult]:
         results: list[DeletableGroupResult] = []
         by_host: dict[GroupHost, list[str]] = {}
         for group_id in group_ids:
             try:
-                by_host.setdefault(self._host(group_id), []).append(group_id)
+                by_host.setdefault(self._hosts.of_key(group_id), []).append(group_id)
             except KafkaError as error:
                 results.append(DeletableGroupResult(group_id=group_id, error_code=error.code))
         waiting = [
@@ -274,14 +265,14 @@ class GroupCoordinator:
     # Numbers
 
     def count_by_state(self) -> Counter[str]:
-        return sum((count_groups(host.shard.registry) for host in self._active()), Counter())
+        return sum((count_groups(host.shard.registry) for host in self._hosts.active()), Counter())
 
     def member_count(self) -> int:
-        return sum(count_members(host.shard.registry) for host in self._active())
+        return sum(count_members(host.shard.registry) for host in self._hosts.active())
 
     def committed_offsets(self) -> Iterator[tuple[str, str, int, int]]:
         """Group, topic, partition, offset."""
-        for host in self._active():
+        for host in self._hosts.active():
             for group_id, (topic, partition), committed in host.shard.store:
                 yield group_id, topic, partition, committed.offset
 
@@ -292,6 +283,7 @@ def _write(
     turn: Turn,
     *,
     may_gather: bool = False,
+    writer: Writer | None = None,
 ) -> None:
     turn.append(
         Append(
@@ -300,6 +292,7 @@ def _write(
             replies=[Reply(ticket, decision.response)],
             is_atomic=decision.is_atomic,
             may_gather=may_gather,
+            writer=writer,
         )
     )
 

@@ -2,7 +2,6 @@
 also when it stays inside one process: then there are no bytes in between, and nothing else differs.
 """
 
-import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.context import ConfigHolder, Peer
@@ -51,14 +50,9 @@ class LocalPeers:
             _NO_CONNECTION, config.inter_broker_name, "127.0.0.1", 0, is_privileged_listener=True
         )
         timeout_ms = config.request_timeout_ms
-        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(None) as patience:
-                timer = self._clock.call_later(timeout_ms, lambda: patience.reschedule(loop.time()))
-                try:
-                    return await dispatcher.serve(peer, request, version)
-                finally:
-                    timer.cancel()
+            async with self._clock.timeout(timeout_ms):
+                return await dispatcher.serve(peer, request, version)
         except TimeoutError:
             detail = f"{ApiKey(request.API_KEY).name} had no answer in {timeout_ms} ms"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None

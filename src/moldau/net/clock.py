@@ -3,9 +3,10 @@ move a node's time: `ShiftedClock.advance` fires what falls due.
 """
 
 import asyncio
+import contextlib
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from itertools import count
 
 
@@ -56,6 +57,17 @@ class Clock:
             await done
         finally:
             timer.cancel()
+
+    @contextlib.asynccontextmanager
+    async def timeout(self, delay_ms: float) -> AsyncIterator[None]:
+        """As asyncio.timeout: what takes longer is cancelled, and TimeoutError comes out of it."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(None) as patience:
+            timer = self.call_later(delay_ms, lambda: patience.reschedule(loop.time()))
+            try:
+                yield
+            finally:
+                timer.cancel()
 
     def close(self) -> None:
         """No timer fires any more."""

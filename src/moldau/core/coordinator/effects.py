@@ -42,6 +42,27 @@ class StopTimer:
     key: TimerKey
 
 
+@frozen
+class Writer:
+    """The producer whose transaction records belong to."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: object = None
+    """What lets the first of them into the log; the shell's."""
+
+
+@frozen(kw_only=True)
+class Marker:
+    """The end of a producer's transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    transaction_version: int
+    commits: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class Append:
     """In the log's order: appended, replayed, `sequel` told of the append, committed, answered,
@@ -58,9 +79,20 @@ class Append:
     """One batch, or nothing. Otherwise as many batches as it takes."""
     may_gather: bool = False
     """No other decision depends on these records: they may share a batch with later ones."""
+    writer: Writer | None = None
+    """The records take effect when its transaction is committed."""
+    marker: Marker | None = None
+    """Instead of records."""
 
 
-Effect: TypeAlias = Reply | StartTimer | StopTimer | Append
+@frozen
+class Request:
+    """Something outside of the shard and its log: its coordinator knows how."""
+
+    what: object
+
+
+Effect: TypeAlias = Reply | StartTimer | StopTimer | Append | Request
 
 
 class Turn:
@@ -91,3 +123,6 @@ class Turn:
 
     def append(self, append: Append) -> None:
         self.effects.append(append)
+
+    def request(self, what: object) -> None:
+        self.effects.append(Request(what))

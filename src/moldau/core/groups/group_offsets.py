@@ -6,6 +6,7 @@ from moldau.core.coordinator.effects import Turn
 from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.core.decision import Decision
 from moldau.core.groups.classic_group import ClassicGroup
+from moldau.core.groups.foreign_group import ForeignKind
 from moldau.core.groups.group_records import offset_record, offset_tombstone
 from moldau.core.groups.member import Caller
 from moldau.core.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetStore, differs
@@ -35,7 +36,14 @@ from moldau.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from moldau.types import TopicPartition, Uuid
+from moldau.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from moldau.types import ZERO_UUID, TopicPartition, Uuid
 
 NO_OFFSET = -1
 GROUP_ID_NOT_FOUND_FROM = 9
@@ -111,6 +119,59 @@ class GroupOffsets:
             _check_member(group, request, caller)
             if group.state is not GroupState.COMPLETING_REBALANCE:
                 expect_heartbeat(group, group.members[request.member_id], turn)
+
+    # Committing in a transaction
+
+    def decide_transactional_commit(
+        self, request: TxnOffsetCommitRequest, caller: Caller, now_ms: int
+    ) -> Decision[CoordinatorRecord, TxnOffsetCommitResponse]:
+        """The records count when the transaction is committed. Raises KafkaError if nothing can be
+        part of it.
+        """
+        self._check_transactional_committer(request, caller)
+        metadata_max = self._settings().offset_metadata_chars_max
+        records: list[CoordinatorRecord] = []
+        topics: list[TxnOffsetCommitResponseTopic] = []
+        for topic in request.topics:
+            results: list[TxnOffsetCommitResponsePartition] = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                code = ErrorCode.NONE
+                if len(partition.committed_metadata or "") > metadata_max:
+                    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    # Kafka does not say here which topic of that name it was.
+                    value = _value_of(partition, ZERO_UUID, now_ms, NO_EXPIRY)
+                    records.append(offset_record(request.group_id, topic.name, index, value))
+                results.append(
+                    TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
+                )
+            topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=results))
+        return Decision(TxnOffsetCommitResponse(topics=topics), records)
+
+    def _check_transactional_committer(
+        self, request: TxnOffsetCommitRequest, caller: Caller
+    ) -> None:
+        """Producers say since KIP-447 for which member they commit: a zombie's commit is refused.
+        Older ones say nothing, and are fenced by their transactional id alone.
+        """
+        group = self._registry.get(request.group_id)
+        generation, member_id = request.generation_id, request.member_id
+        says_who = generation >= 0 or member_id != "" or request.group_instance_id is not None
+        if group is None:
+            if generation >= 0:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        elif not isinstance(group, ClassicGroup):
+            if group.kind is ForeignKind.SHARE:
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+            if says_who and (generation >= 0 or not group.is_empty):
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        elif says_who and (generation >= 0 or group.state is not GroupState.EMPTY):
+            wrong = group.wrong_member(member_id, request.group_instance_id, caller.principal)
+            if wrong is None and generation != group.generation:
+                wrong = ErrorCode.ILLEGAL_GENERATION
+            if wrong is not None:
+                raise KafkaError(wrong)
 
     # Fetching
 
@@ -269,7 +330,10 @@ def _check_member(group: ClassicGroup, request: OffsetCommitRequest, caller: Cal
 
 
 def _value_of(
-    partition: OffsetCommitRequestPartition, topic_id: Uuid, now_ms: int, expire_ms: int
+    partition: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    topic_id: Uuid,
+    now_ms: int,
+    expire_ms: int,
 ) -> OffsetCommitValue:
     return OffsetCommitValue(
         offset=partition.committed_offset,

@@ -1,0 +1,150 @@
+"""WriteTxnMarkers: a transaction coordinator ends transactions on partitions that are led here.
+Answered when all markers are committed; those in __consumer_offsets are the group coordinator's.
+"""
+
+import asyncio
+import contextlib
+
+from moldau.broker.context import RequestContext
+from moldau.broker.partition import Partition
+from moldau.core.controller.topic_names import CONSUMER_OFFSETS
+from moldau.core.coordinator.effects import Marker
+from moldau.protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    MarkerOrigin,
+    end_transaction_marker,
+)
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from moldau.storage.producer_state import AppendOrigin
+
+# A transaction coordinator does not expect to hear of another coordinator.
+_AS_LEADER = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+async def handle_write_txn_markers(
+    ctx: RequestContext, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse:
+    writes = _Writes(ctx)
+    for marker in request.markers:
+        for topic in marker.topics:
+            for index in topic.partition_indexes:
+                writes.write(marker, topic.name, index)
+    await writes.settled()
+    return writes.response()
+
+
+class _Writes:
+    """Everything is appended at once, and waited for together."""
+
+    def __init__(self, ctx: RequestContext) -> None:
+        self._ctx = ctx
+        self._results: dict[int, dict[str, dict[int, ErrorCode]]] = {}
+        """By producer id, topic and partition."""
+        self._waiting: dict[asyncio.Future[None], tuple[int, str, int]] = {}
+
+    def write(self, marker: WritableTxnMarker, topic: str, index: int) -> None:
+        place = (marker.producer_id, topic, index)
+        partition = self._ctx.broker.replicas.get(topic, index)
+        if partition is None or not partition.has_log:
+            self._put(place, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return
+        try:
+            if topic == CONSUMER_OFFSETS:
+                waiting = self._ctx.broker.groups.end_transaction(index, _for_groups(marker))
+            else:
+                waiting = self._append(partition, marker)
+        except KafkaError as error:
+            self._put(place, error.code)
+        else:
+            self._put(place, ErrorCode.REQUEST_TIMED_OUT)
+            self._waiting[waiting] = place
+
+    def _append(self, partition: Partition, marker: WritableTxnMarker) -> asyncio.Future[None]:
+        control_type = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
+        data = end_transaction_marker(
+            EndTransactionMarker(control_type, marker.coordinator_epoch),
+            MarkerOrigin(marker.producer_id, marker.producer_epoch),
+            self._ctx.broker.clock.wall_ms(),
+        )
+        result = partition.append(
+            data,
+            origin=AppendOrigin.COORDINATOR,
+            transaction_version=marker.transaction_version,
+        )
+        return partition.wait_committed(result.last_offset)
+
+    async def settled(self) -> None:
+        """Or too late."""
+        if not self._waiting:
+            return
+        clock, timeout_ms = self._ctx.broker.clock, self._ctx.broker.config.request_timeout_ms
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with clock.timeout(timeout_ms):
+                    await asyncio.wait(self._waiting)
+        finally:
+            for waiting in self._waiting:
+                waiting.cancel()
+        for waiting, place in self._waiting.items():
+            if not waiting.cancelled():
+                error = waiting.exception()
+                if error is None:
+                    self._put(place, ErrorCode.NONE)
+                elif isinstance(error, KafkaError):
+                    self._put(place, error.code)
+                else:
+                    raise error
+
+    def _put(self, place: tuple[int, str, int], code: ErrorCode) -> None:
+        producer_id, topic, index = place
+        if topic == CONSUMER_OFFSETS and code in _AS_LEADER:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        self._results.setdefault(producer_id, {}).setdefault(topic, {})[index] = code
+
+    def response(self) -> WriteTxnMarkersResponse:
+        return WriteTxnMarkersResponse(
+            markers=[
+                WritableTxnMarkerResult(
+                    producer_id=producer_id,
+                    topics=[
+                        WritableTxnMarkerTopicResult(
+                            name=name,
+                            partitions=[
+                                WritableTxnMarkerPartitionResult(
+                                    partition_index=index, error_code=code
+                                )
+                                for index, code in codes.items()
+                            ],
+                        )
+                        for name, codes in topics.items()
+                    ],
+                )
+                for producer_id, topics in self._results.items()
+            ]
+        )
+
+
+def _for_groups(marker: WritableTxnMarker) -> Marker:
+    return Marker(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.producer_epoch,
+        coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.transaction_version,
+        commits=marker.transaction_result,
+    )
