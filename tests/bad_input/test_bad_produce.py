@@ -33,7 +33,7 @@ PRODUCER_AT, EPOCH_AT, SEQUENCE_AT, COUNT_AT, RECORDS_AT = 43, 51, 53, 57, 61
 
 NONE, OUT_OF_RANGE, CORRUPT, UNKNOWN_PARTITION, TOO_LARGE = 0, 1, 2, 3, 10
 INVALID_TOPIC, LIST_TOO_LARGE, INVALID_ACKS, INVALID_TIMESTAMP = 17, 18, 21, 32
-OUT_OF_ORDER, INVALID_EPOCH, INVALID_TXN_STATE, NO_TXN_ID, BAD_CODEC = 45, 47, 48, 53, 76
+OUT_OF_ORDER, INVALID_EPOCH, NO_TXN_ID, BAD_CODEC = 45, 47, 53, 76
 INVALID_REQUEST, INVALID_RECORD = 42, 87
 
 
@@ -147,15 +147,6 @@ def test_a_bad_batch_is_refused_and_its_neighbour_taken(
 def test_bi_065_a_transactional_batch_needs_its_id(client: WireClient, topic: str) -> None:
     content = patched(ATTRIBUTES_AT, ">h", 0x10, sequenced(4000, 0, 0))
     assert codes(client.ask(producing(topic, (0, content)), VERSION)) == [NO_TXN_ID]
-
-
-def test_bi_102_transactions_are_refused_until_they_are_served(
-    client: WireClient, topic: str
-) -> None:
-    content = patched(ATTRIBUTES_AT, ">h", 0x10, sequenced(4000, 0, 0))
-    request = producing(topic, (0, content))
-    request.transactional_id = "t"
-    assert codes(client.ask(request, VERSION)) == [INVALID_TXN_STATE]
 
 
 def test_bi_075_strange_acks(client: WireClient, topic: str) -> None:

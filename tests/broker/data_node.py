@@ -12,14 +12,18 @@ from moldau.broker.context import BrokerServices, Peer, RequestContext
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.listener import ByteBudget
 from moldau.broker.metrics import Metrics
+from moldau.broker.partition import Partition
+from moldau.broker.peers import LocalPeers, Peers
 from moldau.broker.replicas import Replicas
+from moldau.broker.transaction_verification import TransactionVerification
 from moldau.config.broker import BrokerConfig
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, UNASSIGNED_DIRECTORY, MetadataImage
 from moldau.net.clock import ShiftedClock
+from moldau.net.tasks import Tasks
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, iterate_batches
+from moldau.protocol.batches import Record, RecordBatch, iterate_batches
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.log_records import (
     ConfigRecord,
@@ -32,6 +36,7 @@ from moldau.protocol.schema import Message
 from moldau.storage.directory import CLEAN_STOP_FILE, LogDirectory, format_directory
 from moldau.storage.filesystem import DiskFileSystem, FileSystem
 from moldau.storage.inventory import INVENTORY_FILE
+from moldau.storage.log_append import AppendResult, VerifiedBatch
 from moldau.storage.meta_properties import MetaProperties
 from moldau.types import BrokerId, Uuid
 
@@ -71,6 +76,16 @@ def values_of(records: Any) -> list[bytes | None]:
     return [record.value for each in iterate_batches(records) for record in each.records()]
 
 
+def open_transaction(partition: Partition, records: bytearray) -> AppendResult:
+    """Append the first batch of a transaction, as if the coordinator had agreed."""
+    header = RecordBatch(records)
+    guard = partition.begin_verification(
+        header.producer_id, header.producer_epoch, header.base_sequence, adds=False
+    )
+    assert guard is not None
+    return partition.append(VerifiedBatch(records, guard))
+
+
 @dataclass
 class ConfigHolder:
     current: BrokerConfig
@@ -90,6 +105,7 @@ class DataNode:
         self.path = path
         self.filesystem = filesystem or DiskFileSystem()
         self.clock = ShiftedClock()
+        self.tasks = Tasks()
         self.image: MetadataImage = EMPTY_IMAGE
         self.settings = ConfigHolder(BrokerConfig.parse(MINIMAL_SETTINGS | dict(settings or {})))
         self.sessions = FetchSessions(
@@ -110,18 +126,27 @@ class DataNode:
         self.replicas = Replicas(
             self.directories, node_id=NODE, clock=self.clock, settings=self.settings
         )
+        self.ask_coordinator(LocalPeers(NODE, self.settings, self.clock))
+
+    def ask_coordinator(self, peers: Peers) -> None:
+        """Transactions are verified with these from now on."""
+        self.verification = TransactionVerification(
+            peers, cast("Any", self), self.settings, self.clock, self.tasks
+        )
 
     def start(self) -> None:
         self.open()
         self.replicas.load(self.image)
 
     async def stop(self) -> None:
+        await self.tasks.close()
         await self.replicas.stop(broker_epoch=3)
         self.clock.close()
 
     async def restart(self) -> None:
         await self.stop()
         self.clock = ShiftedClock()
+        self.tasks = Tasks()
         self.start()
 
     async def crash(self) -> None:
@@ -149,7 +174,7 @@ class DataNode:
             replicas=self.replicas,
             groups=cast("Any", None),
             producer_ids=cast("Any", None),
-            verification=cast("Any", None),
+            verification=self.verification,
             fetch_sessions=self.sessions,
             topic_creation=cast("Any", None),
             metrics=Metrics(),

@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.data_node import DataNode, batch, directory_id, running, topic_id, values_of
+from broker.data_node import (
+    DataNode,
+    batch,
+    directory_id,
+    open_transaction,
+    running,
+    topic_id,
+    values_of,
+)
 
 from moldau.broker.handlers.fetch import handle_fetch
 from moldau.protocol.control_records import (
@@ -254,8 +262,9 @@ async def test_readers_of_committed_records_are_told_what_was_aborted(tmp_path: 
     async with running(tmp_path) as node:
         node.create_topic("orders")
         partition = node.replicas.lookup("orders", 0)
-        partition.append(
-            batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+        open_transaction(
+            partition,
+            batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True),
         )
         last = partition.append(batch(b"b")).last_offset
         await partition.wait_committed(last)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from broker.data_node import DataNode, batch, running, values_of
+from broker.data_node import DataNode, batch, open_transaction, running, values_of
 
 from moldau.broker.handlers.delete_records import handle_delete_records
 from moldau.broker.handlers.list_offsets import handle_list_offsets
@@ -113,8 +113,9 @@ async def test_the_end_is_what_the_asker_may_see(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         partition = node.replicas.lookup("orders", 0)
-        partition.append(
-            batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+        open_transaction(
+            partition,
+            batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True),
         )
         await partition.wait_committed(partition.append(batch(b"b")).last_offset)
         assert list_offset(node, -1).offset == 2

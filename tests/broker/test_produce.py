@@ -315,7 +315,7 @@ async def test_bad_requests_are_refused(tmp_path: Path) -> None:
             (request(batch(b"a"), topic=OFFSETS), 9, ErrorCode.INVALID_TOPIC_EXCEPTION),
             (request(zstd), 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
             (request(transactional), 9, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
-            (request(transactional, transactional_id="t"), 9, ErrorCode.INVALID_TXN_STATE),
+            (request(transactional, transactional_id="t"), 9, ErrorCode.NOT_ENOUGH_REPLICAS),
         ]:  # fmt: skip
             assert (await produce(node, asked, version)).error_code == code
         assert node.replicas.lookup("orders", 0).log.log_end_offset == 0

@@ -1,10 +1,12 @@
 """Produce (versions 3 to 13). Stage one appends each partition's batch, in the order of the
 request; stage two waits until all of them are committed, for acks=all. No record is looked at here.
 
-Not served: transactions. A transactional batch is refused with INVALID_TXN_STATE.
+A batch that would begin a transaction on its partition is appended when the transaction's
+coordinator has agreed; from version 12 on that question adds the partition.
 """
 
 import asyncio
+import struct
 from collections.abc import Awaitable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -15,7 +17,13 @@ from moldau.broker.partition import Partition
 from moldau.broker.topic_settings import INTERNAL_TOPICS
 from moldau.core.partition.leader import ACKS_ALL
 from moldau.protocol.batch_validation import InvalidRecordsError
-from moldau.protocol.batches import ATTRIBUTES_OFFSET, COMPRESSION_MASK, TRANSACTIONAL_FLAG
+from moldau.protocol.batches import (
+    ATTRIBUTES_OFFSET,
+    BATCH_HEADER_SIZE,
+    COMPRESSION_MASK,
+    PRODUCER_ID_OFFSET,
+    TRANSACTIONAL_FLAG,
+)
 from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
@@ -30,12 +38,15 @@ from moldau.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from moldau.storage.log_append import PreparedBatch
+from moldau.storage.log_append import PreparedBatch, VerifiedBatch
+from moldau.storage.verification import Verification
 from moldau.types import Buffer, TopicPartition
 
 ZSTD_SINCE_VERSION = 7
 TOPIC_IDS_SINCE_VERSION = 13
 LEADER_HINTS_SINCE_VERSION = 10
+ABORTABLE_ERRORS_SINCE_VERSION = 11
+ADDS_PARTITIONS_SINCE_VERSION = 12
 WAIT_MS_MAX = 300_000
 # Compressed batches up to these are looked through in the event loop: 64 KiB take under a
 # millisecond, 1 MiB of gzip takes ten, and what 64 KiB may expand to takes a hundred.
@@ -47,12 +58,39 @@ RECORD_ERRORS_MAX = 100
 _FLAGS_AT = ATTRIBUTES_OFFSET + 1
 _BUFFERS = (memoryview, bytearray, bytes)
 _UNCOMMON = COMPRESSION_MASK | TRANSACTIONAL_FLAG
+_PRODUCER = struct.Struct(">qhi")
+
+# What clients do not expect of Produce. They try again after this one, without looking for another
+# leader first.
+_TRY_AGAIN = ErrorCode.NOT_ENOUGH_REPLICAS
+_NOT_VERIFIED = {
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+
+
+class _Producer(NamedTuple):
+    """Who wrote a batch, as its header says."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
+class _Unverified(NamedTuple):
+    partition: Partition
+    records: bytearray
+    answer: PartitionProduceResponse
+    producer: _Producer
 
 
 class _Heavy(NamedTuple):
     partition: Partition
     records: bytearray
     answer: PartitionProduceResponse
+    guard: Verification | None
 
 
 class _Appended(NamedTuple):
@@ -66,9 +104,9 @@ def handle_produce(
 ) -> ProduceResponse | Staged | Awaitable[ProduceResponse | None] | None:
     appends = _Appends(ctx, request)
     response = ProduceResponse(responses=[appends.topic(topic) for topic in request.topic_data])
-    if appends.heavy:
+    if appends.heavy or appends.unverified:
         # The connection's next request waits: it may bring the batch that comes after.
-        return _append_heavy(appends, response)
+        return _append_later(appends, response)
     answer = _answer(appends, response)
     return Staged(answer) if isinstance(answer, asyncio.Future) else answer
 
@@ -91,7 +129,9 @@ def _answer(
     return _Waiting(ctx, request, response, appends.uncommitted).answered
 
 
-async def _append_heavy(appends: "_Appends", response: ProduceResponse) -> ProduceResponse | None:
+async def _append_later(appends: "_Appends", response: ProduceResponse) -> ProduceResponse | None:
+    if appends.unverified:
+        await appends.append_verified()
     for heavy in appends.heavy:
         await appends.append_heavy(heavy)
     answer = _answer(appends, response)
@@ -101,15 +141,21 @@ async def _append_heavy(appends: "_Appends", response: ProduceResponse) -> Produ
 class _Appends:
     """Stage one."""
 
-    __slots__ = ("_doubled", "ctx", "heavy", "request", "uncommitted")
+    __slots__ = ("_doubled", "_refusal", "ctx", "heavy", "request", "uncommitted", "unverified")
 
     def __init__(self, ctx: RequestContext, request: ProduceRequest) -> None:
         self.ctx = ctx
         self.request = request
-        self._doubled = _doubled(request)
+        self._doubled: set[tuple[str, bytes, int]] = set()
+        self._refusal: KafkaError | None = None
+        if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+            self._doubled = _doubled(request)
+            self._refusal = _refusal(request)
         self.uncommitted: list[_Appended] = []
         self.heavy: list[_Heavy] = []
         """Batches that would keep everybody else waiting: threads check them."""
+        self.unverified: list[_Unverified] = []
+        """Batches that begin a transaction on their partitions."""
 
     def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
         name: str | None = topic.name
@@ -130,6 +176,8 @@ class _Appends:
 
     def _check(self, name: str | None, topic: TopicProduceData, sent: PartitionProduceData) -> None:
         """What can be wrong with the question. The batch is the log's to check."""
+        if self._refusal is not None:
+            raise self._refusal
         if name is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
         if self._doubled and (topic.name, topic.topic_id, sent.index) in self._doubled:
@@ -150,49 +198,81 @@ class _Appends:
         answer = PartitionProduceResponse(index=sent.index, base_offset=-1)
         if flags & _UNCOMMON:
             _check_flags(flags, self.request.transactional_id, self.ctx.version)
-        is_compressed = bool(flags & COMPRESSION_MASK)
-        if len(records) > HEAVY_BYTES and (is_compressed or not partition.keeps_codecs):
-            self._put_off(partition, records, answer)
-        elif is_compressed:
-            self._append_light(partition, records, answer)
+            if flags & TRANSACTIONAL_FLAG:
+                producer = _producer(records)
+                if producer is not None and not _is_open(partition, producer):
+                    self.unverified.append(
+                        _Unverified(partition, bytearray(records), answer, producer)
+                    )
+                    return answer
+        if flags & COMPRESSION_MASK or len(records) > HEAVY_BYTES:
+            self._append_slow(partition, records, answer)
         else:
             self._append_to(partition, records, answer)
         return answer
 
-    def _append_light(
-        self, partition: Partition, records: Buffer, answer: PartitionProduceResponse
+    def _append_slow(
+        self,
+        partition: Partition,
+        records: Buffer,
+        answer: PartitionProduceResponse,
+        guard: Verification | None = None,
     ) -> None:
-        """Not far, at least, if it expands too far."""
-        try:
-            self._append_to(partition, records, answer)
-        except KafkaError as error:
-            if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
-                raise
-            self._put_off(partition, records, answer)
+        """At once if it is not far, and does not expand too far."""
+        is_compressed = bool(records[_FLAGS_AT] & COMPRESSION_MASK)
+        is_heavy = len(records) > HEAVY_BYTES and (is_compressed or not partition.keeps_codecs)
+        if not is_heavy:
+            try:
+                self._append_to(partition, records, answer, guard)
+            except KafkaError as error:
+                if error.code is not ErrorCode.MESSAGE_TOO_LARGE or not is_compressed:
+                    raise
+                is_heavy = True
+        if is_heavy:
+            self.heavy.append(_Heavy(partition, bytearray(records), answer, guard))
 
-    def _put_off(
-        self, partition: Partition, records: Buffer, answer: PartitionProduceResponse
-    ) -> None:
-        self.heavy.append(_Heavy(partition, bytearray(records), answer))
-
-    async def append_heavy(self, heavy: "_Heavy") -> None:
+    async def append_heavy(self, heavy: _Heavy) -> None:
         try:
             prepared = await heavy.partition.prepare(
                 heavy.records, self.ctx.broker.replicas.workers
             )
-            self._append_to(heavy.partition, prepared, heavy.answer)
+            self._append_to(heavy.partition, prepared, heavy.answer, heavy.guard)
         except KafkaError as error:
             _put_error(heavy.answer, error)
+
+    async def append_verified(self) -> None:
+        """Those that the coordinator agrees to. All are of one producer: `_refusal` saw to it."""
+        transactional_id = self.request.transactional_id
+        assert transactional_id is not None, "_check_flags lets no batch pass without"
+        adds = self.ctx.version >= ADDS_PARTITIONS_SINCE_VERSION
+        guards = await self.ctx.broker.verification.guard(
+            transactional_id,
+            self.unverified[0].producer[:2],
+            {each.partition: each.producer.sequence for each in self.unverified},
+            adds=adds,
+        )
+        for partition, records, answer, _ in self.unverified:
+            guard = guards[partition]
+            if isinstance(guard, KafkaError):
+                _put_error(answer, _as_produce_error(guard, self.ctx.version))
+                continue
+            try:
+                self._append_slow(partition, records, answer, guard)
+            except KafkaError as error:
+                _put_error(answer, error)
 
     def _append_to(
         self,
         partition: Partition,
         records: Buffer | PreparedBatch,
         answer: PartitionProduceResponse,
+        guard: Verification | None = None,
     ) -> None:
         acks = self.request.acks
         result = partition.append(
-            records, required_acks=acks, output_bytes_max=LIGHT_OUTPUT_BYTES_MAX
+            records if guard is None else VerifiedBatch(records, guard),
+            required_acks=acks,
+            output_bytes_max=LIGHT_OUTPUT_BYTES_MAX,
         )
         answer.base_offset = result.first_offset
         answer.log_append_time_ms = result.append_time_ms
@@ -249,8 +329,6 @@ class _Waiting:
 
 def _doubled(request: ProduceRequest) -> set[tuple[str, bytes, int]]:
     """Partitions that are named more than once: which of the batches would be the first?"""
-    if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1:
-        return set()
     seen: set[tuple[str, bytes, int]] = set()
     doubled: set[tuple[str, bytes, int]] = set()
     for topic in request.topic_data:
@@ -260,19 +338,68 @@ def _doubled(request: ProduceRequest) -> set[tuple[str, bytes, int]]:
     return doubled
 
 
+def _refusal(request: ProduceRequest) -> KafkaError | None:
+    """What is wrong with the whole of a request for several partitions."""
+    producers: set[tuple[int, int]] = set()
+    for topic in request.topic_data:
+        for sent in topic.partition_data:
+            records = sent.records
+            if not isinstance(records, _BUFFERS) or len(records) <= _FLAGS_AT:
+                continue
+            if records[_FLAGS_AT] & TRANSACTIONAL_FLAG:
+                if request.transactional_id is None:
+                    return _without_transactional_id()
+                producer = _producer(records)
+                if producer is not None:
+                    producers.add(producer[:2])
+    if len(producers) > 1:
+        return KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional batches of several producers"
+        )
+    return None
+
+
+def _without_transactional_id() -> KafkaError:
+    return KafkaError(
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "a transactional batch without a transactional id",
+    )
+
+
+def _producer(records: Buffer) -> _Producer | None:
+    """None if there is none, or no whole header to say so."""
+    if len(records) < BATCH_HEADER_SIZE:
+        return None
+    producer = _Producer(*_PRODUCER.unpack_from(records, PRODUCER_ID_OFFSET))
+    return producer if producer.producer_id >= 0 else None
+
+
+def _is_open(partition: Partition, producer: _Producer) -> bool:
+    return partition.log.producers.has_open_transaction(producer.producer_id, producer.epoch)
+
+
+def _as_produce_error(error: KafkaError, version: int) -> KafkaError:
+    """What a client of this version knows how to take."""
+    code = error.code
+    adds = version >= ADDS_PARTITIONS_SINCE_VERSION
+    if code in _NOT_VERIFIED or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
+        return KafkaError(_TRY_AGAIN, f"the transaction could not be verified: {code.name}")
+    is_abortable = code is ErrorCode.TRANSACTION_ABORTABLE
+    if is_abortable and version < ABORTABLE_ERRORS_SINCE_VERSION:
+        code = ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return KafkaError(code, "the partition is not in the transaction")
+    return error
+
+
 def _check_flags(flags: int, transactional_id: str | None, version: int) -> None:
     """What the request allows the batch to be."""
     if flags & COMPRESSION_MASK == Compression.ZSTD and version < ZSTD_SINCE_VERSION:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
         )
-    if flags & TRANSACTIONAL_FLAG:
-        if transactional_id is None:
-            raise KafkaError(
-                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "a transactional batch without a transactional id",
-            )
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this node")
+    if flags & TRANSACTIONAL_FLAG and transactional_id is None:
+        raise _without_transactional_id()
 
 
 def _put_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
