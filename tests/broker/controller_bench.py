@@ -96,6 +96,7 @@ class Bench:
             replicas=cast("Any", None),
             groups=cast("Any", None),
             producer_ids=cast("Any", None),
+            transactions=cast("Any", None),
             verification=cast("Any", None),
             fetch_sessions=cast("Any", None),
             topic_creation=self.topic_creation,

@@ -174,6 +174,7 @@ class DataNode:
             replicas=self.replicas,
             groups=cast("Any", None),
             producer_ids=cast("Any", None),
+            transactions=cast("Any", None),
             verification=self.verification,
             fetch_sessions=self.sessions,
             topic_creation=cast("Any", None),

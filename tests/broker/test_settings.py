@@ -66,6 +66,7 @@ class Node:
             replicas=nobody,
             groups=nobody,
             producer_ids=nobody,
+            transactions=nobody,
             verification=nobody,
             fetch_sessions=nobody,
             topic_creation=nobody,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from moldau.broker.quorum_node import QuorumNode
     from moldau.broker.replicas import Replicas
     from moldau.broker.topic_creation import TopicCreation
+    from moldau.broker.transaction_coordinator import TransactionCoordinator
     from moldau.broker.transaction_verification import TransactionVerification
     from moldau.config.broker import BrokerConfig
     from moldau.core.metadata.image import MetadataImage
@@ -75,6 +76,7 @@ class BrokerServices:
     replicas: "Replicas"
     groups: "GroupCoordinator"
     producer_ids: "ProducerIds"
+    transactions: "TransactionCoordinator"
     verification: "TransactionVerification"
     fetch_sessions: "FetchSessions"
     topic_creation: "TopicCreation"

@@ -23,6 +23,8 @@ from moldau.broker.replicas import Replicas
 from moldau.broker.settings import Settings
 from moldau.broker.snapshot_maker import SnapshotMaker
 from moldau.broker.topic_creation import TopicCreation
+from moldau.broker.transaction_coordinator import TransactionCoordinator
+from moldau.broker.transaction_markers import TransactionMarkers
 from moldau.broker.transaction_verification import TransactionVerification
 from moldau.core.metadata.image import MIGRATING_DIRECTORY
 from moldau.net.tasks import Tasks
@@ -77,6 +79,11 @@ class NodeParts:
         self.groups = GroupCoordinator(self.replicas, clock, self.settings, self.feed)
         self.tasks = Tasks()
         self.peers = LocalPeers(config.node_id, self.settings, clock)
+        self.producer_ids = ProducerIds(config.node_id, self.channel, self._broker_epoch)
+        self.markers = TransactionMarkers(self.peers, self.feed, clock)
+        self.transactions = TransactionCoordinator(
+            self.replicas, clock, self.settings, self.feed, self.producer_ids, self.markers
+        )
         assignments = DirectoryAssignments(
             config.node_id, self.channel, self._broker_epoch, self.tasks, clock
         )
@@ -112,7 +119,8 @@ class NodeParts:
             controller=self.channel,
             replicas=self.replicas,
             groups=self.groups,
-            producer_ids=ProducerIds(config.node_id, self.channel, self._broker_epoch),
+            producer_ids=self.producer_ids,
+            transactions=self.transactions,
             verification=TransactionVerification(
                 self.peers, self.feed, self.settings, self._node.clock, self.tasks
             ),
@@ -136,6 +144,7 @@ class NodeParts:
         self.replicas.load(self.feed.image)
         self.feed.subscribe(self.replicas.apply)
         self.groups.start()
+        self.transactions.start()
         await self.lifecycle.unfence()
         # Not now: nobody should wait for it.
         self._take_reserves_in(_FIRST_RESERVE_MS)
@@ -149,6 +158,8 @@ class NodeParts:
         except KafkaError as error:
             _log.warning("the controller did not let go: %s", error.detail)
         await self.tasks.close()
+        await self.transactions.stop()
+        await self.markers.stop()
         await self.groups.stop()
         await self.topic_creation.close()
         await self.lifecycle.close()

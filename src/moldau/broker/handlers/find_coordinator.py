@@ -1,12 +1,12 @@
-"""FindCoordinator: which broker coordinates a group. The topic that groups live in is made at the
-first question; transactions and share groups are not coordinated yet, and say so.
+"""FindCoordinator: which broker coordinates a group or a transactional id. The topic that they live
+in is made at the first question. Share groups are not coordinated yet, and say so.
 """
 
 from enum import IntEnum
 from typing import NamedTuple
 
 from moldau.broker.context import RequestContext
-from moldau.core.controller.topic_names import CONSUMER_OFFSETS
+from moldau.core.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.find_coordinator import (
     Coordinator,
@@ -25,6 +25,12 @@ class KeyType(IntEnum):
     SHARE = 2
 
 
+_TOPICS: dict[int, str] = {
+    KeyType.GROUP: CONSUMER_OFFSETS,
+    KeyType.TRANSACTION: TRANSACTION_STATE,
+}
+
+
 class _Found(NamedTuple):
     code: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -36,11 +42,12 @@ class _Found(NamedTuple):
 async def handle_find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    refused = _refuse_type(ctx, request.key_type)
-    if refused is None and ctx.broker.image.topic(CONSUMER_OFFSETS) is None:
-        await ctx.broker.topic_creation.ensure([CONSUMER_OFFSETS])
+    key_type = request.key_type
+    refused = _refuse_type(ctx, key_type)
+    if refused is None and ctx.broker.image.topic(_TOPICS[key_type]) is None:
+        await ctx.broker.topic_creation.ensure([_TOPICS[key_type]])
     if ctx.version < _KEYS_FROM:
-        found = refused or _find(ctx, request.key)
+        found = refused or _find(ctx, key_type, request.key)
         return FindCoordinatorResponse(
             error_code=found.code,
             error_message=found.message,
@@ -49,7 +56,9 @@ async def handle_find_coordinator(
             port=found.port,
         )
     return FindCoordinatorResponse(
-        coordinators=[_answer(key, refused or _find(ctx, key)) for key in request.coordinator_keys]
+        coordinators=[
+            _answer(key, refused or _find(ctx, key_type, key)) for key in request.coordinator_keys
+        ]
     )
 
 
@@ -65,23 +74,22 @@ def _answer(key: str, found: _Found) -> Coordinator:
 
 
 def _refuse_type(ctx: RequestContext, key_type: int) -> _Found | None:
-    if key_type == KeyType.GROUP:
+    if key_type in _TOPICS:
         return None
-    # An error that clients do not try again over: waiting would not help.
-    if key_type == KeyType.TRANSACTION:
-        text = "Transactions are not supported by this node yet."
-        return _Found(ErrorCode.UNSUPPORTED_VERSION, text)
     if key_type == KeyType.SHARE and ctx.version >= _SHARE_FROM:
+        # An error that clients do not try again over: waiting would not help.
         text = "Share groups are not supported by this node yet."
         return _Found(ErrorCode.UNSUPPORTED_VERSION, text)
     return _Found(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {key_type}.")
 
 
-def _find(ctx: RequestContext, group_id: str) -> _Found:
+def _find(ctx: RequestContext, key_type: int, key: str) -> _Found:
     image = ctx.broker.image
-    topic = image.topic(CONSUMER_OFFSETS)
+    topic = image.topic(_TOPICS[key_type])
     if topic is not None:
-        partition = topic.partitions.get(ctx.broker.groups.partition_for(group_id))
+        is_group = key_type == KeyType.GROUP
+        coordinator = ctx.broker.groups if is_group else ctx.broker.transactions
+        partition = topic.partitions.get(coordinator.partition_for(key))
         broker = None if partition is None else image.brokers.get(partition.leader)
         if broker is not None and not broker.is_fenced:
             endpoint = broker.endpoints.get(ctx.peer.listener_name)

@@ -1,0 +1,97 @@
+"""AddPartitionsToTxn: partitions become part of a producer's transaction. Versions 0 to 3 come from
+clients, for one transaction; 4 and 5 from brokers, for many, and may only ask whether they are.
+
+One partition that cannot be added keeps all others of its transaction from being added.
+"""
+
+import asyncio
+
+from moldau.broker.context import RequestContext
+from moldau.broker.topic_settings import INTERNAL_TOPICS
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from moldau.types import TopicPartition
+
+_FENCED_CODE_FROM = 2
+_BROKERS_FROM = 4
+_BROKERS_TRANSACTION_VERSION = 2
+
+Codes = dict[TopicPartition, ErrorCode]
+
+
+async def handle_add_partitions_to_txn(
+    ctx: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    if ctx.version < _BROKERS_FROM:
+        asked = AddPartitionsToTxnTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        codes = await _codes(ctx, asked)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(codes))
+    # All at once: they have nothing to do with each other, and wait for the same disk.
+    outcomes = await asyncio.gather(*(_codes(ctx, each) for each in request.transactions))
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                transactional_id=each.transactional_id, topic_results=_by_topic(codes)
+            )
+            for each, codes in zip(request.transactions, outcomes, strict=True)
+        ]
+    )
+
+
+async def _codes(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> Codes:
+    refused = {
+        TopicPartition(topic.name, index): _refusal(ctx, topic.name, index)
+        for topic in asked.topics
+        for index in topic.partitions
+    }
+    if any(refused.values()):
+        return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in refused.items()}
+    transactions = ctx.broker.transactions
+    if asked.verify_only:
+        return transactions.verify_partitions(
+            asked.transactional_id, asked.producer_id, asked.producer_epoch, refused
+        )
+    code = await transactions.add_partitions(
+        asked.transactional_id,
+        asked.producer_id,
+        asked.producer_epoch,
+        refused,
+        transaction_version=(_BROKERS_TRANSACTION_VERSION if ctx.version >= _BROKERS_FROM else 0),
+    )
+    if code is ErrorCode.PRODUCER_FENCED and ctx.version < _FENCED_CODE_FROM:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return dict.fromkeys(refused, code)
+
+
+def _refusal(ctx: RequestContext, topic_name: str, index: int) -> ErrorCode:
+    if ctx.version < _BROKERS_FROM and topic_name in INTERNAL_TOPICS:
+        # Offsets have a request of their own.
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic = ctx.broker.image.topic(topic_name)
+    if topic is None or index not in topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+def _by_topic(codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
+    by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
+    for (topic, index), code in codes.items():
+        by_topic.setdefault(topic, []).append(
+            AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+        )
+    return [
+        AddPartitionsToTxnTopicResult(name=name, results_by_partition=results)
+        for name, results in by_topic.items()
+    ]

@@ -1,0 +1,10 @@
+"""EndTxn: a producer commits or aborts its transaction. From version 5 on it goes on with the
+producer id and epoch of the answer.
+"""
+
+from moldau.broker.context import RequestContext
+from moldau.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+
+async def handle_end_txn(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    return await ctx.broker.transactions.end_transaction(request, ctx.version)

@@ -1,0 +1,56 @@
+"""InitProducerId: who may begin, or go on, with a transactional id."""
+
+from moldau.core.transactions.requests import Fence, Init
+from moldau.core.transactions.states import PREPARED, TransactionState
+from moldau.core.transactions.transaction import ProducerIdAndEpoch, Transaction, is_exhausted
+from moldau.core.transactions.transitions import next_epoch, next_producer_id
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.types import NO_PRODUCER_EPOCH
+
+
+def decide_init(
+    current: Transaction | None, init: Init, fresh_id: int | None, now_ms: int
+) -> Transaction | Fence:
+    """Nothing else is under way for this id. Raises KafkaError."""
+    if current is None:
+        current = Transaction(
+            transactional_id=init.transactional_id,
+            producer_id=needed(fresh_id),
+            timeout_ms=init.timeout_ms,
+            update_ms=now_ms,
+        )
+    expected = init.expected
+    if expected is not None and not _may_go_on(current, expected):
+        raise KafkaError(ErrorCode.PRODUCER_FENCED)
+    if current.state in PREPARED:
+        raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if current.state is TransactionState.ONGOING:
+        return Fence()
+    expected_epoch = None if expected is None else expected.producer_epoch
+    if current.is_epoch_exhausted and expected_epoch in {None, current.producer_epoch}:
+        return next_producer_id(
+            current, needed(fresh_id), init.timeout_ms, now_ms, goes_on=expected is not None
+        )
+    return next_epoch(current, expected_epoch, init.timeout_ms, now_ms)
+
+
+def _may_go_on(current: Transaction, expected: ProducerIdAndEpoch) -> bool:
+    """The epoch is looked at when it is raised. With the id before, only if its epochs were used
+    up: then it may not have heard of the new one.
+    """
+    return (
+        current.producer_epoch == NO_PRODUCER_EPOCH
+        or expected.producer_id == current.producer_id
+        or (
+            expected.producer_id == current.previous_producer_id
+            and is_exhausted(expected.producer_epoch)
+        )
+    )
+
+
+def needed(fresh_id: int | None) -> int:
+    """Clients try again over this error, as with Kafka when it waits for more producer ids."""
+    if fresh_id is None:
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer id is at hand")
+    return fresh_id

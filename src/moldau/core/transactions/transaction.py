@@ -1,0 +1,63 @@
+"""What a coordinator knows about one transactional id. Values: a change is another value."""
+
+from typing import NamedTuple
+
+from moldau.core.transactions.states import TransactionState
+from moldau.frozen import frozen
+from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+
+EPOCH_MAX = 2**15 - 1
+LAST_CLIENT_EPOCH = EPOCH_MAX - 1
+"""The one above is kept for fencing whoever has this one."""
+NO_TIMEOUT_MS = 2**31 - 1
+"""The timeout of two-phase commits, which have none."""
+
+BUMPS_EPOCH_FROM = 2
+"""The transaction version that gives a producer a new epoch with every transaction's end."""
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+
+
+NOBODY = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+@frozen(kw_only=True)
+class Transaction:
+    transactional_id: str
+    producer_id: int
+    previous_producer_id: int = NO_PRODUCER_ID
+    """Of the state before this one."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """The one that follows when a transaction ends with the last epoch."""
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    """Who still has it may be trying again what has succeeded. It is not in the log."""
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = NO_TIMESTAMP
+    update_ms: int
+    client_version: int = 0
+    """The transaction version that its client was last seen to use."""
+
+    @property
+    def is_epoch_exhausted(self) -> bool:
+        return is_exhausted(self.producer_epoch)
+
+    @property
+    def producer(self) -> ProducerIdAndEpoch:
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
+
+    def is_overdue(self, now_ms: int) -> bool:
+        return (
+            self.state is TransactionState.ONGOING
+            and self.timeout_ms != NO_TIMEOUT_MS
+            and self.start_ms + self.timeout_ms < now_ms
+        )
+
+
+def is_exhausted(producer_epoch: int) -> bool:
+    return producer_epoch >= LAST_CLIENT_EPOCH
