@@ -1,0 +1,205 @@
+"""No batch opens a transaction on a partition without the guard that was given out for it."""
+
+import pytest
+
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.storage.producer_entry import BatchMetadata, DataBatch, EndMarker
+from moldau.storage.producer_state import AppendOrigin, ProducerStateTable
+from moldau.storage.verification import VERIFICATIONS_MAX, Verification
+from moldau.types import NO_SEQUENCE
+
+PID = 7
+NOW_MS = 1_700_000_000_000
+
+
+class Partition:
+    """A table that verifies, and the log end that goes with it."""
+
+    def __init__(self) -> None:
+        self.table = ProducerStateTable()
+        self.table.verifies = True
+        self.end = 0
+
+    def begin(
+        self, sequence: int = 0, epoch: int = 0, *, adds: bool = False, now_ms: int = NOW_MS
+    ) -> Verification | None:
+        return self.table.begin_verification(PID, epoch, sequence, adds=adds, now_ms=now_ms)
+
+    def write(
+        self,
+        sequence: int,
+        guard: Verification | None = None,
+        *,
+        epoch: int = 0,
+        is_transactional: bool = True,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> BatchMetadata | None:
+        append = self.table.begin_append(origin, guard=guard)
+        batch = DataBatch(PID, epoch, sequence, self.end, self.end, NOW_MS, is_transactional)
+        duplicate = append.add_data(batch)
+        if duplicate is None:
+            self.table.apply(append)
+            self.end += 1
+        return duplicate
+
+    def mark(self, epoch: int = 0, *, version: int = 1) -> None:
+        append = self.table.begin_append(AppendOrigin.COORDINATOR, transaction_version=version)
+        append.add_marker(EndMarker(PID, epoch, self.end, NOW_MS, 0, is_abort=False))
+        self.table.apply(append)
+        for completed in append.completed:
+            self.table.complete_transaction(completed)
+        self.end += 1
+
+
+def refused(code: ErrorCode) -> "pytest.RaisesExc[KafkaError]":
+    return pytest.raises(KafkaError, match=code.name)
+
+
+@pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.COORDINATOR])
+def test_a_transaction_is_opened_with_its_guard_only(origin: AppendOrigin) -> None:
+    partition = Partition()
+    sequence = 0 if origin is AppendOrigin.CLIENT else NO_SEQUENCE
+    with refused(ErrorCode.INVALID_TXN_STATE):
+        partition.write(sequence, origin=origin)
+    guard = partition.begin(sequence)
+    with refused(ErrorCode.INVALID_TXN_STATE):
+        partition.write(sequence, origin=origin)
+    assert partition.table.entry(PID) is None
+    partition.write(sequence, guard, origin=origin)
+    assert partition.table.has_open_transaction(PID, 0)
+
+
+def test_an_open_transaction_needs_no_further_guard() -> None:
+    partition = Partition()
+    partition.write(0, partition.begin())
+    assert partition.begin(1) is None
+    partition.write(1)
+    assert len(partition.table.verifications) == 0
+
+
+def test_what_a_leader_has_taken_is_not_asked_for_again() -> None:
+    partition = Partition()
+    partition.write(0, origin=AppendOrigin.REPLICATION)
+    assert partition.table.has_open_transaction(PID, 0)
+
+
+def test_a_verification_is_worth_nothing_after_the_end_of_its_transaction() -> None:
+    """The coordinator agreed, then the transaction was aborted, and only then the batch came."""
+    partition = Partition()
+    late = partition.begin()
+    partition.mark()
+    with refused(ErrorCode.INVALID_TXN_STATE):
+        partition.write(0, late)
+    next_one = partition.begin()
+    assert next_one is not late
+    with refused(ErrorCode.INVALID_TXN_STATE):
+        partition.write(0, late)
+    partition.write(0, next_one)
+
+
+def test_a_late_batch_of_an_ended_transaction_opens_nothing() -> None:
+    partition = Partition()
+    partition.write(0, partition.begin())
+    partition.mark()
+    with refused(ErrorCode.INVALID_TXN_STATE):
+        partition.write(1)
+    assert not partition.table.has_open_transaction(PID, 0)
+    assert partition.table.first_undecided_offset is None
+
+
+def test_the_marker_before_does_not_end_a_verification_of_the_new_protocol() -> None:
+    """Its epoch is that of the transaction to come."""
+    partition = Partition()
+    partition.write(0, partition.begin(adds=True))
+    guard = partition.begin(0, epoch=1, adds=True)
+    partition.mark(epoch=1, version=2)
+    partition.write(0, guard, epoch=1)
+    assert partition.table.has_open_transaction(PID, 1)
+
+
+def test_the_marker_of_its_own_transaction_ends_it() -> None:
+    partition = Partition()
+    guard = partition.begin(adds=True)
+    partition.mark(epoch=1, version=2)
+    with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
+        partition.write(0, guard)
+    assert partition.begin(0, epoch=1, adds=True) is not guard
+
+
+def test_a_fenced_producer_is_told_so_before_the_coordinator_is_asked() -> None:
+    partition = Partition()
+    partition.mark(epoch=3)
+    with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
+        partition.begin(epoch=2)
+    with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
+        partition.write(0, epoch=2)
+
+
+def test_a_retry_of_what_is_in_the_log_needs_no_guard() -> None:
+    partition = Partition()
+    partition.write(0, partition.begin())
+    partition.mark()
+    assert partition.write(0) == BatchMetadata(0, 0, 0, 0, NOW_MS)
+
+
+def test_a_batch_does_not_overtake_one_that_waits_for_its_verification() -> None:
+    partition = Partition()
+    guard = partition.begin(2)
+    assert partition.begin(3) is guard
+    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+        partition.write(3, guard)
+    assert partition.begin(1) is guard
+    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+        partition.write(2, guard)
+    partition.write(1, guard)
+    partition.write(2)
+
+
+def test_a_new_epoch_forgets_which_batches_of_the_old_one_waited() -> None:
+    partition = Partition()
+    guard = partition.begin(0)
+    assert partition.begin(5, epoch=1) is guard
+    partition.write(5, guard, epoch=1)
+
+
+def test_an_unknown_producer_of_the_new_protocol_begins_with_sequence_zero() -> None:
+    partition = Partition()
+    guard = partition.begin(4, adds=True)
+    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
+        partition.write(4, guard)
+    older = Partition()
+    older.write(4, older.begin(4))
+
+
+def test_without_verification_transactions_open_as_they_come() -> None:
+    partition = Partition()
+    partition.table.verifies = False
+    partition.write(0)
+    assert partition.table.has_open_transaction(PID, 0)
+
+
+def test_plain_batches_are_not_held_up_by_somebody_elses_verification() -> None:
+    partition = Partition()
+    partition.table.begin_verification(8, 0, 0, adds=False, now_ms=NOW_MS)
+    partition.write(3, is_transactional=False)
+    partition.write(4, is_transactional=False)
+
+
+def test_verifications_that_came_to_nothing_expire() -> None:
+    partition = Partition()
+    guard = partition.begin()
+    partition.table.expire(NOW_MS + partition.table.expiration_ms - 1)
+    assert partition.begin() is guard
+    partition.table.expire(NOW_MS + partition.table.expiration_ms)
+    assert partition.begin() is not guard
+
+
+def test_verifications_are_bounded_and_the_oldest_goes_first() -> None:
+    partition = Partition()
+    guard = partition.begin()
+    for producer_id in range(100, 100 + VERIFICATIONS_MAX):
+        partition.table.begin_verification(producer_id, 0, 0, adds=False, now_ms=NOW_MS)
+    assert len(partition.table.verifications) == VERIFICATIONS_MAX
+    with refused(ErrorCode.INVALID_TXN_STATE):
+        partition.write(0, guard)
