@@ -2,18 +2,22 @@
 appends and commits can be held or refused.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from moldau.core.coordinator.effects import (
     Answer,
     Append,
     Effect,
+    Marker,
     Reply,
+    Request,
     StartTimer,
     StopTimer,
     Ticket,
     TimerKey,
     Turn,
+    Writer,
 )
 from moldau.core.coordinator.records import CoordinatorRecord, StoredPair, encode_record
 from moldau.core.coordinator.refusals import as_coordinator_error
@@ -27,15 +31,20 @@ from moldau.protocol.messages.heartbeat import HeartbeatRequest
 from moldau.protocol.messages.leave_group import MemberIdentity
 from moldau.protocol.messages.offset_commit import OffsetCommitRequest
 from moldau.protocol.messages.sync_group import SyncGroupRequest
+from moldau.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from moldau.types import NO_PRODUCER_ID, ZERO_UUID, Uuid
 
 START_MS = 1_000_000
+CALLER = Caller(client_id="c", client_host="/127.0.0.1", principal="User:ANONYMOUS")
 
 
 @dataclass
 class Bench:
     settings: GroupSettings = field(default_factory=GroupSettings)
     now_ms: int = START_MS
-    log: list[StoredPair] = field(default_factory=list)
+    log: list[StoredPair | Marker] = field(default_factory=list)
+    producers: dict[int, int] = field(default_factory=dict)
+    """By offset, of records that are in a transaction."""
     refuses: ErrorCode | None = None
     holds_commits: bool = False
     answers: list[tuple[Ticket, Answer]] = field(default_factory=list)
@@ -54,7 +63,7 @@ class Bench:
         self.shard = GroupShard(lambda: self.settings)
         self.timers = {}
         self.waiting = []
-        replay_log(self.shard, self.log)
+        replay_log(self.shard, self.log, self.producers)
         turn = self.turn()
         self.shard.loaded(turn)
         self.perform(turn)
@@ -83,15 +92,24 @@ class Bench:
                 self.timers.pop(key, None)
             case Append():
                 self._append(effect)
+            case Request():
+                raise AssertionError(effect)
 
     def _append(self, append: Append) -> None:
-        if self.refuses is not None and append.records:
+        if self.refuses is not None and (append.records or append.marker is not None):
             self._fail(append, as_coordinator_error(self.refuses))
             return
+        if append.marker is not None:
+            self.log.append(append.marker)
+            self.shard.end_transaction(append.marker.producer_id, commits=append.marker.commits)
         for record in append.records:
+            offset = len(self.log)
             self.log.append(encode_record(record))
+            producer_id: int = NO_PRODUCER_ID
+            if append.writer is not None:
+                producer_id = self.producers[offset] = append.writer.producer_id
             if append.replays:
-                self.shard.replay(_through_bytes(record), len(self.log) - 1)
+                self.shard.replay(_through_bytes(record), offset, producer_id)
         if append.sequel is not None:
             turn = self.turn()
             self.shard.appended(append.sequel, turn)
@@ -172,6 +190,39 @@ class Bench:
         self.perform(turn)
         return ticket
 
+    def commit_in_transaction(
+        self, request: TxnOffsetCommitRequest, caller: Caller = CALLER
+    ) -> Ticket:
+        turn, ticket = self.turn(), self.ticket()
+        decision = self.shard.offsets.decide_transactional_commit(request, caller, turn.now_ms)
+        writer = Writer(request.producer_id, request.producer_epoch)
+        replies = [Reply(ticket, decision.response)]
+        turn.append(Append(records=decision.records, replays=True, replies=replies, writer=writer))
+        self.perform(turn)
+        return ticket
+
+    def end_transaction(self, producer_id: int, *, commits: bool) -> None:
+        turn = self.turn()
+        marker = Marker(
+            producer_id=producer_id,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            transaction_version=1,
+            commits=commits,
+        )
+        turn.append(Append(records=(), marker=marker))
+        self.perform(turn)
+
+    def delete_groups(self, *group_ids: str) -> list[ErrorCode]:
+        decision = self.shard.decide_delete_groups(group_ids)
+        self.write(list(decision.records))
+        return [ErrorCode(result.error_code) for result in decision.response]
+
+    def delete_topic(self, name: str, topic_id: Uuid = ZERO_UUID) -> None:
+        turn = self.turn()
+        self.shard.decide_topics_deleted([(name, topic_id)], turn)
+        self.perform(turn)
+
     def write(self, records: list[CoordinatorRecord]) -> None:
         """As a decision without an answer."""
         turn = self.turn()
@@ -179,11 +230,16 @@ class Bench:
         self.perform(turn)
 
 
-def replay_log(shard: GroupShard, log: list[StoredPair]) -> None:
-    for offset, pair in enumerate(log):
-        record = decode_group_record(pair.key, pair.value)
+def replay_log(
+    shard: GroupShard, log: list[StoredPair | Marker], producers: Mapping[int, int]
+) -> None:
+    for offset, entry in enumerate(log):
+        if isinstance(entry, Marker):
+            shard.end_transaction(entry.producer_id, commits=entry.commits)
+            continue
+        record = decode_group_record(entry.key, entry.value)
         if record is not None:
-            shard.replay(record, offset)
+            shard.replay(record, offset, producers.get(offset, NO_PRODUCER_ID))
 
 
 def _through_bytes(record: CoordinatorRecord) -> CoordinatorRecord:

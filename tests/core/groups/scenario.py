@@ -2,6 +2,7 @@
 
     a joins [v=9] [static=name] [protocols=range,sticky] [type=consumer] [as=ID] [session=MS] …
     a syncs [a=x b=y]     a beats     a leaves [b]     a commits t-0=5     a fetches t-0
+    a commits txn=7 t-0=5     transaction 7 commits | aborts     delete group g     delete topic t
     after MS | restart | unload | groups | offsets | log
     log refuses CODE | log accepts | commits wait | commits go on | commits fail CODE
     settings key=value …
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from core.groups.bench import Bench
 
-from moldau.core.coordinator.effects import Answer, Ticket
+from moldau.core.coordinator.effects import Answer, Marker, Ticket
 from moldau.core.groups.group_records import decode_group_record
 from moldau.core.groups.joining import Join
 from moldau.core.groups.listing import describe_group, list_groups
@@ -42,6 +43,12 @@ from moldau.protocol.messages.sync_group import (
     SyncGroupRequest,
     SyncGroupRequestAssignment,
     SyncGroupResponse,
+)
+from moldau.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
 )
 
 DASHES = "----"
@@ -104,6 +111,13 @@ class Scenario:
             case ["settings", *pairs]:
                 changes = {k: int(v) for k, v in (pair.split("=") for pair in pairs)}
                 self.bench.settings = replace(self.bench.settings, **changes)
+            case ["transaction", producer_id, ("commits" | "aborts") as end]:
+                self.bench.end_transaction(int(producer_id), commits=end == "commits")
+            case ["delete", "group", group_id]:
+                (deleted,) = self.bench.delete_groups(group_id)
+                self.lines.append(f"{group_id} deleted: {deleted.name}")
+            case ["delete", "topic", name]:
+                self.bench.delete_topic(name)
             case [name, action, *rest]:
                 self._act(self._client(name), action, rest)
             case _:
@@ -202,18 +216,25 @@ class Scenario:
     def _commit(self, client: Client, words: list[str]) -> None:
         options = dict(word.split("=", 1) for word in words)
         client.group_id = options.pop("group", client.group_id)
+        try:
+            if "txn" in options:
+                ticket = self._commit_in_transaction(client, options)
+            else:
+                ticket = self._commit_at_once(client, options)
+        except KafkaError as error:
+            self.lines.append(f"{client.name} commits: {error.code.name}")
+        else:
+            self._asked(client, "commits", ticket)
+
+    def _commit_at_once(self, client: Client, options: dict[str, str]) -> Ticket:
         generation = int(options.pop("generation", client.generation))
         version = int(options.pop("v", "9"))
         retention_ms = int(options.pop("retention", "-1"))
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for place, text in options.items():
-            topic, index = place.rsplit("-", 1)
-            offset, _, metadata = text.partition("/")
+        for topic, index, offset, metadata in _offsets(options):
             topics.setdefault(topic, []).append(
                 OffsetCommitRequestPartition(
-                    partition_index=int(index),
-                    committed_offset=int(offset),
-                    committed_metadata=metadata or None,
+                    partition_index=index, committed_offset=offset, committed_metadata=metadata
                 )
             )
         request = OffsetCommitRequest(
@@ -227,12 +248,31 @@ class Scenario:
                 for name, partitions in topics.items()
             ],
         )
-        try:
-            ticket = self.bench.commit(request, client.caller, version)
-        except KafkaError as error:
-            self.lines.append(f"{client.name} commits: {error.code.name}")
-        else:
-            self._asked(client, "commits", ticket)
+        return self.bench.commit(request, client.caller, version)
+
+    def _commit_in_transaction(self, client: Client, options: dict[str, str]) -> Ticket:
+        producer_id = int(options.pop("txn"))
+        generation = int(options.pop("generation", client.generation))
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for topic, index, offset, metadata in _offsets(options):
+            topics.setdefault(topic, []).append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=index, committed_offset=offset, committed_metadata=metadata
+                )
+            )
+        request = TxnOffsetCommitRequest(
+            transactional_id=f"of-{producer_id}",
+            group_id=client.group_id,
+            producer_id=producer_id,
+            generation_id=generation,
+            member_id=client.member_id,
+            group_instance_id=client.instance_id,
+            topics=[
+                TxnOffsetCommitRequestTopic(name=name, partitions=partitions)
+                for name, partitions in topics.items()
+            ],
+        )
+        return self.bench.commit_in_transaction(request, client.caller)
 
     def _fetch(self, client: Client, words: list[str]) -> None:
         stable = "stable" in words
@@ -268,7 +308,7 @@ class Scenario:
             case LeaveGroupResponse(error_code=0):
                 codes = " ".join(ErrorCode(m.error_code).name for m in answer.members)
                 return f"{client.name} left: {codes}"
-            case OffsetCommitResponse():
+            case OffsetCommitResponse() | TxnOffsetCommitResponse():
                 results = [p for topic in answer.topics for p in topic.partitions]
                 codes = " ".join(ErrorCode(p.error_code).name for p in results)
                 return f"{client.name} committed: {codes}"
@@ -328,6 +368,10 @@ class Scenario:
 
     def _show_log(self) -> None:
         for pair in self.bench.log[self.logged :]:
+            if isinstance(pair, Marker):
+                end = "committed" if pair.commits else "aborted"
+                self.lines.append(f"transaction {pair.producer_id} {end}")
+                continue
             record = decode_group_record(pair.key, pair.value)
             assert record is not None
             match record.key, record.value:
@@ -344,6 +388,13 @@ class Scenario:
                     text = repr(other)
             self.lines.append(text)
         self.logged = len(self.bench.log)
+
+
+def _offsets(options: dict[str, str]) -> Iterator[tuple[str, int, int, str | None]]:
+    for place, text in options.items():
+        topic, index = place.rsplit("-", 1)
+        offset, _, metadata = text.partition("/")
+        yield topic, int(index), int(offset), metadata or None
 
 
 def _offset_text(offset: int, error_code: int) -> str:

@@ -401,7 +401,7 @@ class GroupMachine(RuleBasedStateMachine):
     @invariant()
     def the_log_alone_makes_the_same_groups(self) -> None:
         fresh = GroupShard(lambda: self.bench.settings)
-        replay_log(fresh, self.bench.log)
+        replay_log(fresh, self.bench.log, self.bench.producers)
         assert list(fresh.store) == list(self.bench.shard.store)
         group, loaded = self.group(), fresh.registry.classic(GROUP)
         assert (group is None) == (loaded is None)
