@@ -4,6 +4,7 @@ It encodes and decodes with Moldau's own codec; what no codec would make goes th
 """
 
 import itertools
+import select
 import socket
 import struct
 from types import TracebackType
@@ -85,6 +86,11 @@ class WireClient:
     def receive_frame(self) -> bytes:
         (size,) = struct.unpack(">i", self._receive_exactly(4))
         return self._receive_exactly(size)
+
+    def has_answer(self) -> bool:
+        """Whether something has arrived that was not received yet."""
+        readable, _, _ = select.select([self._socket], [], [], 0)
+        return bool(readable)
 
     def hangs_up(self) -> bool:
         """Whether the other side closes without a byte of answer; waits for one or the other."""

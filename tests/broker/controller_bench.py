@@ -2,10 +2,12 @@
 network, no replicas. The clock can be moved.
 """
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -132,7 +134,7 @@ async def bench(
     )
     quorum.add_listener(feed)
     quorum.add_listener(controller)
-    channel = LocalControllerChannel(controller, holder)
+    channel = LocalControllerChannel(controller, holder, partial(asyncio.sleep, 0))
     identity = BrokerIdentity(
         node_id=NODE_ID,
         cluster_id=CLUSTER,

@@ -3,14 +3,28 @@ open files.
 """
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
-from node.questions import LATEST, create_topics, offsets_at, produce, read_all, topics_of
+from node.questions import (
+    LATEST,
+    create_topics,
+    create_topics_request,
+    offsets_at,
+    produce,
+    read_all,
+    topics_of,
+)
 from running_node import RunningNode
 from wire_client import WireClient
 
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.messages.api_versions import ApiVersionsRequest
+
 TOPICS = 1_000
 IN_A_REQUEST = 250
+MANY_PARTITIONS = 1_000
 NAMES = [f"topic-{number:04d}" for number in range(TOPICS)]
 SOME = NAMES[:: TOPICS // 50]
 # Segments are opened when used, and give way to others: descriptors need not grow with topics.
@@ -51,3 +65,22 @@ def test_all_topics_are_served_and_outlive_a_stop_and_a_kill(node: RunningNode) 
     node.start()
     check_all(node, records=2)
     assert node.stop() == 0
+
+
+def test_others_are_served_while_many_partitions_are_made(tmp_path: Path) -> None:
+    """And whoever asked for them finds them all there."""
+    with RunningNode(tmp_path) as node, ExitStack() as stack:
+        node.start()
+        maker, other = (stack.enter_context(WireClient(node.address)) for _ in range(2))
+        request = create_topics_request({"wide": MANY_PARTITIONS})
+        maker.send(request)
+        answered = 0
+        while not maker.has_answer():
+            other.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
+            answered += 1
+        _, answer = maker.receive(ApiKey.CREATE_TOPICS, request.VERSIONS[1])
+        assert [each.error_code for each in answer.topics] == [0]
+        assert answered > MANY_PARTITIONS / 100
+        for index in range(0, MANY_PARTITIONS, 50):
+            assert offsets_at(other, [("wide", index)], LATEST) == {("wide", index): 0}
+        assert node.stop() == 0

@@ -1,21 +1,32 @@
 """The way to the active controller for a broker in the same process: same requests, same answers,
-no bytes in between. What was changed is in the broker's own metadata when the answer comes.
+no bytes in between. What was changed is so in the broker too when the answer comes.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from moldau.broker.context import ConfigHolder
 from moldau.broker.controller_node import ControllerNode
 from moldau.broker.error_responses import error_response
+from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.schema import Message
 
+_NEEDS_LOGS = {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS}
+
 
 class LocalControllerChannel:
-    def __init__(self, controller: ControllerNode, settings: ConfigHolder) -> None:
+    def __init__(
+        self,
+        controller: ControllerNode,
+        settings: ConfigHolder,
+        caught_up: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`caught_up` waits until the broker has the logs that its metadata gives it."""
         self._controller = controller
         self._settings = settings
+        self._caught_up = caught_up
 
     async def send(self, request: Message, version: int | None = None) -> Message:
         """The newest version if none is given. A refusal is an answer, too; KafkaError is raised if
@@ -27,7 +38,10 @@ class LocalControllerChannel:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._controller.wait_active()
-                return await self._controller.handle(request, version)
+                decided = await self._controller.handle(request, version)
+                if request.API_KEY in _NEEDS_LOGS:
+                    await self._caught_up()
+                return decided
         except TimeoutError:
             detail = f"no answer of the controller in {timeout_ms} ms"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None

@@ -65,7 +65,9 @@ class NodeParts:
         self.quorum.add_listener(self.controller)
         self.snapshots = SnapshotMaker(self.quorum, config, clock)
         self.feed.subscribe(self.snapshots.image_changed)
-        self.channel = LocalControllerChannel(self.controller, self.settings)
+        self.channel = LocalControllerChannel(
+            self.controller, self.settings, lambda: self.replicas.wait_caught_up()
+        )
         self.lifecycle = self._new_lifecycle(ports)
         self.replicas = Replicas(
             directories.logs,
@@ -89,7 +91,8 @@ class NodeParts:
         )
         self.replicas.on_placement(assignments.placed)
         self.services = self._new_services()
-        self.dispatcher = Dispatcher(self.services, broker_table())
+        table = broker_table(unstable=config.unstable_api_versions_enable)
+        self.dispatcher = Dispatcher(self.services, table)
         self.peers.serve_with(self.dispatcher)
         self.controller_dispatcher = Dispatcher(self.services, controller_table())
 

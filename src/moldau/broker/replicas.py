@@ -2,10 +2,12 @@
 begins leader epochs, changes settings of running logs; and answers who leads what.
 """
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -41,6 +43,8 @@ _log = logging.getLogger(__name__)
 WORKERS_MAX = 2
 
 _ROOM_CHECK_INTERVAL_MS = 1_000
+_NEW_LOGS_AT_ONCE = 20
+"""Making a log takes milliseconds: everybody else gets a turn in between."""
 
 OnLeadership = Callable[[Partition, bool], None]
 OnPlacement = Callable[[Partition], None]
@@ -69,6 +73,10 @@ class Replicas:
         self._untold: list[tuple[Partition, bool]] = []
         self._roomless: dict[TopicPartition, Partition] = {}
         """Their logs could not be made because the disk is full."""
+        self._behind: dict[TopicPartition, None] = {}
+        """New partitions that wait for their turn to be made."""
+        self._caught_up = asyncio.Event()
+        self._caught_up.set()
         self._plain_settings: dict[str, TopicSettings] = {}
         self._plain_settings_of: BrokerConfig | None = None
         self._failure_listeners: list[OnDirectoryFailure] = []
@@ -140,13 +148,15 @@ class Replicas:
         self.flush_rounds.flusher.run_round()
         self.store.set_strays_aside(self._is_known)
         self.apply(MetadataDelta.between(EMPTY_IMAGE, image), image)
+        # Nobody is kept waiting yet.
+        self._take_up(len(self._behind))
         for partition in self._partitions.values():
             self._moves.resume(partition)
         self._upkeep.start()
         self._cleaning.start()
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The metadata changed to `image`."""
+        """The metadata changed to `image`. If it has many new partitions, they follow."""
         self._image = image
         for name, topic_id in delta.deleted_topics.items():
             self._remove_topic(name, topic_id)
@@ -154,8 +164,39 @@ class Replicas:
             topic = image.topic(name)
             if topic is not None:
                 self._apply_topic(topic)
-        self.store.settle(self.flush_rounds.do_all)
         self._apply_settings(delta, image)
+        is_first = self._caught_up.is_set()
+        if is_first:
+            self._take_up(_NEW_LOGS_AT_ONCE)
+        else:
+            self._settle()
+        if self._behind and is_first:
+            self._caught_up.clear()
+            _ = self._tasks.start(self._catch_up(), "make the logs of new partitions")
+
+    async def wait_caught_up(self) -> None:
+        """Until every partition of the metadata that came so far is there."""
+        await self._caught_up.wait()
+
+    async def _catch_up(self) -> None:
+        try:
+            while self._behind:
+                await asyncio.sleep(0)
+                self._take_up(_NEW_LOGS_AT_ONCE)
+        finally:
+            self._caught_up.set()
+
+    def _take_up(self, count: int) -> None:
+        """As the metadata says by now: some may be gone, or be somebody else's."""
+        for name in list(islice(self._behind, count)):
+            del self._behind[name]
+            topic, image = self._image.topic(name.topic), self._image.partition(name)
+            if topic is not None and image is not None and self._node_id in image.replicas:
+                self._host(name, topic.topic_id, image, self._topic_settings(name.topic))
+        self._settle()
+
+    def _settle(self) -> None:
+        self.store.settle(self.flush_rounds.do_all)
         # Not earlier: whoever hears that we lead may append.
         self._tell_untold()
 
@@ -169,7 +210,10 @@ class Replicas:
                 self._remove(existing)
                 existing = None
             if self._node_id in partition.replicas:
-                self._host(name, topic.topic_id, partition, settings)
+                if existing is None:
+                    self._behind[name] = None
+                else:
+                    self._host(name, topic.topic_id, partition, settings)
             elif existing is not None:
                 self._remove(existing)
 
@@ -233,8 +277,7 @@ class Replicas:
                         self._untold.append((partition, True))
                 if not isinstance(partition.failure, DiskFullError):
                     del self._roomless[name]
-            self.store.settle(self.flush_rounds.do_all)
-            self._tell_untold()
+            self._settle()
 
     def _remove_topic(self, name: str, topic_id: Uuid) -> None:
         gone = [p for (topic, _), p in self._partitions.items() if topic == name]
