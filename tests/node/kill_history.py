@@ -60,8 +60,10 @@ class History:
     def record_acked(self, place: Place, offset: int, value: bytes) -> None:
         with self.lock:
             self.acked_count += 1
-            if offset < 0:
-                # It was there already, and the broker does not know where any more.
+            if offset < parse_value(value)[1]:
+                # It was there already, and the broker does not know where any more. librdkafka
+                # counts on from the -1 that it is told for a batch, so later records of one seem
+                # to be at offsets that are smaller than their own number.
                 self.unplaced.add(place)
                 return
             other = self.acked[place].setdefault(offset, value)
