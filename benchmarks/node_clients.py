@@ -265,6 +265,8 @@ def confluent_consume(bootstrap: str, topic: str, count: int) -> float:
             "group.id": f"bench-{topic}",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            # It pauses for a second when its queue is full, which only a fast node can fill.
+            "fetch.queue.backoff.ms": 5,
         }
     )
     consumer.subscribe([topic])
