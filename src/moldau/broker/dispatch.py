@@ -104,7 +104,15 @@ CONTROLLER_HANDLERS: dict[ApiKey, str] = {
 class HandlerTable:
     """Handlers are imported at their first request: a node starts without most of them."""
 
-    def __init__(self, package: str, modules: Mapping[ApiKey, str], *, controller: bool) -> None:
+    def __init__(
+        self,
+        package: str,
+        modules: Mapping[ApiKey, str],
+        *,
+        controller: bool,
+        unstable: bool = False,
+    ) -> None:
+        """`unstable`: with versions that are not final yet."""
         self._package = package
         self._modules = modules
         self._handlers: dict[ApiKey, Handler] = {}
@@ -114,7 +122,9 @@ class HandlerTable:
             known = API_VERSIONS[api_key]
             advertised = known.controller if controller else known.broker
             assert advertised is not None, api_key
-            self.versions[api_key] = advertised
+            assert known.known is not None, api_key
+            oldest, latest = advertised
+            self.versions[api_key] = (oldest, known.known[1] if unstable else latest)
 
     def serves(self, api_key: ApiKey, version: int) -> bool:
         """Older Produce versions are advertised for the sake of old clients and still refused."""
@@ -132,8 +142,8 @@ class HandlerTable:
         return handler
 
 
-def broker_table() -> HandlerTable:
-    return HandlerTable(_HANDLERS, HANDLERS, controller=False)
+def broker_table(*, unstable: bool = False) -> HandlerTable:
+    return HandlerTable(_HANDLERS, HANDLERS, controller=False, unstable=unstable)
 
 
 def controller_table() -> HandlerTable:

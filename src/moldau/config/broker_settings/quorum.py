@@ -362,6 +362,7 @@ class QuorumSettings(SettingGroup):
         "Whether versions of requests that are not final yet are served.",
         importance=HIGH,
         is_internal=True,
+        has_effect=True,
     )
     unstable_feature_versions_enable: bool = setting(
         "unstable.feature.versions.enable",

@@ -52,6 +52,7 @@ class TransactionSettings(SettingGroup):
         "How often transactions that took too long are looked for and aborted.",
         check=at_least(1),
         importance=LOW,
+        has_effect=True,
     )
     transaction_max_timeout_ms: int = setting(
         "transaction.max.timeout.ms",
@@ -60,6 +61,7 @@ class TransactionSettings(SettingGroup):
         "The longest timeout that a transactional producer may ask for.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
     transaction_partition_verification_enable: bool = setting(
         "transaction.partition.verification.enable",
@@ -78,6 +80,7 @@ class TransactionSettings(SettingGroup):
         "How often expired transactional ids are looked for and removed.",
         check=at_least(1),
         importance=LOW,
+        has_effect=True,
     )
     transaction_state_log_load_buffer_size: int = setting(
         "transaction.state.log.load.buffer.size",
@@ -129,6 +132,7 @@ class TransactionSettings(SettingGroup):
         False,
         "Whether transactions may take part in two-phase commits, without a timeout.",
         importance=LOW,
+        has_effect=True,
     )
     transactional_id_expiration_ms: int = setting(
         "transactional.id.expiration.ms",
@@ -137,4 +141,5 @@ class TransactionSettings(SettingGroup):
         "A transactional id without a change for this long is forgotten.",
         check=at_least(1),
         importance=HIGH,
+        has_effect=True,
     )
