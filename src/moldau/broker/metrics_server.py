@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from moldau.protocol.errors import MoldauError
@@ -21,13 +21,15 @@ _DEADLINE_MS = 10_000
 _CONNECTIONS_MAX = 16
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
+Render = Callable[[], Awaitable[bytes]]
+
 
 class MetricsServer:
     """Takes its port at once, so that a node that cannot have it does not even begin to start."""
 
     def __init__(self, host: str, port: int, clock: "Clock") -> None:
         self._clock = clock
-        self._render: Callable[[], bytes] = bytes
+        self._render: Render | None = None
         self._server: asyncio.Server | None = None
         self._open = 0
         try:
@@ -38,7 +40,7 @@ class MetricsServer:
             ) from error
         self.port: int = self._socket.getsockname()[1]
 
-    async def serve(self, render: Callable[[], bytes]) -> None:
+    async def serve(self, render: Render) -> None:
         """`render` gives the text of the moment."""
         self._render = render
         self._server = await asyncio.start_server(
@@ -58,7 +60,7 @@ class MetricsServer:
         deadline = self._clock.call_later(_DEADLINE_MS, writer.transport.abort)
         try:
             head = await reader.readuntil(b"\r\n\r\n")
-            status, kind, body = self._page(head)
+            status, kind, body = await self._page(head)
             writer.write(
                 f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
                 "Connection: close\r\n\r\n".encode("ascii")
@@ -72,12 +74,12 @@ class MetricsServer:
             deadline.cancel()
             writer.close()
 
-    def _page(self, head: bytes) -> tuple[str, str, bytes]:
+    async def _page(self, head: bytes) -> tuple[str, str, bytes]:
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if method not in {b"GET", b"HEAD"}:
             return "405 Method Not Allowed", _TEXT, b"only GET\n"
-        if path == b"/metrics":
-            body = self._render()
+        if path == b"/metrics" and self._render is not None:
+            body = await self._render()
             return "200 OK", _TEXT, b"" if method == b"HEAD" else body
         return "404 Not Found", _TEXT, b"look at /metrics\n"

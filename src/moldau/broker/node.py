@@ -112,10 +112,10 @@ class Node:
             is_controller = listener.name in self.config.controller_names
             await listener.serve(parts.controller_dispatcher if is_controller else parts.dispatcher)
         if self._metrics_server is not None:
-            from moldau.broker.prometheus import renderer
+            from moldau.broker.prometheus import NodeCollector, render
 
-            pages = renderer(parts.services, self._listeners)
-            await self._metrics_server.serve(lambda: next(pages))
+            collector = NodeCollector(parts.services, self._listeners)
+            await self._metrics_server.serve(lambda: render(collector))
             _log.info("metrics on http://%s:%d/metrics", _METRICS_HOST, self._metrics_server.port)
 
     async def stop(self) -> None:

@@ -2,6 +2,7 @@
 topics, groups), never what a client made up, and the number of series is bounded.
 """
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -118,9 +119,18 @@ def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
     return CounterMetricFamily(name, text, value=value)
 
 
-def renderer(services: "BrokerServices", listeners: "list[Listener]") -> "Iterator[bytes]":
-    """Never ends: each `next` gives the text of the moment."""
+class _Collected:
+    def __init__(self, metrics: list[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> list[Metric]:
+        return self._metrics
+
+
+async def render(collector: NodeCollector) -> bytes:
+    """The text of the moment. The numbers are taken at once; writing them out takes ten times as
+    long with many partitions, and a thread does it.
+    """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(NodeCollector(services, listeners))
-    while True:
-        yield generate_latest(registry)
+    registry.register(_Collected(list(collector.collect())))
+    return await asyncio.get_running_loop().run_in_executor(None, generate_latest, registry)
