@@ -55,6 +55,7 @@ class ListenerSettings(SettingGroup):
         None,
         "The listener that brokers use among each other. Without it "
         "security.inter.broker.protocol chooses.",
+        has_effect=True,
     )
     listener_security_protocol_map: str = setting(
         "listener.security.protocol.map",
@@ -178,6 +179,7 @@ class ListenerSettings(SettingGroup):
         "PLAINTEXT",
         "The security protocol among brokers if inter.broker.listener.name is not given.",
         check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        has_effect=True,
     )
     socket_connection_setup_timeout_max_ms: int = setting(
         "socket.connection.setup.timeout.max.ms",
