@@ -1,6 +1,8 @@
 """A node as its owner sees it: addresses, refusals, and what a start and a stop leave behind."""
 
 import os
+import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from moldau.storage.directory import CLEAN_STOP_FILE
 
 FORMATS = NodeOptions(formats_itself=True)
 METADATA_VERSION = 12
+_WINDOW_AT = 228  # tcpi_snd_wnd in Linux's struct tcp_info
 
 
 def node_with(folder: Path, options: NodeOptions = FORMATS, **settings: str) -> Node:
@@ -53,6 +56,26 @@ async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
         assert await brokers_seen_from("::1", ports["SIX"]) == [("::1", 3333)]
     finally:
         await node.stop()
+
+
+def window_of_the_other_side(port: int) -> int:
+    """How much it is ready to receive, as the kernel knows it."""
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        told = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        return int.from_bytes(told[_WINDOW_AT : _WINDOW_AT + 4], sys.byteorder)
+
+
+async def test_buffers_of_sockets_are_as_large_as_asked_for(tmp_path: Path) -> None:
+    plain = node_with(tmp_path / "plain")
+    narrow = node_with(tmp_path / "narrow", socket_receive_buffer_bytes="4096")
+    for node in (plain, narrow):
+        await node.start()
+    try:
+        assert window_of_the_other_side(narrow.client_port) <= 8192
+        assert window_of_the_other_side(plain.client_port) > 8192
+    finally:
+        for node in (plain, narrow):
+            await node.stop()
 
 
 async def test_nodes_in_one_process_share_nothing(tmp_path: Path) -> None:

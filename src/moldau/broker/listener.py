@@ -175,6 +175,7 @@ class Listener:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            self._size_buffers(bound)
             try:
                 bound.bind((address, self.port))
             except OSError as error:
@@ -189,12 +190,29 @@ class Listener:
             self._sockets.append(bound)
         return self.port
 
+    def _size_buffers(self, bound: socket.socket) -> None:
+        """What it accepts later inherits them. Kafka's defaults of 100 KiB would only slow us down:
+        they count if somebody asks for them.
+        """
+        config = self._services.config()
+        sizes = {
+            socket.SO_RCVBUF: ("socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
+            socket.SO_SNDBUF: ("socket.send.buffer.bytes", config.socket_send_buffer_bytes),
+        }
+        for option, (setting, size) in sizes.items():
+            if setting in config.given and size > 0:
+                bound.setsockopt(socket.SOL_SOCKET, option, size)
+
     async def serve(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
         loop = asyncio.get_running_loop()
+        config = self._services.config()
+        backlog = _BACKLOG
+        if "socket.listen.backlog.size" in config.given:
+            backlog = config.socket_listen_backlog_size
         for bound in self._sockets:
             server = await loop.create_server(
-                lambda: Connection(self, dispatcher), sock=bound, backlog=_BACKLOG
+                lambda: Connection(self, dispatcher), sock=bound, backlog=backlog
             )
             self._servers.append(server)
         self._sockets.clear()

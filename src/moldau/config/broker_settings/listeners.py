@@ -198,15 +198,17 @@ class ListenerSettings(SettingGroup):
         "socket.listen.backlog.size",
         INT,
         50,
-        "How many connections the kernel keeps that are not taken yet.",
+        "How many connections the kernel keeps that are not taken yet; 1024 unless it is given.",
         check=at_least(1),
+        has_effect=True,
     )
     socket_receive_buffer_bytes: int = setting(
         "socket.receive.buffer.bytes",
         INT,
         100 * KIB,
-        "The receive buffer of the sockets; -1 leaves it to the kernel.",
+        "The receive buffer of the sockets. The kernel chooses, unless it is given and not -1.",
         importance=HIGH,
+        has_effect=True,
     )
     socket_request_max_bytes: int = setting(
         "socket.request.max.bytes",
@@ -221,6 +223,7 @@ class ListenerSettings(SettingGroup):
         "socket.send.buffer.bytes",
         INT,
         100 * KIB,
-        "The send buffer of the sockets; -1 leaves it to the kernel.",
+        "The send buffer of the sockets. The kernel chooses, unless it is given and not -1.",
         importance=HIGH,
+        has_effect=True,
     )
