@@ -5,7 +5,7 @@ from pathlib import Path
 
 from broker.data_node import directory_id
 from broker.group_node import OFFSETS_TOPIC_NUMBER
-from broker.marker_node import codes_of, marker, running_markers
+from broker.marker_node import marker, running_markers
 
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS
 from moldau.protocol.error_codes import ErrorCode
@@ -165,9 +165,3 @@ async def test_a_group_coordinator_that_is_not_ready_is_asked_again_later(tmp_pa
         await node.restart()
         await node.groups.wait_loaded()
         assert await node.stable_offset("g") == 5
-
-
-async def test_codes_are_told_by_place(tmp_path: Path) -> None:
-    async with running_markers(tmp_path) as node:
-        answer = await node.ask(WriteTxnMarkersRequest(markers=[marker(("t", 2))]), 1)
-        assert codes_of(answer) == {TopicPartition("t", 2): ErrorCode.NONE}
