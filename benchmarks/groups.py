@@ -11,20 +11,18 @@ Apache Kafka does not. A ratio above 1 is in Moldau's favour.
 
 import argparse
 import asyncio
-import struct
 from statistics import median
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import uvloop
+from async_connection import Connection
 from kept_results import keep
 from node_clients import create_topics
-from node_peers import HOST, Peer, running_peers
+from node_peers import Peer, running_peers
 
-from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.frame import build_request, read_response
-from moldau.protocol.messages import response_class
+from moldau.protocol.frame import build_request
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.heartbeat import HeartbeatRequest
 from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -34,36 +32,11 @@ from moldau.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from moldau.protocol.schema import Message
 
 TOPICS = [f"t{number}" for number in range(4)]
 DEADLINE_S = 180
 COMMIT_VERSION = 9
 SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
-
-
-class Connection:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    @classmethod
-    async def open(cls, port: int) -> "Connection":
-        return cls(*await asyncio.open_connection(HOST, port))
-
-    async def exchange(self, frame: bytes) -> bytes:
-        self._writer.write(frame)
-        (size,) = struct.unpack(">i", await self._reader.readexactly(4))
-        return await self._reader.readexactly(size)
-
-    async def ask(self, request: Message, version: int | None = None) -> Any:
-        version = request.VERSIONS[1] if version is None else version
-        frame = b"".join(build_request(request, version, correlation_id=1, client_id="bench"))
-        answered = response_class(ApiKey(request.API_KEY))
-        return read_response(await self.exchange(frame), answered, version)[1]
-
-    def close(self) -> None:
-        self._writer.close()
 
 
 # Commits
