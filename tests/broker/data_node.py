@@ -225,6 +225,14 @@ class DataNode:
         """Underscores stand for dots."""
         self.commit(*self._configs(name, {k.replace("_", "."): v for k, v in configs.items()}))
 
+    def switch(self, name: str, *, on: bool) -> None:
+        """A setting of all brokers, at run time."""
+        changes: dict[str, Any] = {name.replace(".", "_"): on}
+        self.settings.current = self.settings.current.with_changes(**changes)
+        self.commit(
+            ConfigRecord(resource_type=ConfigResourceType.BROKER, name=name, value=str(on).lower())
+        )
+
     def change_partition(self, number: int = 1, index: int = 0, **changes: Any) -> None:
         self.commit(PartitionChangeRecord(partition_id=index, topic_id=topic_id(number), **changes))
 
