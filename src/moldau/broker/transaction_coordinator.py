@@ -2,6 +2,7 @@
 it leads. What a transactional id is asked goes to the shard of its partition, or is refused here.
 """
 
+import asyncio
 import logging
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from moldau.broker.coordinator_shard import HostOptions, HostServices, HostState
 from moldau.broker.shard_hosts import ShardHosts, ShardKind
 from moldau.broker.transaction_markers import MarkersToSend
 from moldau.core.controller.topic_names import TRANSACTION_STATE
-from moldau.core.transactions.requests import AddPartitions, End, Init, MarkersNeeded
+from moldau.core.transactions.requests import AddPartitions, Completed, End, Init, MarkersNeeded
 from moldau.core.transactions.settings import TransactionSettings
 from moldau.core.transactions.shard import TransactionShard
 from moldau.core.transactions.transaction import NO_TIMEOUT_MS, ProducerIdAndEpoch
@@ -70,6 +71,8 @@ class TransactionCoordinator:
         services = HostServices(clock, replicas.deadlines, self._options, self._requested)
         self._hosts = ShardHosts(kind, replicas, feed, services)
         self._tasks = Tasks()
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        """Who would begin the next transaction of an id while the last is being completed."""
         self._timer: Timer | None = None
         self._config: BrokerConfig | None = None
         self._core_settings = TransactionSettings()
@@ -149,6 +152,7 @@ class TransactionCoordinator:
             timeout_ms=NO_TIMEOUT_MS if request.enable2_pc else request.transaction_timeout_ms,
             expected=expected,
         )
+        await self._wait_completed(transactional_id)
         host, fresh_id = await self._host_and_id(transactional_id)
         producer: ProducerIdAndEpoch = await host.ask(
             lambda ticket, turn: host.shard.init(init, fresh_id, ticket, turn), depends=False
@@ -172,6 +176,7 @@ class TransactionCoordinator:
         )
         try:
             _check_id(transactional_id)
+            await self._wait_completed(transactional_id)
             host = self._hosts.of_key(transactional_id)
             await host.ask(
                 lambda ticket, turn: host.shard.add_partitions(add, ticket, turn), depends=False
@@ -216,6 +221,26 @@ class TransactionCoordinator:
             producer_id=producer.producer_id, producer_epoch=producer.producer_epoch
         )
 
+    async def _wait_completed(self, transactional_id: str) -> None:
+        """Or for as long as it makes sense: a client that is refused comes again much later than
+        the few milliseconds that completing takes.
+        """
+        if not self._hosts.of_key(transactional_id).shard.is_completing(transactional_id):
+            return
+        completed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(transactional_id, [])
+        waiting.append(completed)
+        patience_ms = self._settings.current.add_partitions_to_txn_retry_backoff_max_ms
+        try:
+            async with self._clock.timeout(patience_ms):
+                await completed
+        except TimeoutError:
+            pass
+        finally:
+            waiting.remove(completed)
+            if not waiting and self._waiting.get(transactional_id) is waiting:
+                del self._waiting[transactional_id]
+
     async def _host_and_id(self, transactional_id: str) -> tuple[TransactionHost, int | None]:
         """With a new producer id if one may be needed: waiting for it comes before deciding."""
         host = self._hosts.of_key(transactional_id)
@@ -227,6 +252,11 @@ class TransactionCoordinator:
     # What shards ask
 
     def _requested(self, host: ShardHost[Any], what: object) -> None:
+        if isinstance(what, Completed):
+            for waiting in self._waiting.pop(what.transactional_id, ()):
+                if not waiting.done():
+                    waiting.set_result(None)
+            return
         assert isinstance(what, MarkersNeeded)
         markers = MarkersToSend(
             transactional_id=what.transactional_id,

@@ -21,7 +21,7 @@ from moldau.core.coordinator.effects import (
 )
 from moldau.core.coordinator.records import StoredPair, encode_record
 from moldau.core.coordinator.refusals import as_coordinator_error
-from moldau.core.transactions.requests import AddPartitions, End, Init, MarkersNeeded
+from moldau.core.transactions.requests import AddPartitions, Completed, End, Init, MarkersNeeded
 from moldau.core.transactions.settings import TransactionSettings
 from moldau.core.transactions.shard import TransactionShard
 from moldau.core.transactions.states import TransactionState
@@ -56,6 +56,8 @@ class Bench:
     waiting: list[Append] = field(default_factory=list)
     needed: list[MarkersNeeded] = field(default_factory=list)
     """All markers that were ever asked for."""
+    completed: list[str] = field(default_factory=list)
+    """Whose transactions were completed, in order."""
     has_ids: bool = True
 
     def __post_init__(self) -> None:
@@ -101,6 +103,8 @@ class Bench:
                 self.timers.pop(key, None)
             case Append():
                 self._append(effect)
+            case Request(Completed(transactional_id)):
+                self.completed.append(transactional_id)
             case Request(what):
                 assert isinstance(what, MarkersNeeded)
                 self.needed.append(what)

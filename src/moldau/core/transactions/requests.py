@@ -58,3 +58,10 @@ class MarkersNeeded:
     commits: bool
     partitions: frozenset[TopicPartition]
     transaction_version: int
+
+
+@frozen
+class Completed:
+    """Every partition has been told, and so has the log: the next transaction may begin."""
+
+    transactional_id: str

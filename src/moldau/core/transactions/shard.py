@@ -14,6 +14,7 @@ from moldau.core.transactions.beginning import decide_init
 from moldau.core.transactions.ending import decide_abort, decide_end
 from moldau.core.transactions.requests import (
     AddPartitions,
+    Completed,
     End,
     Fence,
     Init,
@@ -133,6 +134,11 @@ class TransactionShard:
         """Whether the next question about this id may need a new one."""
         current = self.transactions.get(transactional_id)
         return current is None or current.is_epoch_exhausted
+
+    def is_completing(self, transactional_id: str) -> bool:
+        """Its end is decided, and not everybody knows yet."""
+        current = self.transactions.get(transactional_id)
+        return current is not None and current.state in PREPARED
 
     def init(self, init: Init, fresh_id: int | None, ticket: Ticket, turn: Turn) -> None:
         """Answered with a producer id and epoch."""
@@ -290,6 +296,8 @@ class TransactionShard:
         self._set(after)
         if after.state in PREPARED:
             self._need_markers(after, turn)
+        elif sequel.step is Step.COMPLETE:
+            turn.request(Completed(after.transactional_id))
 
     def failed(self, sequel: object, _code: ErrorCode, turn: Turn) -> None:
         if isinstance(sequel, Expired):
