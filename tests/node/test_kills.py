@@ -326,11 +326,10 @@ def test_broken_promises_are_noticed(
                 log.check(client, history, len(values))
 
 
-@pytest.mark.soak
 def test_promises_survive_kills_at_bad_moments(tmp_path: Path) -> None:
     run_kills(tmp_path, len(MOMENTS))
 
 
-@pytest.mark.soak
+@pytest.mark.slow
 def test_promises_survive_two_hundred_kills(tmp_path: Path) -> None:
     run_kills(tmp_path, 200)
