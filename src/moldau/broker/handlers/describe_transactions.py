@@ -1,0 +1,35 @@
+"""DescribeTransactions (version 0): what transactional ids are doing."""
+
+from moldau.broker.context import RequestContext
+from moldau.core.transactions.listing import describe_transaction
+from moldau.core.transactions.states import TransactionState
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from moldau.protocol.messages.describe_transactions import TransactionState as DescribedState
+
+
+def handle_describe_transactions(
+    ctx: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_described(ctx, each) for each in request.transactional_ids]
+    )
+
+
+def _described(ctx: RequestContext, transactional_id: str) -> DescribedState:
+    code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    try:
+        if transactional_id:
+            shard = ctx.broker.transactions.shard_of(transactional_id)
+            found = shard.transactions.get(transactional_id)
+            if found is not None and found.state is not TransactionState.DEAD:
+                return describe_transaction(found)
+        else:
+            code = ErrorCode.INVALID_REQUEST
+    except KafkaError as error:
+        code = error.code
+    return DescribedState(transactional_id=transactional_id, error_code=code)

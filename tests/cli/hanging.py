@@ -1,0 +1,61 @@
+"""Transactions as tests need them: open ones by a real client, and one that nobody will end."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Producer
+from wire_client import WireClient
+
+from moldau.protocol.batch_builder import BatchBuilder, BatchOptions
+from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
+from moldau.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+
+TIMEOUT_S = 60.0
+# The last version that adds no partition to a transaction by itself.
+_PRODUCE_VERSION = 11
+# The last that Kafka 4.3 calls stable.
+_INIT_VERSION = 5
+
+
+@contextmanager
+def transactional(address: str, transactional_id: str, **settings: Any) -> Iterator[Any]:
+    """A producer that has its id and epoch."""
+    config = {name.replace("_", "."): value for name, value in settings.items()}
+    base = {"bootstrap.servers": address, "transactional.id": transactional_id, "log_level": 0}
+    producer = Producer(base | config)
+    producer.init_transactions(TIMEOUT_S)
+    yield producer
+    producer.purge()
+
+
+def write_unannounced(address: str, topic: str, partition: int, timestamp_ms: int) -> int:
+    """A transactional batch of a producer that no coordinator knows, as a late write would leave it
+    on a broker that does not verify; gives the producer's id.
+    """
+    with WireClient(address) as client:
+        answer = client.ask(InitProducerIdRequest(transactional_id=None), _INIT_VERSION)
+        assert answer.error_code == 0
+        options = BatchOptions(
+            producer_id=answer.producer_id,
+            producer_epoch=answer.producer_epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        builder = BatchBuilder(options)
+        builder.append(timestamp_ms, b"key", b"nobody will end this")
+        written = PartitionProduceData(index=partition, records=builder.build())
+        request = ProduceRequest(
+            transactional_id="lost",
+            acks=-1,
+            timeout_ms=30_000,
+            topic_data=[TopicProduceData(name=topic, partition_data=[written])],
+        )
+        answered = client.ask(request, _PRODUCE_VERSION)
+        (row,) = answered.responses[0].partition_responses
+        assert row.error_code == 0, (row.error_code, row.error_message)
+        return int(answer.producer_id)
