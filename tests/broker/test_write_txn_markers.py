@@ -81,6 +81,18 @@ async def test_an_old_coordinator_and_an_old_producer_are_fenced(tmp_path: Path)
         assert not node.is_open("t", 0)
 
 
+async def test_a_marker_that_can_be_nobodys_is_refused(tmp_path: Path) -> None:
+    async with running_markers(tmp_path) as node:
+        places = [
+            TopicPartition("t", 0),
+            TopicPartition(CONSUMER_OFFSETS, node.groups.partition_for("g")),
+        ]
+        for field in ("producer_id", "producer_epoch", "transaction_version"):
+            codes = await node.end(*places, **{field: -1})
+            assert codes == dict.fromkeys(places, ErrorCode.INVALID_REQUEST), field
+        assert [node.replicas.lookup(*place).log.log_end_offset for place in places] == [0, 0]
+
+
 async def test_a_late_marker_does_not_end_the_next_transaction(tmp_path: Path) -> None:
     """From transaction version 2 every end has an epoch of its own; once more is harmless."""
     async with running_markers(tmp_path) as node:

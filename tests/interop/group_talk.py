@@ -367,9 +367,9 @@ def _show_found(answer: Any) -> str:
     return f"{code} {'a broker' if found.node_id >= 0 and found.port > 0 else 'nobody'}"
 
 
-def talk(address: str, path: Path) -> tuple[str, str]:
+def talk(address: str, path: Path, kind: type[Conversation] = Conversation) -> tuple[str, str]:
     """What the file says, and what was heard, in the file's form."""
-    conversation = Conversation(address)
+    conversation = kind(address)
     expected: list[str] = []
     heard: list[str] = []
     try:

@@ -42,9 +42,11 @@ async def handle_write_txn_markers(
 ) -> WriteTxnMarkersResponse:
     writes = _Writes(ctx)
     for marker in request.markers:
-        for topic in marker.topics:
-            for index in topic.partition_indexes:
-                writes.write(marker, topic.name, index)
+        places = (
+            (topic.name, index) for topic in marker.topics for index in topic.partition_indexes
+        )
+        for name, index in dict.fromkeys(places):
+            writes.write(marker, name, index)
     await writes.settled()
     return writes.response()
 
@@ -65,6 +67,7 @@ class _Writes:
             self._put(place, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         try:
+            _check(marker)
             if topic == CONSUMER_OFFSETS:
                 waiting = self._ctx.broker.groups.end_transaction(index, _for_groups(marker))
             else:
@@ -148,3 +151,8 @@ def _for_groups(marker: WritableTxnMarker) -> Marker:
         transaction_version=marker.transaction_version,
         commits=marker.transaction_result,
     )
+
+
+def _check(marker: WritableTxnMarker) -> None:
+    if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this ends no transaction: {marker}")
