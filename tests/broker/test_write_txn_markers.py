@@ -166,14 +166,14 @@ async def test_a_group_coordinator_that_is_not_ready_is_asked_again_later(tmp_pa
     async with running_markers(tmp_path) as node:
         index = node.groups.partition_for("g")
         place = TopicPartition(CONSUMER_OFFSETS, index)
-        await node.commit_in_transaction("g", 5)
+        await node.commit_in_transaction("g", 5, (7, 1))
         await node.restart()
         assert await node.end(place) == {place: ErrorCode.NOT_LEADER_OR_FOLLOWER}
         await node.groups.wait_loaded()
         assert await node.stable_offset("g") == ErrorCode.UNSTABLE_OFFSET_COMMIT
-        assert await node.end(place, producer_epoch=-1) == {place: ErrorCode.INVALID_PRODUCER_EPOCH}
+        assert await node.end(place, producer_epoch=0) == {place: ErrorCode.INVALID_PRODUCER_EPOCH}
         assert await node.stable_offset("g") == ErrorCode.UNSTABLE_OFFSET_COMMIT
-        assert await node.end(place) == {place: ErrorCode.NONE}
+        assert await node.end(place, producer_epoch=1) == {place: ErrorCode.NONE}
         await node.restart()
         await node.groups.wait_loaded()
         assert await node.stable_offset("g") == 5
