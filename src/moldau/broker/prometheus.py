@@ -4,7 +4,7 @@ topics, groups), never what a client made up, and the number of series is bounde
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,6 +16,7 @@ from prometheus_client.core import (
 )
 
 from moldau.broker.metrics import LATENCY_BOUNDS_MS
+from moldau.core.transactions.listing import count_transactions
 
 if TYPE_CHECKING:
     from moldau.broker.context import BrokerServices
@@ -35,6 +36,7 @@ class NodeCollector:
         yield from self._network()
         yield from self._logs()
         yield from self._groups()
+        yield from self._transactions()
 
     def _requests(self) -> Iterator[Metric]:
         latencies = HistogramMetricFamily(
@@ -78,6 +80,9 @@ class NodeCollector:
         starts = GaugeMetricFamily("moldau_log_start_offset", "First offset.", labels=labels)
         ends = GaugeMetricFamily("moldau_log_end_offset", "Next offset.", labels=labels)
         marks = GaugeMetricFamily("moldau_high_watermark", "Committed up to.", labels=labels)
+        stable = GaugeMetricFamily(
+            "moldau_last_stable_offset", "Up to the first open transaction.", labels=labels
+        )
         partitions = self._services.replicas.partitions
         for (topic, index), partition in islice(sorted(partitions.items()), SERIES_MAX):
             if not partition.has_log:
@@ -87,7 +92,8 @@ class NodeCollector:
             starts.add_metric(names, log.log_start_offset)
             ends.add_metric(names, log.log_end_offset)
             marks.add_metric(names, log.high_watermark)
-        yield from (sizes, starts, ends, marks)
+            stable.add_metric(names, log.last_stable_offset)
+        yield from (sizes, starts, ends, marks, stable)
         yield GaugeMetricFamily("moldau_partitions", "With a replica here.", value=len(partitions))
 
     def _groups(self) -> Iterator[Metric]:
@@ -110,6 +116,28 @@ class NodeCollector:
                 lag = max(partition.log.high_watermark - committed, 0)
                 lags.add_metric([group, topic, str(index)], lag)
         yield lags
+
+    def _transactions(self) -> Iterator[Metric]:
+        states = GaugeMetricFamily(
+            "moldau_transactions", "Transactional ids by state.", labels=["state"]
+        )
+        shards = self._services.transactions.shards()
+        for state, count in count_transactions(chain.from_iterable(shards)).items():
+            states.add_metric([state], count)
+        yield states
+        now_ms = self._services.clock.wall_ms()
+        timeout_max_ms = self._services.config.transaction_max_timeout_ms
+        yield GaugeMetricFamily(
+            "moldau_partitions_with_late_transactions",
+            "Open for longer than any may be: look with `moldau transactions find-hanging`.",
+            value=sum(
+                partition.has_log
+                and partition.log.producers.has_late_transaction(
+                    now_ms, transaction_timeout_max_ms=timeout_max_ms
+                )
+                for partition in self._services.replicas.partitions.values()
+            ),
+        )
 
     def _committed(self) -> Iterable[tuple[str, str, int, int]]:
         return self._services.groups.committed_offsets()

@@ -5,7 +5,7 @@ from typing import Any
 
 from moldau.cli.output import show_table
 from moldau.cli.parsing import parse_partitions, time_text
-from moldau.client.admin.transactions import PartitionProducer, Transaction
+from moldau.client.admin.transactions import ListedTransaction, PartitionProducer, Transaction
 from moldau.client.cluster import Cluster
 from moldau.types import TopicPartition
 
@@ -30,6 +30,15 @@ async def chosen_partitions(
         for one in wanted
         if broker_id is None or broker_id in topics[one.topic].partition(one.partition).replicas
     )
+
+
+def listed_json(one: ListedTransaction) -> dict[str, Any]:
+    return {
+        "transactionalId": one.transactional_id,
+        "producerId": one.producer_id,
+        "state": one.state,
+        "coordinator": one.coordinator,
+    }
 
 
 def transaction_json(one: Transaction, now_ms: int) -> dict[str, Any]:

@@ -10,7 +10,12 @@ from moldau.cli.hanging_transactions import abort, find_hanging
 from moldau.cli.lazy_commands import new_app
 from moldau.cli.output import AsJson, complain, confirm, finish, show_json, show_table
 from moldau.cli.parsing import parse_duration_ms, time_text
-from moldau.cli.transaction_details import producers_json, show_producers, transaction_json
+from moldau.cli.transaction_details import (
+    listed_json,
+    producers_json,
+    show_producers,
+    transaction_json,
+)
 
 if TYPE_CHECKING:
     from moldau.client.admin.transactions import Transaction
@@ -77,17 +82,7 @@ def list_all(  # noqa: PLR0913 - each parameter is an option of the command
     )
     found, unknown = run(connection, lambda cluster: list_transactions(cluster, wanted))
     if as_json:
-        show_json(
-            [
-                {
-                    "transactionalId": one.transactional_id,
-                    "producerId": one.producer_id,
-                    "state": one.state,
-                    "coordinator": one.coordinator,
-                }
-                for one in found
-            ]
-        )
+        show_json([listed_json(one) for one in found])
     elif quiet:
         for one in found:
             typer.echo(one.transactional_id)

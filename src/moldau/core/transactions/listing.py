@@ -2,6 +2,7 @@
 metrics.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from moldau.core.patterns.matcher import Pattern
@@ -89,3 +90,9 @@ def describe_transaction(transaction: Transaction) -> DescribedState:
         producer_epoch=transaction.producer_epoch,
         topics=list(topics.values()),
     )
+
+
+def count_transactions(transactions: Iterable[Transaction]) -> dict[str, int]:
+    """By state, also those that nobody is in."""
+    counts = Counter(transaction.state for transaction in transactions)
+    return {state.text: counts[state] for state in TransactionState}

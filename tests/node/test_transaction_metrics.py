@@ -1,0 +1,58 @@
+"""What /metrics says about transactions: how many are in which state, what holds readers up."""
+
+import re
+import time
+import urllib.request
+from pathlib import Path
+
+from cli.hanging import TIMEOUT_S, transactional, write_unannounced
+from confluent_kafka import Producer
+from running_node import QUICK_SETTINGS, RunningNode, free_port, wait_for
+
+HOUR_MS = 3_600_000
+
+
+def metrics(port: int) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT_S) as answer:
+        text = answer.read().decode()
+    lines = re.findall(r"^(moldau\S+) (\S+)$", text, re.MULTILINE)
+    return {name: float(value) for name, value in lines}
+
+
+def test_open_and_hanging_transactions_are_counted(tmp_path: Path) -> None:
+    port = free_port()
+    settings = QUICK_SETTINGS | {
+        "moldau.metrics.port": str(port),
+        "transaction.partition.verification.enable": "false",
+        "num.partitions": "1",
+    }
+    ongoing, complete = (
+        f'moldau_transactions{{state="{state}"}}' for state in ("Ongoing", "CompleteCommit")
+    )
+    late = "moldau_partitions_with_late_transactions"
+    stable, mark = (
+        f'moldau_{name}{{partition="0",topic="orders"}}'
+        for name in ("last_stable_offset", "high_watermark")
+    )
+    with RunningNode(tmp_path, settings) as node:
+        node.start()
+        assert (metrics(port)[ongoing], metrics(port)[late]) == (0, 0)
+        with transactional(node.address, "billing") as producer:
+            producer.begin_transaction()
+            producer.produce("orders", "a")
+            assert producer.flush(TIMEOUT_S) == 0
+            during = metrics(port)
+            assert (during[ongoing], during[complete], during[late]) == (1, 0, 0)
+            assert (during[stable], during[mark]) == (0, 1)
+            producer.commit_transaction(TIMEOUT_S)
+        wait_for(lambda: metrics(port)[complete] == 1, "the markers")
+        after = metrics(port)
+        assert (after[ongoing], after[stable], after[mark]) == (0, 2, 2)
+
+        write_unannounced(node.address, "orders", 0, time.time_ns() // 1_000_000 - HOUR_MS)
+        plain = Producer({"bootstrap.servers": node.address})
+        plain.produce("orders", "b")
+        assert plain.flush(TIMEOUT_S) == 0
+        hanging = metrics(port)
+        assert (hanging[late], hanging[stable], hanging[mark]) == (1, 2, 4)
+        node.stop()
