@@ -4,8 +4,9 @@ import pytest
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.storage.producer_append import AppendOrigin, begin_verification
 from moldau.storage.producer_entry import BatchMetadata, DataBatch, EndMarker
-from moldau.storage.producer_state import AppendOrigin, ProducerStateTable
+from moldau.storage.producer_state import ProducerStateTable
 from moldau.storage.verification import VERIFICATIONS_MAX, Verification
 from moldau.types import NO_SEQUENCE
 
@@ -24,7 +25,8 @@ class Partition:
     def begin(
         self, sequence: int = 0, epoch: int = 0, *, adds: bool = False, now_ms: int = NOW_MS
     ) -> Verification | None:
-        return self.table.begin_verification(PID, epoch, sequence, adds=adds, now_ms=now_ms)
+        batch = PID, epoch, sequence
+        return begin_verification(self.table, batch, adds=adds, now_ms=now_ms)
 
     def write(
         self,
@@ -181,7 +183,7 @@ def test_without_verification_transactions_open_as_they_come() -> None:
 
 def test_plain_batches_are_not_held_up_by_somebody_elses_verification() -> None:
     partition = Partition()
-    partition.table.begin_verification(8, 0, 0, adds=False, now_ms=NOW_MS)
+    begin_verification(partition.table, (8, 0, 0), adds=False, now_ms=NOW_MS)
     partition.write(3, is_transactional=False)
     partition.write(4, is_transactional=False)
 
@@ -199,7 +201,7 @@ def test_verifications_are_bounded_and_the_oldest_goes_first() -> None:
     partition = Partition()
     guard = partition.begin()
     for producer_id in range(100, 100 + VERIFICATIONS_MAX):
-        partition.table.begin_verification(producer_id, 0, 0, adds=False, now_ms=NOW_MS)
+        begin_verification(partition.table, (producer_id, 0, 0), adds=False, now_ms=NOW_MS)
     assert len(partition.table.verifications) == VERIFICATIONS_MAX
     with refused(ErrorCode.INVALID_TXN_STATE):
         partition.write(0, guard)

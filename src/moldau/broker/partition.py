@@ -17,7 +17,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.log import Log
 from moldau.storage.log_append import AppendResult, PreparedBatch, VerifiedBatch
-from moldau.storage.producer_state import AppendOrigin
+from moldau.storage.producer_append import AppendOrigin, begin_verification
 from moldau.storage.verification import Verification
 from moldau.types import NO_EPOCH, Buffer, Offset, TopicPartition, Uuid
 
@@ -122,10 +122,13 @@ class Partition:
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, *, adds: bool
     ) -> Verification | None:
-        """As `ProducerStateTable.begin_verification`. The append brings it in a `VerifiedBatch`."""
+        """The guard that an append brings in a `VerifiedBatch` to open a transaction; None if it
+        needs none.
+        """
         self.leading()
-        return self.log.producers.begin_verification(
-            producer_id, epoch, sequence, adds=adds, now_ms=self._clock.wall_ms()
+        batch = producer_id, epoch, sequence
+        return begin_verification(
+            self.log.producers, batch, adds=adds, now_ms=self._clock.wall_ms()
         )
 
     async def prepare(self, records: Buffer, threads: Executor) -> PreparedBatch:
