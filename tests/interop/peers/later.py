@@ -4,7 +4,6 @@ A row is (suite, test, what it needs). Nothing else may be left out. A row whose
 removed with it; tests that pass by accident without their feature need no row.
 """
 
-TRANSACTIONS = "transactions"
 CONSUMER_GROUPS = "groups of the consumer protocol (KIP-848)"
 SHARE_GROUPS = "share groups"
 STREAMS_GROUPS = "streams groups"
@@ -12,7 +11,9 @@ SECURITY = "authentication, access control and quotas"
 CLUSTER = "a cluster of several nodes"
 
 LATER: tuple[tuple[str, str, str], ...] = (
-    ("franz-go", "TestTxnEtl", TRANSACTIONS),
+    ("franz-go", "TestTxnEtl/range/848", CONSUMER_GROUPS),
+    ("franz-go", "TestTxnEtl/sticky/848", CONSUMER_GROUPS),
+    ("franz-go", "TestTxnEtl/sticky/848/static", CONSUMER_GROUPS),
     ("franz-go", "TestGroupETL/range/848", CONSUMER_GROUPS),
     ("franz-go", "TestGroupETL/sticky/848", CONSUMER_GROUPS),
     ("franz-go", "TestGroupETL/sticky/848/static", CONSUMER_GROUPS),
@@ -23,21 +24,12 @@ LATER: tuple[tuple[str, str, str], ...] = (
     ("franz-go", "TestShareGroupETL", SHARE_GROUPS),
     ("franz-go", "TestShareGroupAckOnClose", SHARE_GROUPS),
     ("franz-go", "TestShareGroupOffsetsAdmin", SHARE_GROUPS),
-    ("librdkafka", "0129_fetch_aborted_msgs", TRANSACTIONS),
-    ("here", "test_transactions_are_listed_and_described", TRANSACTIONS),
     ("here", "test_a_consumer_of_the_new_protocol_reads", CONSUMER_GROUPS),
     ("here", "test_a_share_group_is_listed_and_its_offsets_reset", SHARE_GROUPS),
     ("here", "test_access_control_is_said_to_be_off", SECURITY),
     ("here", "test_quotas_and_credentials_of_users_change", SECURITY),
     ("here", "test_reassignments_are_listed", CLUSTER),
     # Requests that are not served yet are not announced either.
-    ("api", "AddPartitionsToTxn(24)", TRANSACTIONS),
-    ("api", "AddOffsetsToTxn(25)", TRANSACTIONS),
-    ("api", "EndTxn(26)", TRANSACTIONS),
-    ("api", "WriteTxnMarkers(27)", TRANSACTIONS),
-    ("api", "TxnOffsetCommit(28)", TRANSACTIONS),
-    ("api", "DescribeTransactions(65)", TRANSACTIONS),
-    ("api", "ListTransactions(66)", TRANSACTIONS),
     ("api", "DescribeAcls(29)", SECURITY),
     ("api", "CreateAcls(30)", SECURITY),
     ("api", "DeleteAcls(31)", SECURITY),

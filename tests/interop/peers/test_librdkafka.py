@@ -91,6 +91,7 @@ MORE = (
 LONG = (
     "0026_consume_pause",
     "0082_fetch_max_bytes",
+    "0103_transactions",
     "0122_buffer_cleaning_after_rebalance",
     "0132_strategy_ordering",
 )

