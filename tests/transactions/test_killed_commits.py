@@ -1,0 +1,177 @@
+"""A node that is killed anywhere between the question for a transaction's end and its last write:
+the next start finds every transaction decided once, completely, and nobody waits for ever.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from node.questions import Place, committed
+from running_node import QUICK_SETTINGS, wait_for
+from transactions.committed_view import read_committed, wait_until_stable
+from transactions.decisions import check_all_decided, read_decisions
+from transactions.dying_node import Death, DyingNode
+from transactions.wire_producer import Style, WireProducer
+from wire_client import WireClient, create_topic
+
+from moldau.protocol.errors import KafkaError
+
+TOPIC, GROUP, OFFSETS_TOPIC = "written", "readers", "__consumer_offsets"
+PLACES: list[Place] = [(TOPIC, index) for index in range(3)]
+# The decision, four markers (the group's, too) and the end are each written and synced. Where a
+# transaction was aborted is written to an index as well.
+COMMIT_EFFECTS, ABORT_EFFECTS = range(12), range(16)
+BAD_MOMENTS = [0, 1, 3, 8, 10]
+TIMEOUT_MS = 300_000
+SETTINGS = QUICK_SETTINGS | {
+    "moldau.reserve.bytes": "0",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
+}
+
+
+# Who comes after the kill
+
+
+def its_producer_asks_again(producer: WireProducer, *, commits: bool) -> bool:
+    """It ends as it was asked to."""
+    producer.end(commits=commits)
+    return commits
+
+
+def another_producer_comes(producer: WireProducer, *, commits: bool) -> bool:
+    """What was not decided is aborted."""
+    with WireProducer(producer.address, producer.transactional_id, producer.style) as heir:
+        heir.init()
+    return False
+
+
+def nobody_comes(producer: WireProducer, *, commits: bool) -> bool:
+    """What was not decided takes too long."""
+    return False
+
+
+Sequel = Callable[..., bool]
+SEQUELS: tuple[Sequel, ...] = (its_producer_asks_again, another_producer_comes, nobody_comes)
+
+
+class Deaths:
+    """One directory, killed again and again. Each life ends with a transaction."""
+
+    def __init__(self, folder: Path, style: Style, *, commits: bool) -> None:
+        self.node = DyingNode(folder, SETTINGS)
+        self.style = style
+        self.commits = commits
+        self.number = 0
+        self._visible: list[bytes] = []
+        self._offset = 0
+
+    def set_up(self, first: Death) -> None:
+        self.node.death = first
+        self.node.start()
+        create_topic(self.node.address, TOPIC, len(PLACES))
+        with WireProducer(self.node.address, "first") as producer:
+            producer.init().send_offsets(GROUP, {PLACES[0]: 0})
+            producer.end(commits=True)
+
+    def die(self, sequel: Sequel, following: Death | None) -> None:
+        """Of the death that the node was started for; the next life is for the following one."""
+        death = self.node.death
+        assert death is not None
+        self.number += 1
+        value = b"%d" % self.number
+        with WireProducer(
+            self.node.address, death.transactional_id, self.style, TIMEOUT_MS
+        ) as producer:
+            producer.init()
+            for place in PLACES:
+                producer.send(place, value)
+            producer.send_offsets(GROUP, {PLACES[0]: self.number})
+            was_answered = producer.end_unheard(commits=self.commits)
+            self._wait_for_death()
+            is_decided = self._is_decided(death)
+            assert is_decided or not was_answered, "the answer came before the decision was safe"
+            self.node.death = following
+            self.node.ahead_ms = 2 * TIMEOUT_MS if sequel is nobody_comes else 0
+            self.node.start()
+            is_visible = sequel(producer, commits=self.commits)
+        if self.commits if is_decided else is_visible:
+            self._visible.append(value)
+            self._offset = self.number
+        self.check()
+
+    def _wait_for_death(self) -> None:
+        process = self.node.process
+        assert process is not None
+        wait_for(lambda: process.poll() is not None, "the death")
+
+    def _is_decided(self, death: Death) -> bool:
+        """As far as the files say."""
+        state = read_decisions(self.node.log_folder).last[death.transactional_id].state.text
+        wanted = "Commit" if self.commits else "Abort"
+        assert state in {"Ongoing", f"Prepare{wanted}", f"Complete{wanted}"}
+        is_safe = death.effect > (1 if death.loses_unsynced else 0)
+        assert (state != "Ongoing") is is_safe
+        return is_safe
+
+    def check(self) -> None:
+        """Everything that was ended is seen, or nothing of it."""
+        with WireClient(self.node.address) as client:
+            wait_until_stable(client, PLACES)
+            for place in PLACES:
+                assert read_committed(client, place) == self._visible, place
+            # Its marker comes as late as any other.
+            wait_for(
+                lambda: committed(client, GROUP) == (0, {PLACES[0]: self._offset}),
+                f"offset {self._offset}",
+            )
+
+    def end(self) -> None:
+        self.node.kill()
+        self.node.ahead_ms = 0
+        self.node.start()
+        self.check()
+        assert self.node.stop() == 0
+        check_all_decided(self.node.log_folder, [TOPIC, OFFSETS_TOPIC])
+
+
+def die_at(
+    folder: Path, style: Style, effects: Iterable[int], *, commits: bool, loses: bool, turn: int = 0
+) -> None:
+    deaths = Deaths(folder, style, commits=commits)
+    plan: list[Death | None] = [Death(f"dies-at-{effect}", effect, loses) for effect in effects]
+    first = plan[0]
+    assert first is not None
+    with deaths.node:
+        deaths.set_up(first)
+        for number, following in enumerate([*plan[1:], None]):
+            sequel = SEQUELS[(number + turn) % len(SEQUELS)]
+            death = deaths.node.death
+            assert death is not None
+            try:
+                deaths.die(sequel, following)
+            except (AssertionError, KafkaError) as error:
+                error.add_note(f"{style.name} {commits=} {death} {sequel.__name__}")
+                error.add_note(f"{deaths.node.effects} {deaths.node.errors[-3000:]}")
+                raise
+        deaths.end()
+
+
+def test_a_commit_that_is_interrupted_is_decided_once(tmp_path: Path) -> None:
+    die_at(tmp_path, Style.V2, BAD_MOMENTS, commits=True, loses=True)
+
+
+def test_an_abort_that_is_interrupted_is_decided_once(tmp_path: Path) -> None:
+    die_at(tmp_path, Style.V1, BAD_MOMENTS, commits=False, loses=False, turn=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("turn", range(3))
+@pytest.mark.parametrize("loses", [False, True], ids=["sigkill", "power-cut"])
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize("style", Style)
+def test_every_end_that_is_interrupted_anywhere_is_decided_once(
+    tmp_path: Path, style: Style, commits: bool, loses: bool, turn: int
+) -> None:
+    effects = COMMIT_EFFECTS if commits else ABORT_EFFECTS
+    die_at(tmp_path, style, effects, commits=commits, loses=loses, turn=turn)

@@ -1,0 +1,159 @@
+"""Money that moves in transactions does not get lost, whoever reads, aborts, takes over or is
+killed: a reader of what is committed finds the same sum after every transfer.
+"""
+
+import random
+import secrets
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from node.questions import Place, produce
+from running_node import QUICK_SETTINGS, RunningNode, wait_for
+from transactions.committed_view import wait_until_stable
+from transactions.decisions import check_all_decided
+from transactions.transfers import Auditor, Books, Outcome, Teller
+from transactions.workers import Problems, finish
+from wire_client import WireClient, create_topic
+
+from moldau.testing import broker
+
+TOPIC = "accounts"
+PLACES: list[Place] = [(TOPIC, index) for index in range(4)]
+TELLERS = 3
+POLICIES = ("group", "os", "strict")
+SETTINGS = QUICK_SETTINGS | {
+    "moldau.reserve.bytes": "0",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+}
+
+
+class Bank:
+    def __init__(self, folder: Path, seed: str) -> None:
+        self.chance = random.Random(seed)
+        self.node = RunningNode(folder, SETTINGS)
+        self.problems = Problems()
+        self.books = Books()
+        address = self.node.address
+        self.auditor = Auditor(address, PLACES, self.problems)
+        self.tellers = [
+            Teller(f"teller-{number}-{seed}", address, PLACES, self.books, self.problems)
+            for number in range(TELLERS)
+        ]
+
+    def open(self) -> None:
+        self.node.start()
+        create_topic(self.node.address, TOPIC, len(PLACES))
+        for worker in (*self.tellers, self.auditor):
+            worker.start()
+
+    def wait_for_transfers(self, count: int) -> None:
+        wanted = len(self.books) + count
+        wait_for(lambda: len(self.books) >= wanted or bool(self.problems), f"{count} transfers")
+        self.problems.check()
+
+    def kill(self) -> None:
+        """At any time; nothing depends on how long this takes."""
+        threading.Event().wait(self.chance.uniform(0, 0.3))
+        self.node.kill()
+        self.node.settings = SETTINGS | {"moldau.flush.policy": self.chance.choice(POLICIES)}
+        self.node.start()
+
+    def close(self) -> None:
+        finish(self.tellers)
+        with WireClient(self.node.address) as client:
+            wait_until_stable(client, PLACES, 60)
+            finish([self.auditor])
+            self.auditor.read(client)
+        self.problems.check()
+        self.auditor.check(self.books)
+        assert self.node.stop() == 0
+        decisions = check_all_decided(self.node.log_folder, [TOPIC])
+        # Each of them once.
+        committed = sum(1 for each in decisions.decided if each.commits)
+        assert committed == len(self.auditor.seen)
+
+
+def run_bank(folder: Path, transfers: int, kills: int) -> Bank:
+    seed = secrets.token_hex(4)
+    bank = Bank(folder, seed)
+    with bank.node:
+        try:
+            bank.open()
+            bank.wait_for_transfers(transfers)
+            for _ in range(kills):
+                bank.kill()
+                bank.wait_for_transfers(transfers)
+            bank.close()
+        except AssertionError as error:
+            error.add_note(f"seed {seed}\n{bank.node.errors[-3000:]}")
+            raise
+    return bank
+
+
+def test_the_sum_of_all_accounts_never_changes(tmp_path: Path) -> None:
+    bank = run_bank(tmp_path, transfers=60, kills=0)
+    books = bank.books
+    assert books.fenced > 0
+    assert len(books.named(Outcome.COMMITTED)) > len(books.named(Outcome.ABORTED)) > 0
+    # Nothing was in the way of their being told.
+    assert not books.named(Outcome.UNKNOWN)
+
+
+def test_the_sum_survives_the_kill_of_the_node(tmp_path: Path) -> None:
+    run_bank(tmp_path, transfers=15, kills=1)
+
+
+@pytest.mark.slow
+def test_the_sum_survives_many_kills(tmp_path: Path) -> None:
+    run_bank(tmp_path, transfers=10, kills=15)
+
+
+# Whoever checks is checked
+
+
+def _books(**outcomes: Outcome) -> Books:
+    books = Books()
+    for name, outcome in outcomes.items():
+        books.write(name, outcome)
+    return books
+
+
+@pytest.mark.parametrize(
+    ("values", "outcome", "complaint"),
+    [
+        (["a 2 1 5", "a 2 2 -5"], Outcome.COMMITTED, None),
+        (["a 2 1 5", "a 2 2 -5"], Outcome.UNKNOWN, None),
+        ([], Outcome.UNKNOWN, None),
+        (["a 2 1 5"], Outcome.UNKNOWN, "seen in part"),
+        (["a 2 1 5", "a 2 2 -4"], Outcome.COMMITTED, "changed the sum"),
+        (["a 2 1 5", "a 2 1 5"], Outcome.COMMITTED, "is there twice"),
+        (["a 2 1 5", "a 2 2 -5", "a 2 1 5"], Outcome.COMMITTED, "is seen again"),
+        (["a 2 1 5", "a 2 2 -5"], Outcome.ABORTED, "aborted and seen"),
+        ([], Outcome.COMMITTED, "committed and not seen"),
+    ],
+)
+def test_wrong_books_are_noticed(
+    values: list[str], outcome: Outcome, complaint: str | None
+) -> None:
+    with broker() as running, WireClient(running.bootstrap) as client:
+        running.create_topic(TOPIC)
+        if values:
+            produce(client, TOPIC, *(value.encode() for value in values))
+        auditor = Auditor(running.bootstrap, [(TOPIC, 0)], Problems())
+
+        def audit() -> None:
+            auditor.read(client)
+            auditor.check(_books(a=outcome))
+
+        _expect(audit, complaint)
+
+
+def _expect(check: Callable[[], None], complaint: str | None) -> None:
+    if complaint is None:
+        check()
+    else:
+        with pytest.raises(AssertionError, match=complaint):
+            check()
