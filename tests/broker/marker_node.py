@@ -14,7 +14,6 @@ from moldau.broker.dispatch import Dispatcher, broker_table
 from moldau.broker.peers import LocalPeers
 from moldau.broker.transaction_markers import MarkersToSend, TransactionMarkers
 from moldau.core.coordinator.effects import Writer
-from moldau.core.groups.member import Caller
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -36,7 +35,6 @@ from moldau.protocol.schema import Message
 from moldau.storage.log_append import VerifiedBatch
 from moldau.types import NO_SEQUENCE, TopicPartition
 
-CALLER = Caller(client_id="c", client_host="/127.0.0.1", principal="User:ANONYMOUS")
 PATIENCE_S = 20.0
 
 Codes = dict[TopicPartition, ErrorCode]
@@ -117,7 +115,7 @@ class MarkerNode(GroupNode):
             ],
         )
         writer = Writer(*producer, guard)
-        answer = await self.groups.commit_transactional_offsets(request, writer, CALLER)
+        answer = await self.groups.commit_transactional_offsets(request, writer)
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     async def stable_offset(self, group: str, *, partition: int = 0) -> int | ErrorCode:

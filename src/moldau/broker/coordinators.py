@@ -182,13 +182,13 @@ class GroupCoordinator:
         return response
 
     async def commit_transactional_offsets(
-        self, request: TxnOffsetCommitRequest, writer: Writer, caller: Caller
+        self, request: TxnOffsetCommitRequest, writer: Writer
     ) -> TxnOffsetCommitResponse:
         """They wait for `end_transaction`."""
         host = self._hosts.of_key(request.group_id)
 
         def event(ticket: Ticket, turn: Turn) -> None:
-            decision = host.shard.offsets.decide_transactional_commit(request, caller, turn.now_ms)
+            decision = host.shard.offsets.decide_transactional_commit(request, turn.now_ms)
             _write(decision, ticket, turn, writer=writer)
 
         response: TxnOffsetCommitResponse = await host.ask(event, depends=False)

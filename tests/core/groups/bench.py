@@ -190,11 +190,9 @@ class Bench:
         self.perform(turn)
         return ticket
 
-    def commit_in_transaction(
-        self, request: TxnOffsetCommitRequest, caller: Caller = CALLER
-    ) -> Ticket:
+    def commit_in_transaction(self, request: TxnOffsetCommitRequest) -> Ticket:
         turn, ticket = self.turn(), self.ticket()
-        decision = self.shard.offsets.decide_transactional_commit(request, caller, turn.now_ms)
+        decision = self.shard.offsets.decide_transactional_commit(request, turn.now_ms)
         writer = Writer(request.producer_id, request.producer_epoch)
         replies = [Reply(ticket, decision.response)]
         turn.append(Append(records=decision.records, replays=True, replies=replies, writer=writer))

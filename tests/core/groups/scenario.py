@@ -272,7 +272,7 @@ class Scenario:
                 for name, partitions in topics.items()
             ],
         )
-        return self.bench.commit_in_transaction(request, client.caller)
+        return self.bench.commit_in_transaction(request)
 
     def _fetch(self, client: Client, words: list[str]) -> None:
         stable = "stable" in words

@@ -6,7 +6,6 @@ to the transaction; before, AddOffsetsToTxn does.
 from collections.abc import Iterable
 
 from moldau.broker.context import RequestContext
-from moldau.broker.group_requests import caller_of
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS
 from moldau.core.coordinator.effects import Writer
 from moldau.core.coordinator.refusals import as_coordinator_error
@@ -55,9 +54,7 @@ async def _commit(
     request.topics = topics
     try:
         writer = await _admitted(ctx, request)
-        response = await ctx.broker.groups.commit_transactional_offsets(
-            request, writer, caller_of(ctx)
-        )
+        response = await ctx.broker.groups.commit_transactional_offsets(request, writer)
     except KafkaError as error:
         code = _for_version(error.code, ctx.version)
         return [_refuse(topic, topic.partitions, code) for topic in topics]

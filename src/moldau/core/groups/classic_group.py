@@ -91,9 +91,11 @@ class ClassicGroup:
         )
 
     def wrong_member(
-        self, member_id: str, instance_id: str | None, principal: str
+        self, member_id: str, instance_id: str | None, principal: str | None
     ) -> ErrorCode | None:
-        """What is wrong about somebody who says that it is this member."""
+        """What is wrong about somebody who says that it is this member, or speaks for it (None: who
+        may do that is decided elsewhere).
+        """
         if instance_id is not None:
             known_id = self.static_ids.get(instance_id)
             if known_id is None:
@@ -101,8 +103,10 @@ class ClassicGroup:
             if known_id != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
         member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
         # Ids can be listed by anybody who may describe the group; to know one is not enough.
-        if member is None or member.principal not in {None, principal}:
+        if principal is not None and member.principal not in {None, principal}:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return None
 

@@ -123,12 +123,12 @@ class GroupOffsets:
     # Committing in a transaction
 
     def decide_transactional_commit(
-        self, request: TxnOffsetCommitRequest, caller: Caller, now_ms: int
+        self, request: TxnOffsetCommitRequest, now_ms: int
     ) -> Decision[CoordinatorRecord, TxnOffsetCommitResponse]:
         """The records count when the transaction is committed. Raises KafkaError if nothing can be
         part of it.
         """
-        self._check_transactional_committer(request, caller)
+        self._check_transactional_committer(request)
         metadata_max = self._settings().offset_metadata_chars_max
         records: list[CoordinatorRecord] = []
         topics: list[TxnOffsetCommitResponseTopic] = []
@@ -149,9 +149,7 @@ class GroupOffsets:
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=results))
         return Decision(TxnOffsetCommitResponse(topics=topics), records)
 
-    def _check_transactional_committer(
-        self, request: TxnOffsetCommitRequest, caller: Caller
-    ) -> None:
+    def _check_transactional_committer(self, request: TxnOffsetCommitRequest) -> None:
         """Producers say since KIP-447 for which member they commit: a zombie's commit is refused.
         Older ones say nothing, and are fenced by their transactional id alone.
         """
@@ -167,7 +165,8 @@ class GroupOffsets:
             if says_who and (generation >= 0 or not group.is_empty):
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         elif says_who and (generation >= 0 or group.state is not GroupState.EMPTY):
-            wrong = group.wrong_member(member_id, request.group_instance_id, caller.principal)
+            # A producer may have another name than the consumer that it commits for.
+            wrong = group.wrong_member(member_id, request.group_instance_id, None)
             if wrong is None and generation != group.generation:
                 wrong = ErrorCode.ILLEGAL_GENERATION
             if wrong is not None:
