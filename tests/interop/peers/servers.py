@@ -23,6 +23,8 @@ SETTINGS = {
     "share.coordinator.state.topic.num.partitions": "4",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
+    # What takes too long is noticed soon.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
     "broker.heartbeat.interval.ms": "2000",
     "broker.session.timeout.ms": "9000",
     "log.cleaner.backoff.ms": "500",

@@ -16,6 +16,7 @@ FRANZ_GO = "github.com/twmb/franz-go@v1.22.2"
 KAFKA_JAVASCRIPT = "@confluentinc/kafka-javascript@1.10.1"
 PYSPARK = "pyspark==4.2.0"
 SPARK_JARS = Path(__file__).with_name("spark_jars.xml")
+OLDER_CLIENTS = Path(__file__).with_name("older_clients.xml")
 
 FETCH_TIMEOUT_S = 900.0
 BUILD_TIMEOUT_S = 1800.0
@@ -68,6 +69,18 @@ def librdkafka_tests(cache: Path) -> Path:
 
     name = f"librdkafka-{KAFKA_JAVASCRIPT.rpartition('@')[2]}-one-replica"
     return made_once(cache / name, build)
+
+
+def older_java_clients(cache: Path) -> Path:
+    """The folder with the jars of a Java client from before transaction version 2."""
+    maven = require_tool("mvn")
+
+    def fetch(folder: Path) -> None:
+        copy = [maven, "-q", "-B", "-f", str(OLDER_CLIENTS), "dependency:copy-dependencies"]
+        copy += ["-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+        run_step(copy, "fetching older Java clients", timeout_s=FETCH_TIMEOUT_S)
+
+    return made_once(cache / f"older-clients-{digest_of(OLDER_CLIENTS)}", fetch)
 
 
 @dataclass(frozen=True, slots=True)
