@@ -62,8 +62,10 @@ class WireBench:
         self.answers: list[tuple[Ticket, Any]] = []
 
     def close(self) -> None:
+        """The next request connects again."""
         for connection in self._connections.values():
             connection.close()
+        self._connections.clear()
 
     def connection(self, name: str) -> TalkClient:
         if name not in self._connections:

@@ -9,18 +9,9 @@ import pytest
 from interop.apache import ApacheOracle
 from interop.group_talk import talk
 from interop.live_broker import LiveBroker, LiveMoldau, LiveNode
-from interop.producer_talk import OFFSETS_PARTITIONS, ProducerTalk
-from running_node import wait_for
+from interop.offset_talk import CONVERSATIONS, SETTINGS, OffsetTalk, wait_for_coordinators
 
 pytestmark = pytest.mark.interop
-
-CONVERSATIONS = sorted((Path(__file__).parent / "producer_conversations").glob("*.txt"))
-SETTINGS = {
-    "group.min.session.timeout.ms": "100",
-    "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
-    "offset.metadata.max.bytes": "8",
-    "transaction.state.log.num.partitions": "4",
-}
 
 
 @pytest.fixture(scope="module", params=["apache", "moldau"])
@@ -37,22 +28,11 @@ def node(
         live.format()
         live.start()
         live.create_topic("t", partitions=4)
-        wait_for(lambda: _coordinates(live.address), "the coordinators")
+        wait_for_coordinators(live.address)
         yield live
-
-
-def _coordinates(address: str) -> bool:
-    """Asked for a coordinator, a new cluster first makes the topic that it needs."""
-    conversation = ProducerTalk(address)
-    try:
-        conversation.run("z finds")
-        conversation.run("z finds type=1")
-        return conversation.lines == ["z finds: NONE a broker"] * 2
-    finally:
-        conversation.wire.close()
 
 
 @pytest.mark.parametrize("path", CONVERSATIONS, ids=lambda path: path.stem)
 def test_the_conversation_goes_as_written(node: LiveNode, path: Path) -> None:
-    expected, heard = talk(node.address, path, ProducerTalk)
+    expected, heard = talk(node.address, path, OffsetTalk)
     assert heard == expected

@@ -14,6 +14,7 @@ as clients do.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from core.groups.scenario import Client
@@ -54,8 +55,18 @@ from moldau.protocol.messages.write_txn_markers import (
 )
 from moldau.protocol.schema import Message
 
+CONVERSATIONS = sorted(
+    (Path(__file__).parent.parent / "data" / "offset_conversations").glob("*.txt")
+)
 OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_PARTITIONS = 4
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
+    "offset.metadata.max.bytes": "8",
+    "transaction.state.log.num.partitions": "4",
+}
 PASSING = {
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -72,7 +83,7 @@ class Producer:
     sequence: int = 0
 
 
-class ProducerTalk(Conversation):
+class OffsetTalk(Conversation):
     def __init__(self, address: str) -> None:
         super().__init__(address)
         self._producers: dict[str, Producer] = {}
@@ -304,6 +315,26 @@ class ProducerTalk(Conversation):
 
         wait_for(is_stable, "stable offsets")
         self._say(client, "awaits", self._show_fetched(answers[-1]))
+
+
+def wait_for_coordinators(address: str) -> None:
+    """Asked for a coordinator, a new cluster first makes the topic that it needs."""
+
+    def are_there() -> bool:
+        conversation = OffsetTalk(address)
+        try:
+            conversation.run("z finds")
+            conversation.run("z finds type=1")
+            if conversation.lines != ["z finds: NONE a broker"] * 2:
+                return False
+            # A group of each partition, or so: they are loaded one by one.
+            groups = [OffsetFetchRequestGroup(group_id=f"g-{n}", topics=None) for n in range(40)]
+            answer = conversation.wire.connection("z").ask(OffsetFetchRequest(groups=groups), 9)
+            return all(group.error_code == 0 for group in answer.groups)
+        finally:
+            conversation.wire.close()
+
+    wait_for(are_there, "the coordinators")
 
 
 def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
