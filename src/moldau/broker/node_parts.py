@@ -65,10 +65,6 @@ class NodeParts:
         self.quorum.add_listener(self.controller)
         self.snapshots = SnapshotMaker(self.quorum, config, clock)
         self.feed.subscribe(self.snapshots.image_changed)
-        self.channel = LocalControllerChannel(
-            self.controller, self.settings, lambda: self.replicas.wait_caught_up()
-        )
-        self.lifecycle = self._new_lifecycle(ports)
         self.replicas = Replicas(
             directories.logs,
             node_id=config.node_id,
@@ -76,6 +72,10 @@ class NodeParts:
             settings=self.settings,
             unavailable=directories.unavailable,
         )
+        self.channel = LocalControllerChannel(
+            self.controller, self.settings, self.replicas.wait_caught_up
+        )
+        self.lifecycle = self._new_lifecycle(ports)
         self.replicas.on_directory_failure(self._directory_failed)
         self.topic_creation = TopicCreation(self.channel, self.settings)
         self.groups = GroupCoordinator(self.replicas, clock, self.settings, self.feed)
