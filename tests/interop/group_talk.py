@@ -372,17 +372,22 @@ def _show_found(answer: Any) -> str:
 def talk(address: str, path: Path, kind: type[Conversation] = Conversation) -> tuple[str, str]:
     """What the file says, and what was heard, in the file's form."""
     conversation = kind(address)
-    expected: list[str] = []
-    heard: list[str] = []
     try:
-        for actions, outcomes in blocks_of(path.read_text(encoding="utf-8")):
-            conversation.lines = []
-            for action in actions:
-                conversation.run(action)
-            names = [line.split()[0] for line in outcomes]
-            conversation.hear([name for name in names if conversation.wire.waits(name)])
-            expected += [*actions, DASHES, *outcomes, ""]
-            heard += [*actions, DASHES, *conversation.lines, ""]
+        return go_on(conversation, path)
     finally:
         conversation.wire.close()
+
+
+def go_on(conversation: Conversation, path: Path) -> tuple[str, str]:
+    """The same, with clients that have talked before."""
+    expected: list[str] = []
+    heard: list[str] = []
+    for actions, outcomes in blocks_of(path.read_text(encoding="utf-8")):
+        conversation.lines = []
+        for action in actions:
+            conversation.run(action)
+        names = [line.split()[0] for line in outcomes]
+        conversation.hear([name for name in names if conversation.wire.waits(name)])
+        expected += [*actions, DASHES, *outcomes, ""]
+        heard += [*actions, DASHES, *conversation.lines, ""]
     return "\n".join(expected), "\n".join(heard)

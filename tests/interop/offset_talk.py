@@ -55,9 +55,9 @@ from moldau.protocol.messages.write_txn_markers import (
 )
 from moldau.protocol.schema import Message
 
-CONVERSATIONS = sorted(
-    (Path(__file__).parent.parent / "data" / "offset_conversations").glob("*.txt")
-)
+_DATA = Path(__file__).parent.parent / "data"
+CONVERSATIONS = sorted((_DATA / "offset_conversations").glob("*.txt"))
+HANDOVER = _DATA / "offset_handover"
 OFFSETS_TOPIC = "__consumer_offsets"
 OFFSETS_PARTITIONS = 4
 SETTINGS = {
