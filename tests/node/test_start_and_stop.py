@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from node.failing_sync import FailingSync
 from node.questions import (
     EARLIEST,
     commit,
@@ -262,6 +263,20 @@ def test_a_second_signal_forces_and_the_next_start_recovers(tmp_path: Path) -> N
         with WireClient(node.address) as client:
             assert read_all(client, "kept") == [b"a"]
         assert node.stop() == 0
+
+
+def test_a_second_signal_forces_while_the_stop_waits_for_the_disk(tmp_path: Path) -> None:
+    (tmp_path / "workshop").mkdir()
+    disk = FailingSync(tmp_path / "workshop", tmp_path)
+    with RunningNode(tmp_path, prefix=disk.prefix) as node:
+        node.start()
+        assert node.process is not None
+        disk.hang()
+        node.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: disk.is_hanging, "the stop to sync its files")
+        node.process.send_signal(signal.SIGTERM)
+        assert node.process.wait(DEADLINE_S) == 1
+        assert "stopped at once" in node.errors
 
 
 def test_a_client_that_waits_does_not_hold_up_the_stop(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from enum import StrEnum
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -23,7 +24,9 @@ from moldau.protocol.errors import MoldauError
 
 DEFAULT_DIRECTORY = "moldau-data"
 DEFAULT_PORT = 9092
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FORCED_STATUS = 1
+_FORCED_MESSAGE = b"moldau: stopped at once; the next start checks the logs\n"
 _THREAD_TURN_S = 0.0005
 
 _HELP = """Run one Kafka node: broker and controller in one process.
@@ -136,21 +139,7 @@ start.__doc__ = _HELP
 
 async def _run(node: Node, ready_file: Path | None) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def told_to_stop() -> None:
-        if stop.is_set():
-            sys.stderr.write("moldau: stopped at once; the next start checks the logs\n")
-            sys.stderr.flush()
-            os._exit(_FORCED_STATUS)
-        stop.set()
-
-    stopping = [signal.SIGTERM, signal.SIGINT]
-    # Under nohup a closed terminal is no reason to stop.
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-        stopping.append(signal.SIGHUP)
-    for number in stopping:
-        loop.add_signal_handler(number, told_to_stop)
+    _stop_on_signals(stop)
     await node.start()
     try:
         address = node.client_address
@@ -165,8 +154,33 @@ async def _run(node: Node, ready_file: Path | None) -> None:
         if ready_file is not None:
             _remove(ready_file)
         await node.stop()
+        for number in _STOPPING:
+            signal.signal(number, signal.SIG_IGN)
     if node.failure is not None:
         raise MoldauError(node.failure)
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    """The first asks for a clean stop. The second ends the process whatever the event loop is busy
+    with, which the loop's own handlers would wait for.
+    """
+    loop = asyncio.get_running_loop()
+    asked = False
+
+    def told_to_stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            # It may be closed, or missing; its buffer may be in use below this handler.
+            with contextlib.suppress(AttributeError, ValueError, OSError):
+                os.write(sys.stderr.fileno(), _FORCED_MESSAGE)
+            os._exit(_FORCED_STATUS)
+        asked = True
+        loop.call_soon_threadsafe(stop.set)
+
+    for number in _STOPPING:
+        # Under nohup a closed terminal is no reason to stop.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, told_to_stop)
 
 
 def _write_whole(path: Path, text: str) -> None:
