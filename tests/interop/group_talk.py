@@ -55,7 +55,7 @@ class WireBench:
     """Sends what the scenario's bench would decide on; answers are read when somebody asks."""
 
     def __init__(self, address: str) -> None:
-        self._address = address
+        self.address = address
         self._connections: dict[str, TalkClient] = {}
         self._tickets = 0
         self._expected: dict[str, list[tuple[Ticket, Message, int]]] = {}
@@ -69,7 +69,7 @@ class WireBench:
 
     def connection(self, name: str) -> TalkClient:
         if name not in self._connections:
-            self._connections[name] = TalkClient(self._address, client_id=name)
+            self._connections[name] = TalkClient(self.address, client_id=name)
         return self._connections[name]
 
     def hear(self, name: str) -> None:
@@ -135,6 +135,11 @@ class Conversation(Scenario):
         self.bench = self.wire  # type: ignore[assignment]
         self._fresh = fresh_name("talk")
         self._ids: dict[str, str] = {}
+
+    def go_to(self, address: str) -> None:
+        """The same clients, somewhere else."""
+        self.wire.close()
+        self.wire.address = address
 
     def _client(self, name: str) -> Client:
         client = self.clients.get(name)

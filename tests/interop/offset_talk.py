@@ -13,7 +13,8 @@ passes by itself (another transaction that is about to end, a coordinator that l
 as clients do.
 """
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,8 @@ class Producer:
     transactional_id: str
     producer_id: int = -1
     epoch: int = -1
-    sequence: int = 0
+    sequences: Counter[str] = field(default_factory=Counter)
+    """The next of each partition, in this epoch."""
 
 
 class OffsetTalk(Conversation):
@@ -103,6 +105,9 @@ class OffsetTalk(Conversation):
             actions[action](client, words)
         else:
             super()._act(client, action, words)
+
+    def transactional_id(self, name: str) -> str:
+        return self._producers[name].transactional_id
 
     def _say(self, client: Client, action: str, what: str) -> None:
         self.lines.append(f"{client.name} {action}: {what}")
@@ -180,11 +185,11 @@ class OffsetTalk(Conversation):
                 base_offset=0,
                 producer_id=producer_id,
                 producer_epoch=epoch,
-                base_sequence=producer.sequence,
+                base_sequence=producer.sequences[place],
                 is_transactional=True,
             ),
         )
-        producer.sequence += 1
+        producer.sequences[place] += 1
         request = ProduceRequest(
             transactional_id=transactional_id,
             acks=-1,
@@ -253,7 +258,7 @@ class OffsetTalk(Conversation):
             producer = self._producers[client.name]
             bump = f" epoch={answer.producer_epoch}"
             producer.producer_id, producer.epoch = answer.producer_id, answer.producer_epoch
-            producer.sequence = 0
+            producer.sequences.clear()
         self._say(client, "ends", name_of(answer) + bump)
 
     def _mark(self, client: Client, words: list[str]) -> None:
