@@ -23,6 +23,7 @@ from moldau.cli.parsing import (
 )
 from moldau.cli.record_formats import of_tokens, unescaped
 from moldau.cli.record_json import parse_record, record_line
+from moldau.cli.server_properties import with_port
 from moldau.protocol.record import Record
 from moldau.types import TopicPartition
 
@@ -183,3 +184,16 @@ def test_a_million_latencies_take_little_room() -> None:
     for _ in range(20_000):
         latencies.add(chance.expovariate(0.1))
     assert latencies.bucket_count < 3000
+
+
+def test_another_port_holds_for_the_first_listener_of_clients_and_where_it_is_advertised() -> None:
+    before = {
+        "listeners": "CONTROLLER://:9093, IN://[::1]:9092,OUT://:9094",
+        "controller.listener.names": "CONTROLLER",
+        "advertised.listeners": "OUT://broker.example:9094,IN://localhost:9092",
+    }
+    assert with_port(before, 7) == before | {
+        "listeners": "CONTROLLER://:9093, IN://[::1]:7,OUT://:9094",
+        "advertised.listeners": "OUT://broker.example:9094,IN://localhost:7",
+    }
+    assert with_port({}, 7) == {"listeners": "PLAINTEXT://:7"}

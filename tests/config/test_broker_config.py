@@ -61,6 +61,13 @@ def test_a_node_without_a_file_has_good_settings() -> None:
     assert config.broker_listeners == (Listener("PLAINTEXT", "::1", 0, SecurityProtocol.PLAINTEXT),)
 
 
+def test_the_controller_of_a_node_without_a_file_stays_on_this_machine() -> None:
+    properties = standalone_properties("/data", host="192.0.2.1", port=0)
+    config = BrokerConfig.parse(properties)
+    assert [one.host for one in config.broker_listeners] == ["192.0.2.1"]
+    assert [one.host for one in config.controller_listeners] == ["127.0.0.1"]
+
+
 def test_the_examples_of_apache_are_taken() -> None:
     """The settings of config/server.properties in Apache's distribution."""
     config = BrokerConfig.parse(

@@ -91,7 +91,6 @@ def _config(text: str, *arguments: object) -> Callable[[Path], list[object]]:
     return prepare
 
 
-_TRUSTED = ("--insecure-listener", "PLAINTEXT", "--insecure-listener", "CONTROLLER")
 PROPERTIES = """
 process.roles=broker,controller
 node.id=1
@@ -125,7 +124,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
     ),
     "port out of bounds": (_options("--port", 70_000), "70000"),
     "host that does not exist": (
-        _options("--host", "no-such-host.invalid", *_TRUSTED),
+        _options("--host", "no-such-host.invalid", "--insecure-listener", "PLAINTEXT"),
         "no-such-host",
     ),
     "host of all addresses": (_options("--host", "0.0.0.0"), "advertised.listeners"),
@@ -142,6 +141,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
     "no such file": (lambda folder: ["--config", folder / "none.properties"], "No such file"),
     "file is a directory": (lambda folder: ["--config", folder], "directory"),
     "config and directory": (_config(PROPERTIES, "--dir", "elsewhere"), "--config"),
+    "config and host": (_config(PROPERTIES, "--host", "::1"), "--host"),
     "config and ephemeral": (_config(PROPERTIES, "--ephemeral"), "--config"),
     "not formatted": (_config(PROPERTIES), "moldau storage format --standalone"),
     "not formatted, with voters": (

@@ -17,12 +17,13 @@ import typer
 from moldau.broker.node import Node, NodeOptions
 from moldau.broker.runtime import run_in_loop
 from moldau.cli.logs import set_up_logs
-from moldau.cli.server_properties import read_server_properties
+from moldau.cli.server_properties import read_server_properties, with_port
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.protocol.errors import MoldauError
 
 DEFAULT_DIRECTORY = "moldau-data"
+DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FORCED_STATUS = 1
@@ -62,7 +63,7 @@ _Port = Annotated[
     int | None,
     typer.Option("--port", "-p", min=0, max=65535, help="For clients; 0 takes a free one."),
 ]
-_Host = Annotated[str, typer.Option(help="The address to listen on.")]
+_Host = Annotated[str | None, typer.Option(help=f"The address to listen on ({DEFAULT_HOST}).")]
 _Config = Annotated[
     Path | None, typer.Option("--config", "-c", help="A server.properties, as Kafka's.")
 ]
@@ -88,7 +89,7 @@ _MetricsPort = Annotated[
 def start(  # noqa: PLR0913 - each is an option of the command
     directory: _Directory = None,
     port: _Port = None,
-    host: _Host = "127.0.0.1",
+    host: _Host = None,
     config: _Config = None,
     settings: _Settings = None,
     ephemeral: _Ephemeral = False,
@@ -101,6 +102,8 @@ def start(  # noqa: PLR0913 - each is an option of the command
     set_up_logs(log_format.value, log_level.value)
     if config is not None and (directory is not None or ephemeral):
         raise MoldauError("--config says where the data is; leave out --dir and --ephemeral")
+    if config is not None and host is not None:
+        raise MoldauError("--config says where to listen; leave out --host")
     if directory is not None and ephemeral:
         raise MoldauError("--ephemeral uses a directory of its own; leave out --dir")
     if ready_file is not None:
@@ -110,14 +113,14 @@ def start(  # noqa: PLR0913 - each is an option of the command
         if config is not None:
             properties = read_server_properties(config)
             if port is not None:
-                properties = _with_port(properties, port)
+                properties = with_port(properties, port)
         else:
             if ephemeral:
                 log_dir = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="moldau-"))
             else:
                 log_dir = str(directory or DEFAULT_DIRECTORY)
             properties = standalone_properties(
-                log_dir, host=host, port=DEFAULT_PORT if port is None else port
+                log_dir, host=host or DEFAULT_HOST, port=DEFAULT_PORT if port is None else port
             )
         if ephemeral:
             properties |= {"moldau.flush.policy": "os", "moldau.reserve.bytes": "0"}
@@ -204,16 +207,3 @@ def _settings(pairs: list[str]) -> dict[str, str]:
             raise MoldauError(f"--set {pair!r} is not NAME=VALUE")
         properties[name.strip()] = value.strip()
     return properties
-
-
-def _with_port(properties: dict[str, str], port: int) -> dict[str, str]:
-    """The first client listener of the file gets another port."""
-    controllers = properties.get("controller.listener.names", "").split(",")
-    listeners = properties.get("listeners", f"PLAINTEXT://:{DEFAULT_PORT}").split(",")
-    for place, listener in enumerate(listeners):
-        if listener.partition("://")[0].strip() not in controllers:
-            listeners[place] = f"{listener.rpartition(':')[0]}:{port}"
-            break
-    changed = {**properties, "listeners": ",".join(listeners)}
-    changed.pop("advertised.listeners", None)
-    return changed

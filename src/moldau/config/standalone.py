@@ -5,23 +5,28 @@ controller, reachable from this machine only.
 NODE_ID = 1
 CLIENT_LISTENER = "PLAINTEXT"
 CONTROLLER_LISTENER = "CONTROLLER"
+LOOPBACK = ("127.0.0.1", "::1")
 
 
 def standalone_properties(log_dir: str, *, host: str, port: int) -> dict[str, str]:
-    """Port 0 takes a free one. Internal topics have the one replica that there can be, and a group
-    does not wait for members that nobody has started.
+    """Port 0 takes a free one. Nobody but this machine gets at the controller, whoever may use the
+    broker. Internal topics have the one replica that there can be, and a group does not wait for
+    members that nobody has started.
     """
-    shown = f"[{host}]" if ":" in host else host
+    client = _bracketed(host)
+    controller = _bracketed(host if host in LOOPBACK else LOOPBACK[0])
     return {
         "process.roles": "broker,controller",
         "node.id": str(NODE_ID),
         "log.dirs": log_dir,
-        "listeners": f"{CLIENT_LISTENER}://{shown}:{port},{CONTROLLER_LISTENER}://{shown}:0",
+        "listeners": (
+            f"{CLIENT_LISTENER}://{client}:{port},{CONTROLLER_LISTENER}://{controller}:0"
+        ),
         "controller.listener.names": CONTROLLER_LISTENER,
         "listener.security.protocol.map": (
             f"{CLIENT_LISTENER}:PLAINTEXT,{CONTROLLER_LISTENER}:PLAINTEXT"
         ),
-        "controller.quorum.bootstrap.servers": f"{shown}:0",
+        "controller.quorum.bootstrap.servers": f"{controller}:0",
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
@@ -29,3 +34,7 @@ def standalone_properties(log_dir: str, *, host: str, port: int) -> dict[str, st
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
     }
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
