@@ -5,9 +5,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Producer
+from running_node import wait_for
 from wire_client import WireClient
 
 from moldau.protocol.batch_builder import BatchBuilder, BatchOptions
+from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.produce import (
     PartitionProduceData,
@@ -18,6 +20,7 @@ from moldau.protocol.messages.produce import (
 TIMEOUT_S = 60.0
 # The last version that adds no partition to a transaction by itself.
 _PRODUCE_VERSION = 11
+_NO_LEADER_YET = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 # The last that Kafka 4.3 calls stable.
 _INIT_VERSION = 5
 
@@ -55,7 +58,11 @@ def write_unannounced(address: str, topic: str, partition: int, timestamp_ms: in
             timeout_ms=30_000,
             topic_data=[TopicProduceData(name=topic, partition_data=[written])],
         )
-        answered = client.ask(request, _PRODUCE_VERSION)
-        (row,) = answered.responses[0].partition_responses
-        assert row.error_code == 0, (row.error_code, row.error_message)
+
+        def is_written() -> bool:
+            (row,) = client.ask(request, _PRODUCE_VERSION).responses[0].partition_responses
+            assert row.error_code in {ErrorCode.NONE, *_NO_LEADER_YET}, row.error_code
+            return bool(row.error_code == ErrorCode.NONE)
+
+        wait_for(is_written, "a leader")
         return int(answer.producer_id)
