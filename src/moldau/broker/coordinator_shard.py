@@ -56,6 +56,15 @@ _log = logging.getLogger(__name__)
 LOAD_CHUNK_BYTES = 128 << 10
 """How much is replayed before the event loop has its turn again."""
 
+_FENCED = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    }
+)
+"""Not our trouble: somebody was late."""
+
 ShardT = TypeVar("ShardT", bound=Shard)
 AnswerT = TypeVar("AnswerT")
 
@@ -379,7 +388,8 @@ class ShardHost(Generic[ShardT]):
                 transaction_version=transaction_version,
             )
         except KafkaError as error:
-            _log.warning("%s refuses records: %s", self.partition.topic_partition, error)
+            level = logging.DEBUG if error.code in _FENCED else logging.WARNING
+            _log.log(level, "%s refuses records: %s", self.partition.topic_partition, error)
             for piece in pieces:
                 self._refuse(piece.append, as_coordinator_error(error.code))
             return None
