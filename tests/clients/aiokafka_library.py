@@ -9,10 +9,12 @@ from aiokafka import TopicPartition as AiokafkaPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from clients.libraries import (
     CLIENT_TIMEOUT_S,
     HEARTBEAT_MS,
+    TRANSACTION_MS,
     Committed,
     ConsumerOptions,
     ProducerOptions,
@@ -30,10 +32,20 @@ ASSIGNORS = {
 Answer = TypeVar("Answer")
 
 
+def run_bounded(runner: asyncio.Runner, work: Coroutine[Any, Any, Answer]) -> Answer:
+    async def bounded() -> Answer:
+        async with asyncio.timeout(CLIENT_TIMEOUT_S):
+            return await work
+
+    return runner.run(bounded())
+
+
 class AiokafkaLibrary:
     name = "aiokafka"
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
     sends_every_null = False
+    names_members = False
+    refusal: type[Exception] = KafkaError
 
     def produce(
         self, address: str, topic: str, records: Sequence[Sent], options: ProducerOptions
@@ -42,6 +54,14 @@ class AiokafkaLibrary:
 
     def consumer(self, address: str, options: ConsumerOptions) -> "AiokafkaConsumer":
         return AiokafkaConsumer(address, options)
+
+    def transactions(
+        self, address: str, transactional_id: str, timeout_ms: int = TRANSACTION_MS
+    ) -> "AiokafkaTransactions":
+        return AiokafkaTransactions(address, transactional_id, timeout_ms)
+
+    def says_fenced(self, error: Exception) -> bool:
+        return isinstance(error, ProducerFenced | InvalidProducerEpoch)
 
 
 async def _produce(
@@ -86,9 +106,65 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         pass
 
 
+class AiokafkaTransactions:
+    def __init__(self, address: str, transactional_id: str, timeout_ms: int) -> None:
+        self._answers: list[Any] = []
+        self._runner = asyncio.Runner()
+        self._producer = self._run(self._open(address, transactional_id, timeout_ms))
+
+    @staticmethod
+    async def _open(address: str, transactional_id: str, timeout_ms: int) -> Any:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=address,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+        )
+        try:
+            await producer.start()
+        except BaseException:
+            await producer.stop()
+            raise
+        return producer
+
+    def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        return run_bounded(self._runner, work)
+
+    def begin(self) -> None:
+        self._answers.clear()
+        self._run(self._producer.begin_transaction())
+
+    def send(self, topic: str, *values: bytes, partition: int = 0) -> None:
+        for value in values:
+            self._answers.append(self._run(self._producer.send(topic, value, partition=partition)))
+
+    def flush(self) -> None:
+        async def flush() -> None:
+            answers, self._answers = self._answers, []
+            await asyncio.gather(*answers)
+
+        self._run(flush())
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], membership: Any) -> None:
+        wanted = {AiokafkaPartition(*name): offset for name, offset in offsets.items()}
+        self._run(self._producer.send_offsets_to_transaction(wanted, membership))
+
+    def commit(self) -> None:
+        self._run(self._producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._run(self._producer.abort_transaction())
+
+    def close(self) -> None:
+        try:
+            self._run(self._producer.stop())
+        finally:
+            self._runner.close()
+
+
 class AiokafkaConsumer:
     def __init__(self, address: str, options: ConsumerOptions) -> None:
         self.revoked: list[set[TopicPartition]] = []
+        self._group = options.group
         self._runner = asyncio.Runner()
         self._consumer = self._run(self._open(address, options))
 
@@ -116,11 +192,7 @@ class AiokafkaConsumer:
         return consumer
 
     def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
-        async def bounded() -> Answer:
-            async with asyncio.timeout(CLIENT_TIMEOUT_S):
-                return await work
-
-        return self._runner.run(bounded())
+        return run_bounded(self._runner, work)
 
     def subscribe(self, topics: Sequence[str]) -> None:
         async def subscribe() -> None:
@@ -171,6 +243,10 @@ class AiokafkaConsumer:
             for name, one in offsets.items()
         }
         self._run(self._consumer.commit(wanted))
+
+    def membership(self) -> Any:
+        """Only the name of the group: this library says no more."""
+        return self._group
 
     def committed(self, partition: TopicPartition) -> int | None:
         found = self._run(self._consumer.committed(AiokafkaPartition(*partition)))

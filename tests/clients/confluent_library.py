@@ -8,6 +8,7 @@ from typing import Any
 from clients.libraries import (
     CLIENT_TIMEOUT_S,
     HEARTBEAT_MS,
+    TRANSACTION_MS,
     Committed,
     ConsumerOptions,
     ProducerOptions,
@@ -19,6 +20,7 @@ from confluent_kafka import (
     OFFSET_END,
     OFFSET_INVALID,
     Consumer,
+    KafkaError,
     KafkaException,
     Producer,
 )
@@ -33,6 +35,8 @@ class ConfluentLibrary:
     name = "confluent-kafka"
     assignors: tuple[str, ...] = ("range", "roundrobin", "cooperative-sticky")
     sends_every_null = True
+    names_members = True
+    refusal: type[Exception] = KafkaException
 
     def produce(
         self, address: str, topic: str, records: Sequence[Sent], options: ProducerOptions
@@ -74,6 +78,66 @@ class ConfluentLibrary:
 
     def consumer(self, address: str, options: ConsumerOptions) -> "ConfluentConsumer":
         return ConfluentConsumer(address, options)
+
+    def transactions(
+        self, address: str, transactional_id: str, timeout_ms: int = TRANSACTION_MS
+    ) -> "ConfluentTransactions":
+        return ConfluentTransactions(address, transactional_id, timeout_ms)
+
+    def says_fenced(self, error: Exception) -> bool:
+        return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._FENCED
+
+
+class ConfluentTransactions:
+    def __init__(self, address: str, transactional_id: str, timeout_ms: int) -> None:
+        self._refusals: list[Any] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": address,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": timeout_ms,
+                "message.timeout.ms": timeout_ms,
+                "linger.ms": 0,
+                "log_level": 0,
+            }
+        )
+        self._producer.init_transactions(CLIENT_TIMEOUT_S)
+
+    def begin(self) -> None:
+        self._refusals.clear()
+        self._producer.begin_transaction()
+
+    def send(self, topic: str, *values: bytes, partition: int = 0) -> None:
+        for value in values:
+            self._producer.produce(topic, value, partition=partition, on_delivery=self._report)
+
+    def _report(self, error: Any, _message: Any) -> None:
+        if error is not None:
+            self._refusals.append(error)
+
+    def flush(self) -> None:
+        try:
+            assert self._producer.flush(CLIENT_TIMEOUT_S) == 0, "not everything was answered"
+        except SystemError as error:
+            # What is fatal is raised while deliveries are reported, which Python does not like.
+            raise error.__cause__ or error from None
+        refusals, self._refusals = self._refusals, []
+        if refusals:
+            raise KafkaException(refusals[0])
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], membership: Any) -> None:
+        wanted = [ConfluentPartition(*name, offset) for name, offset in offsets.items()]
+        self._producer.send_offsets_to_transaction(wanted, membership, CLIENT_TIMEOUT_S)
+
+    def commit(self) -> None:
+        self._producer.commit_transaction(CLIENT_TIMEOUT_S)
+
+    def abort(self) -> None:
+        self._producer.abort_transaction(CLIENT_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Forget what is unsent: the library has no other way to leave."""
+        self._producer.purge()
 
 
 class ConfluentConsumer:
@@ -152,6 +216,9 @@ class ConfluentConsumer:
         for answer in self._consumer.commit(offsets=wanted, asynchronous=False):
             if answer.error is not None:
                 raise KafkaException(answer.error)
+
+    def membership(self) -> Any:
+        return self._consumer.consumer_group_metadata()
 
     def committed(self, partition: TopicPartition) -> int | None:
         (found,) = self._consumer.committed([ConfluentPartition(*partition)], CLIENT_TIMEOUT_S)

@@ -7,15 +7,17 @@ from clients.aiokafka_library import AiokafkaLibrary
 from clients.confluent_library import ConfluentLibrary
 from clients.kafka_python_library import KafkaPythonLibrary
 from clients.libraries import Library
-from running_node import fresh_name, kafka_under_test
+from running_node import QUICK_SETTINGS, fresh_name, kafka_under_test
 from wire_client import create_topic
 
+# Transactions that take too long are looked for more often than every ten seconds.
+SETTINGS = QUICK_SETTINGS | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 LIBRARIES: tuple[Library, ...] = (ConfluentLibrary(), AiokafkaLibrary(), KafkaPythonLibrary())
 
 
 @pytest.fixture(scope="session")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with kafka_under_test(tmp_path_factory.mktemp("node")) as kafka:
+    with kafka_under_test(tmp_path_factory.mktemp("node"), SETTINGS) as kafka:
         yield kafka.address
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from clients.libraries import (
     CLIENT_TIMEOUT_S,
     HEARTBEAT_MS,
+    TRANSACTION_MS,
     Committed,
     ConsumerOptions,
     ProducerOptions,
@@ -20,6 +21,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata
 
 from moldau.types import TopicPartition
@@ -43,6 +45,8 @@ class KafkaPythonLibrary:
     name = "kafka-python"
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
     sends_every_null = False
+    names_members = True
+    refusal: type[Exception] = KafkaError
 
     def produce(
         self, address: str, topic: str, records: Sequence[Sent], options: ProducerOptions
@@ -77,6 +81,58 @@ class KafkaPythonLibrary:
 
     def consumer(self, address: str, options: ConsumerOptions) -> "KafkaPythonConsumer":
         return KafkaPythonConsumer(address, options)
+
+    def transactions(
+        self, address: str, transactional_id: str, timeout_ms: int = TRANSACTION_MS
+    ) -> "KafkaPythonTransactions":
+        return KafkaPythonTransactions(address, transactional_id, timeout_ms)
+
+    def says_fenced(self, error: Exception) -> bool:
+        return isinstance(error, ProducerFencedError | InvalidProducerEpochError)
+
+
+class KafkaPythonTransactions:
+    def __init__(self, address: str, transactional_id: str, timeout_ms: int) -> None:
+        self._answers: list[Any] = []
+        self._producer = KafkaProducer(
+            bootstrap_servers=address,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            max_block_ms=CLIENT_TIMEOUT_S * 1000,
+            metrics_enabled=False,
+        )
+        self._producer.init_transactions()
+
+    def begin(self) -> None:
+        self._answers.clear()
+        self._producer.begin_transaction()
+
+    def send(self, topic: str, *values: bytes, partition: int = 0) -> None:
+        for value in values:
+            self._answers.append(self._producer.send(topic, value, partition=partition))
+
+    def flush(self) -> None:
+        answers, self._answers = self._answers, []
+        for answer in answers:
+            answer.get(CLIENT_TIMEOUT_S)
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], membership: Any) -> None:
+        wanted = {
+            KafkaPythonPartition(*name): OffsetAndMetadata(offset, "", -1)
+            for name, offset in offsets.items()
+        }
+        self._producer.send_offsets_to_transaction(wanted, membership)
+
+    def commit(self) -> None:
+        self._producer.commit_transaction()
+
+    def abort(self) -> None:
+        self._producer.abort_transaction()
+
+    def close(self) -> None:
+        self._producer.close(timeout=0)
+        del self._producer
+        collect_what_was_left_open()
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -150,6 +206,9 @@ class KafkaPythonConsumer:
                 for name, one in offsets.items()
             }
         )
+
+    def membership(self) -> Any:
+        return self._consumer.group_metadata()
 
     def committed(self, partition: TopicPartition) -> int | None:
         found = self._consumer.committed(KafkaPythonPartition(*partition))

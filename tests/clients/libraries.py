@@ -5,7 +5,7 @@ A facade adds nothing but names: each call is one call of the library behind it.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from moldau.types import TopicPartition
 
@@ -16,6 +16,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CLIENT_TIMEOUT_S = 30.0
 HEARTBEAT_MS = 100
 SESSION_MS = 6_000
+TRANSACTION_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,10 @@ class LibraryConsumer(Protocol):
     def pause(self, partition: TopicPartition) -> None: ...
     def resume(self, partition: TopicPartition) -> None: ...
     def commit(self, offsets: Mapping[TopicPartition, Committed] | None = None) -> None: ...
+    def membership(self) -> Any:
+        """Who the consumer is in its group, as far as the library tells a transaction."""
+        ...
+
     def committed(self, partition: TopicPartition) -> int | None: ...
     def beginning_offset(self, partition: TopicPartition) -> int: ...
     def end_offset(self, partition: TopicPartition) -> int: ...
@@ -85,10 +90,29 @@ class LibraryConsumer(Protocol):
     def close(self) -> None: ...
 
 
+class LibraryTransactions(Protocol):
+    """A producer with a transactional id that may begin; who had the id before is fenced."""
+
+    def begin(self) -> None: ...
+    def send(self, topic: str, *values: bytes, partition: int = 0) -> None: ...
+    def flush(self) -> None:
+        """Wait until everything sent has its answer; raise if one is a refusal."""
+        ...
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, int], membership: Any) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Library(Protocol):
     name: str
     assignors: tuple[str, ...]
     sends_every_null: bool
+    refusal: type[Exception]
+    """What its errors have in common."""
+    names_members: bool
+    """Whether offsets in a transaction say which member of the group they come from."""
 
     def produce(
         self, address: str, topic: str, records: Sequence[Sent], options: ProducerOptions
@@ -97,3 +121,7 @@ class Library(Protocol):
         ...
 
     def consumer(self, address: str, options: ConsumerOptions) -> LibraryConsumer: ...
+    def transactions(
+        self, address: str, transactional_id: str, timeout_ms: int = TRANSACTION_MS
+    ) -> LibraryTransactions: ...
+    def says_fenced(self, error: Exception) -> bool: ...

@@ -1,221 +1,290 @@
-"""Transactions of confluent-kafka: all of what was sent is seen, or nothing."""
+"""Transactions of each library: all of what was sent is seen, with its offsets, or nothing."""
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-from clients.libraries import CLIENT_TIMEOUT_S
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka import TopicPartition as ConfluentPartition
-from running_node import fresh_name
+from clients.libraries import (
+    CLIENT_TIMEOUT_S,
+    TRANSACTION_MS,
+    ConsumerOptions,
+    Library,
+    LibraryConsumer,
+    LibraryTransactions,
+    ProducerOptions,
+    Received,
+    Sent,
+)
+from clients.reading import opened, read_count
+from running_node import fresh_name, wait_for
 from wire_client import create_topic
 
-READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
+from moldau.types import TopicPartition
 
-MakeProducer = Callable[..., Any]
+END = b"the end"
+BIG = 3_000
+
+Begin = Callable[..., LibraryTransactions]
 
 
 @pytest.fixture
-def transactional(address: str) -> Iterator[MakeProducer]:
-    """Makes producers that may begin."""
+def begin(address: str, library: Library) -> Iterator[Begin]:
+    """Makes producers in a transaction that has just begun."""
     made = []
 
-    def make(transactional_id: str | None = None, **settings: Any) -> Any:
-        config = {name.replace("_", "."): value for name, value in settings.items()}
-        base = {"bootstrap.servers": address, "log_level": 0, "linger.ms": 0}
-        base["transactional.id"] = transactional_id or fresh_name("transactional")
-        producer = Producer(base | config)
-        producer.init_transactions(CLIENT_TIMEOUT_S)
-        made.append(producer)
-        return producer
+    def make(
+        transactional_id: str | None = None, timeout_ms: int = TRANSACTION_MS
+    ) -> LibraryTransactions:
+        name = transactional_id or fresh_name("transactional")
+        made.append(library.transactions(address, name, timeout_ms))
+        made[-1].begin()
+        return made[-1]
 
     yield make
     for producer in made:
-        producer.purge()
+        producer.close()
 
 
-def read(
-    address: str, topic: str, *, isolation: str = READ_COMMITTED, partitions: int = 1
-) -> list[bytes]:
-    """All that there is to be seen, up to the end that the reader is told."""
-    consumer: Any = Consumer(
-        {
-            "bootstrap.servers": address,
-            "group.id": fresh_name("reader"),
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-            "log_level": 0,
-        }
-    )
-    values: list[bytes] = []
-    ended: set[int] = set()
-    deadline = time.monotonic() + CLIENT_TIMEOUT_S
-    try:
-        consumer.assign([ConfluentPartition(topic, index, 0) for index in range(partitions)])
-        while len(ended) < partitions:
-            assert time.monotonic() < deadline, (values, ended)
-            message = consumer.poll(0.1)
-            if message is None:
-                continue
-            if message.error() is None:
-                values.append(message.value())
-                continue
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            ended.add(message.partition())
-    finally:
-        consumer.close()
-    return values
+class View:
+    """What readers of a topic see of it."""
+
+    def __init__(self, library: Library, address: str, topic: str, partitions: int = 1) -> None:
+        self._library = library
+        self._address = address
+        self._topic = topic
+        self._names = [TopicPartition(topic, index) for index in range(partitions)]
+
+    def values(self, *, committed: bool = True) -> list[bytes | None]:
+        """Everything up to a last record that is put there first; no transaction may be open."""
+        last = [Sent(value=END, partition=name.partition) for name in self._names]
+        self._library.produce(self._address, self._topic, last, ProducerOptions())
+        options = ConsumerOptions(reads_committed_only=committed)
+        seen: list[Received] = []
+        deadline = time.monotonic() + CLIENT_TIMEOUT_S
+        with opened(self._library, self._address, options) as consumer:
+            consumer.assign(self._names)
+            ends = {name: consumer.end_offset(name) for name in self._names}
+            while ends:
+                assert time.monotonic() < deadline, f"{ends} were not reached: {seen}"
+                for record in consumer.poll():
+                    seen.append(record)
+                    if record.offset == ends.get(record.partition, 0) - 1:
+                        del ends[record.partition]
+        seen.sort(key=lambda record: (record.partition, record.offset))
+        return [record.value for record in seen if record.value != END]
+
+    def end(self, *, committed: bool = True) -> int:
+        """The first offset of the first partition that may not be read."""
+        options = ConsumerOptions(reads_committed_only=committed)
+        with opened(self._library, self._address, options) as consumer:
+            return consumer.end_offset(self._names[0])
 
 
-def send(producer: Any, topic: str, *values: bytes, partition: int = 0) -> None:
-    for value in values:
-        producer.produce(topic, value, partition=partition)
+@pytest.fixture
+def view(library: Library, address: str, topic: str) -> View:
+    return View(library, address, topic)
 
 
 def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
-    address: str, topic: str, transactional: MakeProducer
+    topic: str, begin: Begin, view: View
 ) -> None:
-    producer = transactional()
-    for number, ends in enumerate([producer.commit_transaction, producer.abort_transaction] * 3):
-        producer.begin_transaction()
-        send(producer, topic, *(b"%d-%d" % (number, place) for place in range(4)))
-        assert producer.flush(CLIENT_TIMEOUT_S) == 0
-        ends(CLIENT_TIMEOUT_S)
+    producer = begin()
+    for number in range(6):
+        if number:
+            producer.begin()
+        producer.send(topic, *(b"%d-%d" % (number, place) for place in range(4)))
+        if number % 2:
+            # An abort may overtake what was not sent yet.
+            producer.flush()
+            producer.abort()
+        else:
+            producer.commit()
     every = [b"%d-%d" % (number, place) for number in range(6) for place in range(4)]
-    committed = [value for value in every if int(value[:1]) % 2 == 0]
-    assert read(address, topic) == committed
-    assert read(address, topic, isolation=READ_UNCOMMITTED) == every
+    assert view.values() == [value for value in every if int(value[:1]) % 2 == 0]
+    assert view.values(committed=False) == every
 
 
 def test_nothing_behind_an_open_transaction_is_seen_before_it_ends(
-    address: str, topic: str, transactional: MakeProducer
+    address: str, library: Library, topic: str, begin: Begin, view: View
 ) -> None:
-    first, second = transactional(), transactional()
-    first.begin_transaction()
-    send(first, topic, b"first")
-    first.flush(CLIENT_TIMEOUT_S)
-    second.begin_transaction()
-    send(second, topic, b"second")
-    second.commit_transaction(CLIENT_TIMEOUT_S)
-    assert read(address, topic) == []
-    assert read(address, topic, isolation=READ_UNCOMMITTED) == [b"first", b"second"]
-    first.commit_transaction(CLIENT_TIMEOUT_S)
-    assert read(address, topic) == [b"first", b"second"]
-
-
-def test_a_reader_that_waits_is_woken_by_the_commit(
-    address: str, topic: str, transactional: MakeProducer
-) -> None:
-    producer = transactional()
-    reader: Any = Consumer(
-        {
-            "bootstrap.servers": address,
-            "group.id": fresh_name("reader"),
-            "isolation.level": READ_COMMITTED,
-            "fetch.wait.max.ms": int(CLIENT_TIMEOUT_S * 1000),
-            "socket.timeout.ms": int(CLIENT_TIMEOUT_S * 2000),
-            "log_level": 0,
-        }
-    )
-    try:
-        reader.assign([ConfluentPartition(topic, 0, 0)])
-        producer.begin_transaction()
-        send(producer, topic, b"late")
-        producer.flush(CLIENT_TIMEOUT_S)
-        assert reader.poll(0.5) is None
-        producer.commit_transaction(CLIENT_TIMEOUT_S)
-        message = reader.poll(CLIENT_TIMEOUT_S / 2)
-        assert message is not None
-        assert message.value() == b"late"
-    finally:
-        reader.close()
+    first, second = begin(), begin()
+    first.send(topic, b"first")
+    first.flush()
+    second.send(topic, b"second")
+    second.commit()
+    assert view.end() == 0
+    assert view.end(committed=False) == 3
+    with opened(library, address, ConsumerOptions(reads_committed_only=True)) as reader:
+        reader.assign([TopicPartition(topic, 0)])
+        assert reader.poll() == []
+        first.commit()
+        assert [record.value for record in read_count(reader, 2)] == [b"first", b"second"]
 
 
 def test_a_transaction_over_many_partitions_is_seen_as_one(
-    address: str, transactional: MakeProducer
+    address: str, library: Library, begin: Begin
 ) -> None:
-    topics = [fresh_name("wide") for _ in range(2)]
-    for name in topics:
-        create_topic(address, name, partitions=8)
-    producer = transactional()
-    for ends in (producer.abort_transaction, producer.commit_transaction):
-        producer.begin_transaction()
-        for name in topics:
-            for index in range(8):
-                send(producer, name, b"%d" % index, partition=index)
-        producer.flush(CLIENT_TIMEOUT_S)
-        assert all(read(address, name, partitions=8) == [] for name in topics)
-        ends(CLIENT_TIMEOUT_S)
-    for name in topics:
-        assert sorted(read(address, name, partitions=8)) == [b"%d" % n for n in range(8)]
+    names = {fresh_name("wide"): 40, fresh_name("narrow"): 10}
+    for name, partitions in names.items():
+        create_topic(address, name, partitions)
+    producer = begin()
+    for attempt in (b"aborted", b"committed"):
+        for name, partitions in names.items():
+            for index in range(partitions):
+                producer.send(name, attempt, b"%d" % index, partition=index)
+        producer.flush()
+        if attempt == b"aborted":
+            producer.abort()
+            producer.begin()
+        else:
+            producer.commit()
+    for name, partitions in names.items():
+        wanted = [value for n in range(partitions) for value in (b"committed", b"%d" % n)]
+        assert View(library, address, name, partitions).values() == wanted
+
+
+def test_many_small_transactions_follow_each_other(
+    address: str, topic: str, begin: Begin, view: View
+) -> None:
+    producer = begin()
+    for number in range(50):
+        producer.send(topic, b"%d" % number)
+        producer.commit()
+        producer.begin()
+    producer.abort()
+    assert view.values() == [b"%d" % number for number in range(50)]
+    # Each has left its marker, and the empty one nothing.
+    assert view.end(committed=False) == 101
 
 
 def test_the_older_of_two_producers_with_one_id_is_fenced(
-    address: str, topic: str, transactional: MakeProducer
+    library: Library, topic: str, begin: Begin, view: View
 ) -> None:
     name = fresh_name("transactional")
-    zombie = transactional(name)
-    zombie.begin_transaction()
-    send(zombie, topic, b"zombie")
-    zombie.flush(CLIENT_TIMEOUT_S)
-    heir = transactional(name)
-    heir.begin_transaction()
-    send(heir, topic, b"heir")
-    with pytest.raises(KafkaException) as refused:
-        zombie.commit_transaction(CLIENT_TIMEOUT_S)
-    assert refused.value.args[0].fatal()
-    assert refused.value.args[0].code() == KafkaError._FENCED
-    heir.commit_transaction(CLIENT_TIMEOUT_S)
-    assert read(address, topic) == [b"heir"]
+    zombie = begin(name)
+    zombie.send(topic, b"zombie")
+    zombie.flush()
+    heir = begin(name)
+    heir.send(topic, b"heir")
+    with pytest.raises(library.refusal) as refused:
+        zombie.commit()
+    assert library.says_fenced(refused.value), repr(refused.value)
+    heir.commit()
+    assert view.values() == [b"heir"]
 
 
-def test_offsets_and_records_are_committed_together_or_not_at_all(
-    address: str, topic: str, transactional: MakeProducer
+def test_what_a_zombie_sends_is_refused(
+    library: Library, topic: str, begin: Begin, view: View
 ) -> None:
-    """Consume, transform, produce; the first attempt is aborted."""
-    target, group = fresh_name("target"), fresh_name("group")
-    create_topic(address, target)
-    source = transactional()
-    source.begin_transaction()
-    send(source, topic, b"1", b"2", b"3")
-    source.commit_transaction(CLIENT_TIMEOUT_S)
-    producer = transactional()
-    for attempt, ends in enumerate((producer.abort_transaction, producer.commit_transaction)):
-        consumer: Any = Consumer(
-            {
-                "bootstrap.servers": address,
-                "group.id": group,
-                "isolation.level": READ_COMMITTED,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "log_level": 0,
-            }
-        )
-        try:
-            consumer.subscribe([topic])
-            producer.begin_transaction()
-            for message in consumer.consume(3, CLIENT_TIMEOUT_S):
-                assert message.error() is None
-                send(producer, target, b"%d:" % attempt + message.value())
-            producer.send_offsets_to_transaction(
-                consumer.position(consumer.assignment()), consumer.consumer_group_metadata()
-            )
-            ends(CLIENT_TIMEOUT_S)
-            (place,) = consumer.committed([ConfluentPartition(topic, 0)], CLIENT_TIMEOUT_S)
-            assert place.offset == (3 if attempt else -1001)
-        finally:
-            consumer.close()
-    assert read(address, target) == [b"1:1", b"1:2", b"1:3"]
+    name = fresh_name("transactional")
+    zombie = begin(name)
+    heir = begin(name)
+    zombie.send(topic, b"zombie")
+    with pytest.raises(library.refusal) as refused:
+        zombie.flush()
+    assert library.says_fenced(refused.value), repr(refused.value)
+    heir.send(topic, b"heir")
+    heir.commit()
+    assert view.values(committed=False) == [b"heir"]
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "zstd"])
-def test_large_transactions_of_every_codec_are_whole(
-    address: str, topic: str, transactional: MakeProducer, codec: str
+def test_a_transaction_that_takes_too_long_is_aborted(
+    library: Library, topic: str, begin: Begin, view: View
 ) -> None:
-    producer = transactional(compression_type=codec, batch_size=300_000, linger_ms=20)
-    values = [b"%04d" % number + b"v" * 2000 for number in range(400)]
-    producer.begin_transaction()
-    send(producer, topic, *values)
-    producer.commit_transaction(CLIENT_TIMEOUT_S)
-    assert read(address, topic) == values
+    name = fresh_name("transactional")
+    slow = begin(name, timeout_ms=1_000)
+    slow.send(topic, b"slow")
+    slow.flush()
+    wait_for(lambda: view.end() == 2, "the end of the transaction")
+    with pytest.raises(library.refusal) as refused:
+        slow.commit()
+    assert library.says_fenced(refused.value), repr(refused.value)
+    heir = begin(name)
+    heir.send(topic, b"heir")
+    heir.commit()
+    assert view.values() == [b"heir"]
+
+
+def test_a_transaction_with_a_refused_record_is_aborted_and_made_again(
+    address: str, library: Library, begin: Begin
+) -> None:
+    """By another producer: after a refusal each of the libraries loses count on the partition."""
+    topic, name = fresh_name("topic"), fresh_name("transactional")
+    create_topic(address, topic, configs={"max.message.bytes": str(BIG)})
+    producer = begin(name)
+    producer.send(topic, b"small")
+    producer.flush()
+    producer.send(topic, b"v" * BIG)
+    with pytest.raises(library.refusal) as refused:
+        producer.flush()
+    assert not library.says_fenced(refused.value)
+    producer.abort()
+    again = begin(name)
+    again.send(topic, b"again")
+    again.commit()
+    assert View(library, address, topic).values() == [b"again"]
+
+
+def test_a_topic_is_copied_exactly_once_whatever_was_aborted(
+    address: str, library: Library, begin: Begin
+) -> None:
+    """Consume, transform, produce; half of the attempts are aborted and made again by another."""
+    source, target, group = fresh_name("source"), fresh_name("target"), fresh_name("group")
+    for name in (source, target):
+        create_topic(address, name, partitions=2)
+    feeder = begin()
+    for index in range(2):
+        feeder.send(source, *(b"%d-%d" % (index, n) for n in range(10)), partition=index)
+    feeder.commit()
+    options = ConsumerOptions(group=group, reads_committed_only=True)
+    producer = begin()
+    for ends in (producer.abort, producer.commit):
+        with opened(library, address, options) as consumer:
+            consumer.subscribe([source])
+            taken = read_count(consumer, 20)
+            for record in taken:
+                assert record.value is not None
+                producer.send(target, record.value + b"!", partition=record.partition.partition)
+            places = {record.partition: record.offset + 1 for record in taken}
+            producer.send_offsets(places, consumer.membership())
+            ends()
+            if ends == producer.abort:
+                assert all(consumer.committed(name) is None for name in places)
+                producer.begin()
+            else:
+                _wait_until_committed(consumer, places)
+    copied = [b"%d-%d!" % (index, number) for index in range(2) for number in range(10)]
+    assert View(library, address, target, 2).values() == copied
+
+
+def _wait_until_committed(consumer: LibraryConsumer, places: dict[TopicPartition, int]) -> None:
+    """A commit is answered when it is decided; offsets follow, and not every library waits."""
+    wait_for(
+        lambda: {name: consumer.committed(name) for name in places} == places, "offsets to count"
+    )
+
+
+def test_offsets_of_a_member_that_is_gone_are_refused(
+    address: str, library: Library, topic: str, begin: Begin, view: View
+) -> None:
+    """It may have been replaced, and its successor be at work on the same records."""
+    if not library.names_members:
+        pytest.skip("the library does not tell which member it is")
+    library.produce(address, topic, [Sent(value=b"1", partition=0)], ProducerOptions())
+    options = ConsumerOptions(group=fresh_name("group"))
+    with opened(library, address, options) as consumer:
+        consumer.subscribe([topic])
+        read_count(consumer, 1)
+        former = consumer.membership()
+    producer = begin()
+    producer.send(topic, b"2")
+    with pytest.raises(library.refusal) as refused:
+        producer.send_offsets({TopicPartition(topic, 0): 1}, former)
+    assert not library.says_fenced(refused.value)
+    producer.abort()
+    with opened(library, address, options) as consumer:
+        assert consumer.committed(TopicPartition(topic, 0)) is None
+    producer.begin()
+    producer.send(topic, b"3")
+    producer.commit()
+    assert view.values() == [b"1", b"3"]
