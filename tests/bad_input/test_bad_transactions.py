@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from producer_talk import wait_for_coordinator
-from running_node import KafkaUnderTest, fresh_name, pause
+from running_node import KafkaUnderTest, fresh_name, pause, wait_for
 from wire_client import WireClient, create_topic
 
 from moldau.net.clock import Clock
@@ -155,6 +155,12 @@ def _coordinated(victim: KafkaUnderTest) -> None:
 def topic(victim: KafkaUnderTest) -> str:
     name = fresh_name("bad-transactions")
     create_topic(victim.address, name, partitions=3)
+    with WireClient(victim.address) as asking:
+        # Leaders are named before they lead.
+        wait_for(
+            lambda: all(stable_offset(asking, name, index) == (0, 0) for index in range(3)),
+            "leaders",
+        )
     return name
 
 
