@@ -139,3 +139,24 @@ def test_a_zombie_is_shut_out_whatever_it_does(
         assert seen_of(client, before, after, b"by a zombie") == [[after], [after]]
         assert group_offset(client) < 1_000
         assert is_all_stable(client, PLACES)
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
+def test_a_zombie_is_not_mistaken_for_its_heir(node: RunningNode, commits: bool) -> None:
+    """Who asks again for an end has the epoch before the current one. So has a zombie whose heir is
+    an older client, which keeps its epoch when it ends a transaction.
+    """
+    name = fresh_name("mistaken")
+    with (
+        WireProducer(node.address, name, Style.V2) as zombie,
+        WireProducer(node.address, name, Style.V1) as heir,
+    ):
+        zombie.init()
+        heir.init().send(PLACES[0], name.encode())
+        heir.end(commits=commits)
+        assert heir.epoch == zombie.epoch + 1
+        with pytest.raises(KafkaError) as refused:
+            zombie.end(commits=commits)
+        assert refused.value.code in SHUT_OUT
+        heir.send(PLACES[0], name.encode())
+        heir.end(commits=True)

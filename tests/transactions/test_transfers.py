@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from node.questions import Place, produce
-from running_node import QUICK_SETTINGS, RunningNode, wait_for
+from running_node import QUICK_SETTINGS, RunningNode
 from transactions.committed_view import wait_until_stable
 from transactions.decisions import check_all_decided
 from transactions.transfers import Auditor, Books, Outcome, Teller
-from transactions.workers import Problems, finish
+from transactions.workers import Problems, finish, wait_for_more
 from wire_client import WireClient, create_topic
 
 from moldau.testing import broker
@@ -49,11 +49,6 @@ class Bank:
         for worker in (*self.tellers, self.auditor):
             worker.start()
 
-    def wait_for_transfers(self, count: int) -> None:
-        wanted = len(self.books) + count
-        wait_for(lambda: len(self.books) >= wanted or bool(self.problems), f"{count} transfers")
-        self.problems.check()
-
     def kill(self) -> None:
         """At any time; nothing depends on how long this takes."""
         threading.Event().wait(self.chance.uniform(0, 0.3))
@@ -82,10 +77,10 @@ def run_bank(folder: Path, transfers: int, kills: int) -> Bank:
     with bank.node:
         try:
             bank.open()
-            bank.wait_for_transfers(transfers)
+            wait_for_more(bank.books, transfers, bank.problems)
             for _ in range(kills):
                 bank.kill()
-                bank.wait_for_transfers(transfers)
+                wait_for_more(bank.books, transfers, bank.problems)
             bank.close()
         except AssertionError as error:
             error.add_note(f"seed {seed}\n{bank.node.errors[-3000:]}")

@@ -95,6 +95,8 @@ class WireProducer:
         self._sequences: dict[Place, int] = defaultdict(int)
         self._added: set[Place] = set()
         self._client: WireClient | None = None
+        self.has_hung_up = False
+        """Whether the last request went out more than once, or may have."""
 
     def __enter__(self) -> Self:
         return self
@@ -246,6 +248,7 @@ class WireProducer:
 
     def _persist(self, request: Message, version: int, code_of: Callable[[Any], int]) -> Any:
         deadline = time.monotonic() + PATIENCE_S
+        self.has_hung_up = False
         while True:
             code, answer = ErrorCode.NETWORK_EXCEPTION, None
             try:
@@ -253,6 +256,7 @@ class WireProducer:
                 code = ErrorCode(code_of(answer))
             except ConnectionError:
                 self.hang_up()
+                self.has_hung_up = True
             if code is ErrorCode.NONE:
                 return answer
             if code is not ErrorCode.NETWORK_EXCEPTION and code not in _PASSING:

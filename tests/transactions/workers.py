@@ -1,7 +1,9 @@
 """Threads that work until they are told to stop; what goes wrong in them fails the test."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
+
+from running_node import wait_for
 
 _JOIN_DEADLINE_S = 120
 
@@ -48,3 +50,10 @@ def finish(workers: Iterable[Worker]) -> None:
     for worker in every:
         worker.join(_JOIN_DEADLINE_S)
         assert not worker.is_alive(), f"{worker.name} does not end"
+
+
+def wait_for_more(work: Sized, count: int, problems: Problems) -> None:
+    """Until so much more is begun."""
+    wanted = len(work) + count
+    wait_for(lambda: len(work) >= wanted or bool(problems), f"{count} more")
+    problems.check()

@@ -73,8 +73,13 @@ def _is_retry_over_ids(current: Transaction, end: End) -> bool:
 
 
 def _is_retry(current: Transaction, end: End) -> bool:
-    """Empty and Ongoing are not made by an end, so nobody can ask for theirs again."""
+    """Empty and Ongoing are not made by an end, so nobody can ask for theirs again. An end of an
+    older client raised no epoch: who is one behind is somebody else, and must not be told how to go
+    on in its place. (Kafka 4.3 does.)
+    """
     if current.state not in _ENDED and current.state not in _ENDING:
+        return False
+    if current.client_version < BUMPS_EPOCH_FROM:
         return False
     is_one_behind = current.producer_epoch == end.producer.producer_epoch + 1
     return is_one_behind or (current.state in _ENDED and _is_retry_over_ids(current, end))
