@@ -8,10 +8,20 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from wire_client import WireClient
 
-from moldau.protocol.errors import MoldauError
+from moldau.protocol.batch_builder import build_batch
+from moldau.protocol.batches import Record
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.frame import build_request
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
+from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from moldau.testing import ProcessBroker, ThreadBroker, broker
 
 DEADLINE_S = 30
@@ -40,6 +50,18 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     try:
         consumer.subscribe([topic])
         return [message.value() for message in consumer.consume(count, timeout=DEADLINE_S)]
+    finally:
+        consumer.close()
+
+
+def times(bootstrap: str, topic: str, count: int) -> list[int]:
+    """When the records were appended."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "timer", "auto.offset.reset": "earliest"}
+    )
+    try:
+        consumer.subscribe([topic])
+        return [each.timestamp()[1] for each in consumer.consume(count, timeout=DEADLINE_S)]
     finally:
         consumer.close()
 
@@ -110,13 +132,49 @@ def test_connections_are_dropped_on_demand(running: ThreadBroker | ProcessBroker
     assert admin.list_topics(timeout=DEADLINE_S).brokers
 
 
-@pytest.mark.parametrize(
-    ("api", "error", "hint"),
-    [("Produse", "NONE", "PRODUCE"), ("Produce", "NOT_LEADER", "NOT_LEADER_OR_FOLLOWER")],
-)
-def test_misspelt_faults_are_refused_with_a_hint(api: str, error: str, hint: str) -> None:
-    with broker() as running, pytest.raises(ValueError, match=hint):
-        running.fail_next(api, error)
+def test_what_cannot_be_asked_for_is_refused_with_a_hint(
+    running: ThreadBroker | ProcessBroker,
+) -> None:
+    with pytest.raises(ValueError, match="PRODUCE"):
+        running.fail_next("Produse", "NONE")
+    with pytest.raises(ValueError, match="NOT_LEADER_OR_FOLLOWER"):
+        running.fail_next("Produce", "NOT_LEADER")
+    with pytest.raises(ValueError, match="at least 1"):
+        running.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", times=0)
+    with pytest.raises(ValueError, match="at least 0"):
+        running.delay("Produce", ms=-1)
+    with pytest.raises(ValueError, match="back"):
+        running.clock.advance(seconds=-1)
+    with pytest.raises(KafkaError, match="'a b'") as refused:
+        running.create_topic("a b")
+    assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_an_error_that_no_answer_can_tell_ends_the_connection(
+    running: ThreadBroker | ProcessBroker,
+) -> None:
+    running.create_topic("orders")
+    partition = PartitionProduceData(records=build_batch([Record(0, 1, None, b"v", ())]))
+    topic = TopicProduceData(name="orders", partition_data=[partition])
+    for name, request in (
+        ("Produce", ProduceRequest(acks=0, topic_data=[topic])),
+        ("Metadata", MetadataRequest(topics=None)),
+    ):
+        running.fail_next(name, "UNKNOWN_SERVER_ERROR")
+        with WireClient(running.bootstrap) as client:
+            client.send(request, 9)
+            assert client.hangs_up()
+    assert produce(running.bootstrap, "orders", b"a", acks=0) == [None]
+
+
+def test_time_stays_where_it_was_moved_to(running: ThreadBroker | ProcessBroker) -> None:
+    running.create_topic("orders", config={"message.timestamp.type": "LogAppendTime"})
+    running.clock.advance(seconds=10_000_000)
+    produce(running.bootstrap, "orders", b"before")
+    running.restart()
+    produce(running.bootstrap, "orders", b"after")
+    before_ms, after_ms = times(running.bootstrap, "orders", 2)
+    assert before_ms <= after_ms
 
 
 def test_a_stopped_broker_says_so() -> None:

@@ -4,6 +4,7 @@ topic, partition, group or resource that they asked about, or once at the top if
 
 from typing import Any
 
+from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages import response_class
 from moldau.protocol.schema import Message, Struct, contains, struct_named
@@ -17,7 +18,9 @@ _DEEPEST = 4
 def error_response(
     request: Message, version: int, code: ErrorCode, detail: str = ""
 ) -> Message | None:
-    """None if the answer has no place for an error code."""
+    """None if the answer has no place for an error code, or nobody waits for one."""
+    if request.API_KEY == ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
+        return None
     answer_class = response_class(request.API_KEY)
     teller = _Teller(version, code, detail)
     values = teller.mirrored(request, answer_class, depth=0)

@@ -99,19 +99,21 @@ class Clock:
 
 
 class ShiftedClock(Clock):
-    """A clock that tests can move ahead of the real one."""
+    """A clock that tests can move ahead of the real one; `ahead_ms` says how far it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, ahead_ms: int = 0) -> None:
         super().__init__()
-        self._ahead_ms = 0
+        self.ahead_ms = ahead_ms
 
     def wall_ms(self) -> int:
-        return super().wall_ms() + self._ahead_ms
+        return super().wall_ms() + self.ahead_ms
 
     def mono_ms(self) -> float:
-        return super().mono_ms() + self._ahead_ms
+        return super().mono_ms() + self.ahead_ms
 
     def advance(self, ms: int) -> None:
         """Call it in the event loop of the node. Timers that fall due fire at the next turn."""
-        self._ahead_ms += ms
+        if ms < 0:
+            raise ValueError("time does not go back")
+        self.ahead_ms += ms
         self._schedule()

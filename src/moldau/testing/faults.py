@@ -10,9 +10,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.context import Handler, RequestContext, Staged
-from moldau.broker.error_responses import error_response
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.produce import ProduceRequest
 from moldau.protocol.schema import Message
 
@@ -46,12 +46,15 @@ class Faults:
 
     def fail_next(self, api: str, error: str, times: int = 1) -> None:
         """The next `times` requests get `error` and change nothing."""
-        fault = _Fault(_positive(times), error=error_named(error))
+        fault = _Fault(_at_least(1, "times", times), error=error_named(error))
         self._errors.setdefault(api_named(api), deque()).append(fault)
 
     def delay(self, api: str, delay_ms: int, times: int | None = None) -> None:
         """Requests wait before they are handled: all of them, or the next `times`."""
-        fault = _Fault(None if times is None else _positive(times), delay_ms=delay_ms)
+        fault = _Fault(
+            None if times is None else _at_least(1, "times", times),
+            delay_ms=_at_least(0, "ms", delay_ms),
+        )
         self._delays.setdefault(api_named(api), deque()).append(fault)
 
     def clear(self) -> None:
@@ -59,29 +62,31 @@ class Faults:
         self._delays.clear()
 
     def intercept(self, ctx: RequestContext, request: Message) -> Any:
-        """None leaves the request to its handler."""
+        """None leaves the request to its handler. Raises as a handler would: an answer without a
+        place for errors, or a Produce that wants no answer, ends the connection.
+        """
         failing = _next(self._errors.get(ctx.api_key))
         delaying = _next(self._delays.get(ctx.api_key))
         if failing is not None:
             assert failing.error is not None
-            answer = error_response(request, ctx.version, failing.error, "injected by a test")
-            return self._later(delaying.delay_ms, answer) if delaying is not None else answer
+            error = KafkaError(failing.error, "injected by a test")
+            if delaying is None:
+                raise error
+            return self._failed_later(delaying.delay_ms, error)
         if delaying is not None:
             _own_records(request)
             return self._handled_later(delaying.delay_ms, ctx, request)
         return None
 
-    async def _later(self, delay_ms: int, answer: Message | None) -> Message | None:
+    async def _failed_later(self, delay_ms: int, error: KafkaError) -> Message:
         await self._clock.sleep(delay_ms)
-        return answer
+        raise error
 
     async def _handled_later(
         self, delay_ms: int, ctx: RequestContext, request: Message
-    ) -> Message | None:
+    ) -> Message | Staged | None:
         await self._clock.sleep(delay_ms)
         outcome = self._handler_of(ctx.api_key)(ctx, request)
-        if isinstance(outcome, Staged):
-            outcome = outcome.answer
         return await outcome if isinstance(outcome, Awaitable) else outcome
 
 
@@ -102,10 +107,10 @@ def _own_records(request: Message) -> None:
                     partition.records = bytearray(partition.records)
 
 
-def _positive(times: int) -> int:
-    if times < 1:
-        raise ValueError(f"times is {times}, at least 1 is needed")
-    return times
+def _at_least(least: int, name: str, value: int) -> int:
+    if value < least:
+        raise ValueError(f"{name} is {value}, at least {least} is needed")
+    return value
 
 
 def api_named(name: str) -> ApiKey:

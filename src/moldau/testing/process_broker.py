@@ -4,14 +4,17 @@ processes speak JSON lines over the child's stdin and stdout.
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from moldau.protocol.errors import MoldauError
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
 
 STOP_DEADLINE_S = 60
 
@@ -19,10 +22,12 @@ STOP_DEADLINE_S = 60
 class ProcessClock:
     def __init__(self, owner: "ProcessBroker") -> None:
         self._owner = owner
+        self.ahead_ms = 0
 
     def advance(self, *, seconds: float = 0, ms: int = 0) -> None:
         """Timeouts, retention and expiry that fall due happen now."""
         self._owner.ask("advance", seconds=seconds, ms=ms)
+        self.ahead_ms += ms + int(seconds * 1000)
 
 
 class ProcessBroker:
@@ -32,6 +37,7 @@ class ProcessBroker:
         self._directory = directory
         self._port = 0
         self._process: subprocess.Popen[str] | None = None
+        self._one_at_a_time = threading.Lock()
         self.clock = ProcessClock(self)
 
     def start(self) -> None:
@@ -42,6 +48,7 @@ class ProcessBroker:
             "directory": str(self._directory),
             "port": self._port,
             "settings": self._settings,
+            "ahead_ms": self.clock.ahead_ms,
         }
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
             [sys.executable, "-m", __name__, json.dumps(orders)],
@@ -110,11 +117,14 @@ class ProcessBroker:
         return int(self.ask("drop_connections"))
 
     def ask(self, action: str, **arguments: Any) -> Any:
-        stdin = self._running().stdin
-        assert stdin is not None
-        stdin.write(json.dumps({"action": action, "arguments": arguments}) + "\n")
-        stdin.flush()
-        return self._answer()["result"]
+        with self._one_at_a_time:
+            stdin = self._running().stdin
+            assert stdin is not None
+            # If it is gone, reading its answer says so.
+            with contextlib.suppress(BrokenPipeError):
+                stdin.write(json.dumps({"action": action, "arguments": arguments}) + "\n")
+                stdin.flush()
+            return self._answer()["result"]
 
     def _answer(self) -> dict[str, Any]:
         process = self._running()
@@ -124,7 +134,7 @@ class ProcessBroker:
             raise MoldauError(f"the broker's process ended with status {process.wait()}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise MoldauError(answer["error"])
+            _raise(answer)
         return answer
 
     def _running(self) -> "subprocess.Popen[str]":
@@ -137,12 +147,17 @@ def main() -> None:
     """The child."""
     from moldau.testing.thread_broker import ThreadBroker
 
+    # Ctrl-C is for the test; the end of input tells us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     orders = json.loads(sys.argv[1])
-    made = ThreadBroker(orders["settings"], Path(orders["directory"]), port=orders["port"])
+    directory = Path(orders["directory"])
+    made = ThreadBroker(
+        orders["settings"], directory, port=orders["port"], ahead_ms=orders["ahead_ms"]
+    )
     try:
         made.start()
     except (MoldauError, OSError) as error:
-        _say({"error": str(error)})
+        _say(_refusal(error))
         return
     _say({"port": int(made.bootstrap.rpartition(":")[2])})
     actions: dict[str, Callable[..., Any]] = {
@@ -158,8 +173,21 @@ def main() -> None:
         try:
             _say({"result": actions[asked["action"]](**asked["arguments"])})
         except (MoldauError, ValueError) as error:
-            _say({"error": str(error)})
+            _say(_refusal(error))
     made.close()
+
+
+def _refusal(error: Exception) -> dict[str, Any]:
+    if isinstance(error, KafkaError):
+        return {"error": error.detail, "code": error.code.name}
+    return {"error": str(error), "is_value": isinstance(error, ValueError)}
+
+
+def _raise(refusal: dict[str, Any]) -> NoReturn:
+    """As the broker in a thread would have."""
+    if "code" in refusal:
+        raise KafkaError(ErrorCode[refusal["code"]], refusal["error"])
+    raise (ValueError if refusal["is_value"] else MoldauError)(refusal["error"])
 
 
 def _say(answer: dict[str, Any]) -> None:

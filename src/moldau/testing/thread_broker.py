@@ -38,22 +38,27 @@ def properties_for_tests(
 
 
 class BrokerClock:
-    """The broker's time. It runs as always, and can be moved ahead."""
+    """The broker's time. It runs as always and can be moved ahead; no restart moves it back."""
 
-    def __init__(self, call: Callable[[Callable[[], None]], None], clock: ShiftedClock) -> None:
-        self._call = call
-        self._clock = clock
+    def __init__(self, owner: "ThreadBroker", shifted: ShiftedClock) -> None:
+        self._owner = owner
+        self._shifted = shifted
 
     def advance(self, *, seconds: float = 0, ms: int = 0) -> None:
         """Timeouts, retention and expiry that fall due happen now."""
-        self._call(lambda: self._clock.advance(ms + int(seconds * 1000)))
+        self._owner.call(lambda: self._shifted.advance(ms + int(seconds * 1000)))
 
 
 class ThreadBroker:
     """A node in a thread. Every method may be called from any thread."""
 
     def __init__(
-        self, settings: Mapping[str, str], directory: Path | None = None, port: int = 0
+        self,
+        settings: Mapping[str, str],
+        directory: Path | None = None,
+        *,
+        port: int = 0,
+        ahead_ms: int = 0,
     ) -> None:
         self._settings = dict(settings)
         self._cleanup = contextlib.ExitStack()
@@ -63,7 +68,8 @@ class ThreadBroker:
         self._thread: threading.Thread | None = None
         self._node: Node | None = None
         self._faults: Faults | None = None
-        self.clock: BrokerClock
+        self._shifted = ShiftedClock(ahead_ms)
+        self.clock = BrokerClock(self, self._shifted)
 
     # Life
 
@@ -72,8 +78,8 @@ class ThreadBroker:
             made = tempfile.TemporaryDirectory(prefix="moldau-test-", ignore_cleanup_errors=True)
             self._directory = Path(self._cleanup.enter_context(made))
         properties = properties_for_tests(self._directory, self._settings, self._port)
-        clock = ShiftedClock()
-        node = Node(BrokerConfig.parse(properties), NodeOptions(formats_itself=True), clock=clock)
+        options = NodeOptions(formats_itself=True)
+        node = Node(BrokerConfig.parse(properties), options, clock=self._shifted)
         started: Future[None] = Future()
         self._loop = new_event_loop()
         self._thread = threading.Thread(
@@ -83,9 +89,8 @@ class ThreadBroker:
         started.result(START_DEADLINE_S)
         self._node = node
         self._port = node.client_port
-        self.clock = BrokerClock(self._call, clock)
-        self._faults = Faults(clock, node.handler_of)
-        self._call(lambda: node.intercept(self._faults.intercept if self._faults else None))
+        self._faults = Faults(self._shifted, node.handler_of)
+        self.call(lambda: node.intercept(self._faults.intercept if self._faults else None))
 
     def _run(self, loop: asyncio.AbstractEventLoop, node: Node, started: Future[None]) -> None:
         asyncio.set_event_loop(loop)
@@ -155,13 +160,13 @@ class ThreadBroker:
 
     def drop_connections(self) -> int:
         """Cut all client connections; how many there were."""
-        return self._call(self._running().drop_connections)
+        return self.call(self._running().drop_connections)
 
     def _with_faults(self, action: Callable[[Faults], None]) -> None:
         self._running()
         faults = self._faults
         assert faults is not None
-        self._call(lambda: action(faults))
+        self.call(lambda: action(faults))
 
     # The thread's border
 
@@ -170,7 +175,9 @@ class ThreadBroker:
             raise MoldauError("the broker is not running")
         return self._node
 
-    def _call(self, action: Callable[[], ResultT]) -> ResultT:
+    def call(self, action: Callable[[], ResultT]) -> ResultT:
+        """What it gives when it runs in the broker's thread."""
+
         async def called() -> ResultT:
             return action()
 
