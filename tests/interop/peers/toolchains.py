@@ -16,6 +16,8 @@ FRANZ_GO = "github.com/twmb/franz-go@v1.22.2"
 KAFKA_JAVASCRIPT = "@confluentinc/kafka-javascript@1.10.1"
 PYSPARK = "pyspark==4.2.0"
 SPARK_JARS = Path(__file__).with_name("spark_jars.xml")
+STREAMS_JARS = Path(__file__).with_name("streams_jars.xml")
+WORD_COUNT = Path(__file__).parent / "java" / "WordCount.java"
 OLDER_CLIENTS = Path(__file__).with_name("older_clients.xml")
 
 FETCH_TIMEOUT_S = 900.0
@@ -109,6 +111,22 @@ def spark(cache: Path) -> Spark:
     folder = made_once(cache / name, build)
     jars = tuple(sorted((folder / "jars").glob("*.jar")))
     return Spark(folder / "environment" / "bin" / "python", jars)
+
+
+def streams_word_count(cache: Path, kafka_jars: Path) -> str:
+    """The class path with Kafka Streams and the compiled word count."""
+    maven, javac = require_tool("mvn"), require_tool("javac")
+
+    def build(folder: Path) -> None:
+        copy = [maven, "-q", "-B", "-f", str(STREAMS_JARS), "dependency:copy"]
+        copy += [f"-DoutputDirectory={folder / 'jars'}"]
+        run_step(copy, "fetching Kafka Streams", timeout_s=FETCH_TIMEOUT_S)
+        command = [javac, "-Xlint:all", "-Werror", "-d", str(folder / "classes")]
+        command += ["-cp", f"{folder / 'jars'}/*:{kafka_jars}/*", str(WORD_COUNT)]
+        run_step(command, "compiling the word count", timeout_s=BUILD_TIMEOUT_S)
+
+    folder = made_once(cache / f"streams-{digest_of(STREAMS_JARS, WORD_COUNT)}", build)
+    return f"{folder / 'classes'}:{folder / 'jars'}/*:{kafka_jars}/*"
 
 
 def clean_environment(**variables: str) -> dict[str, str]:
