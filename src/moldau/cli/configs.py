@@ -153,7 +153,7 @@ def set_values(
 
       moldau configs set topic orders retention.ms=3600000 cleanup.policy=delete
 
-      moldau configs set broker default log.retention.hours=24
+      moldau configs set broker default log.retention.ms=86400000
     """
     from moldau.client.admin.configs import Operation
 
