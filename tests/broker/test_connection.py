@@ -158,6 +158,34 @@ async def test_a_waiting_request_keeps_the_next_from_beginning() -> None:
         assert [(await client.answer())[0] for _ in range(2)] == [0, 1]
 
 
+async def test_a_request_that_takes_its_place_late_lets_the_next_begin_then() -> None:
+    seen: list[int] = []
+    placed, gate = asyncio.Event(), asyncio.Event()
+
+    async def outcome(_ctx: RequestContext, request: HeartbeatRequest) -> Any:
+        seen.append(request.generation_id)
+        if request.generation_id > 0:
+            gate.set()
+            return HeartbeatResponse()
+
+        async def second_stage() -> HeartbeatResponse:
+            await gate.wait()
+            return HeartbeatResponse()
+
+        await placed.wait()
+        return Staged(second_stage())
+
+    async with serving(outcome) as server:
+        client, other = await Client.to(server), await Client.to(server)
+        client.send(0)
+        client.send(1)
+        other.send(2)
+        await until(lambda: 2 in seen)
+        assert 1 not in seen
+        placed.set()
+        assert [(await client.answer())[0] for _ in range(2)] == [0, 1]
+
+
 async def test_a_handler_with_a_bug_answers_unknown_server_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -48,13 +48,10 @@ async def produce(
     node: DataNode, asked: ProduceRequest, version: int = NEWEST
 ) -> PartitionProduceResponse:
     """The answer for the first partition."""
-    outcome = handle_produce(node.context(asked, version), asked)
-    if isinstance(outcome, Staged):
-        response: Any = await outcome.answer
-    elif isinstance(outcome, Awaitable):
-        response = await outcome
-    else:
-        response = outcome
+    outcome: Any = handle_produce(node.context(asked, version), asked)
+    if isinstance(outcome, Awaitable):
+        outcome = await outcome
+    response = await outcome.answer if isinstance(outcome, Staged) else outcome
     assert isinstance(response, ProduceResponse)
     return response.responses[0].partition_responses[0]
 
@@ -365,8 +362,9 @@ async def test_large_compressed_batches_are_checked_in_a_thread(
         outcome = handle_produce(node.context(asked, NEWEST), asked)
         assert isinstance(outcome, Awaitable), "the next request of the connection waits"
         sent[:] = bytes(len(sent))  # the frame's buffer is used again
-        response = await outcome
-        assert response is not None
+        staged = await outcome
+        assert isinstance(staged, Staged), "it is in the log: the next request begins"
+        response: Any = await staged.answer
         answer = response.responses[0].partition_responses[0]
         assert (answer.error_code, answer.base_offset) == (0, 0)
         log = node.replicas.lookup("orders", 0).log
@@ -385,8 +383,9 @@ async def test_a_small_batch_that_expands_far_is_checked_in_a_thread(tmp_path: P
         asked = request(sent)
         outcome = handle_produce(node.context(asked, NEWEST), asked)
         assert isinstance(outcome, Awaitable)
-        response = await outcome
-        assert response is not None
+        staged = await outcome
+        assert isinstance(staged, Staged)
+        response: Any = await staged.answer
         assert response.responses[0].partition_responses[0].error_code == 0
         bomb = batch(b"0" * (65 << 20), compression=Compression.GZIP)
         refused = await produce(node, request(bomb))

@@ -58,9 +58,10 @@ def asking(*parts: tuple[int, bytearray], **fields: Any) -> ProduceRequest:
 
 async def answered(node: DataNode, asked: ProduceRequest, version: int) -> ProduceResponse | None:
     result: Any = handle_produce(node.context(asked, version), asked)
-    if isinstance(result, Staged):
-        result = result.answer
-    response: ProduceResponse | None = await result if isinstance(result, Awaitable) else result
+    if isinstance(result, Awaitable):
+        result = await result
+    response: Any = await result.answer if isinstance(result, Staged) else result
+    assert response is None or isinstance(response, ProduceResponse)
     return response
 
 
@@ -147,6 +148,22 @@ async def test_the_partitions_of_a_request_are_asked_about_together(tmp_path: Pa
         assert len(coordinator.asked) == 2
         (topic,) = coordinator.asked[1].transactions[0].topics
         assert (topic.name, topic.partitions) == ("orders", [1, 3])
+
+
+async def test_the_next_request_waits_for_the_coordinator_but_not_for_the_disk(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as node:
+        start(node)
+        asked = asking((0, of_transaction(0)))
+        result = handle_produce(node.context(asked, ADDING), asked)
+        assert isinstance(result, Awaitable), "the next may bring the batch that comes after"
+        staged = await result
+        assert isinstance(staged, Staged)
+        assert log_of(node).log_end_offset == 1
+        asked = asking((0, of_transaction(1)))
+        assert isinstance(handle_produce(node.context(asked, ADDING), asked), Staged)
+        await staged.answer
 
 
 # What is refused

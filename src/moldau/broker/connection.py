@@ -46,7 +46,7 @@ class _Exchange:
         self.started_ms = started_ms
         self.answer: Message | None = None
         self.is_done = False
-        self.task: asyncio.Future[Message | None] | None = None
+        self.task: asyncio.Future[Message | Staged | None] | None = None
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -156,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
         self._hold(exchange.bytes)
         self._exchanges.append(exchange)
 
-    def _wait(self, exchange: _Exchange, answer: Awaitable[Message | None]) -> None:
+    def _wait(self, exchange: _Exchange, answer: Awaitable[Message | Staged | None]) -> None:
         if isinstance(answer, asyncio.Future):
             exchange.task = answer
         else:
@@ -166,7 +166,9 @@ class Connection(asyncio.BufferedProtocol):
             exchange.task = self._listener.tasks.start(work, name)
         exchange.task.add_done_callback(lambda task: self._answered(exchange, task))
 
-    def _answered(self, exchange: _Exchange, task: "asyncio.Future[Message | None]") -> None:
+    def _answered(
+        self, exchange: _Exchange, task: "asyncio.Future[Message | Staged | None]"
+    ) -> None:
         if not isinstance(exchange.begun.outcome, Staged):
             self._is_busy = False
         if self._is_closing or task.cancelled():
@@ -175,16 +177,22 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
             return
         try:
-            exchange.answer = self._outcome_of(exchange, task)
+            answer = self._outcome_of(exchange, task)
         except MalformedRequestError as error:
             self._refuse(error)
             return
-        exchange.is_done = True
+        if isinstance(answer, Staged):
+            # Now it has taken its place: the rest of its answer keeps nobody waiting.
+            exchange.begun.outcome = answer
+            self._wait(exchange, answer.answer)
+        else:
+            exchange.answer = answer
+            exchange.is_done = True
         self._go_on()
 
     def _outcome_of(
-        self, exchange: _Exchange, task: "asyncio.Future[Message | None]"
-    ) -> Message | None:
+        self, exchange: _Exchange, task: "asyncio.Future[Message | Staged | None]"
+    ) -> Message | Staged | None:
         error = task.exception()
         if error is None:
             return task.result()
@@ -331,5 +339,5 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
 
-async def _awaited(answer: Awaitable[Message | None]) -> Message | None:
+async def _awaited(answer: Awaitable[Message | Staged | None]) -> Message | Staged | None:
     return await answer

@@ -120,5 +120,8 @@ class Staged:
 
 # Views of the request (`records`) are good until the handler returns or first awaits, no longer.
 # A plain function answers at once; a coroutine keeps the connection's next request waiting, as
-# Kafka does; None means that no answer is sent (Produce with acks=0).
-Handler = Callable[[RequestContext, Any], Message | Awaitable[Message | None] | Staged | None]
+# Kafka does, at most until it has a `Staged`; None means that no answer is sent (Produce with
+# acks=0).
+Handler = Callable[
+    [RequestContext, Any], Message | Awaitable[Message | Staged | None] | Staged | None
+]

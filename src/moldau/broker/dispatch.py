@@ -213,9 +213,9 @@ class Dispatcher:
         context = RequestContext(self.services, peer, api_key, version, "", self.table.versions)
         outcome = self._outcome(context, request)
         try:
-            if isinstance(outcome, Staged):
-                outcome = outcome.answer
-            answer = outcome if isinstance(outcome, Message) else await outcome
+            if not isinstance(outcome, Message | Staged):
+                outcome = await outcome
+            answer = await outcome.answer if isinstance(outcome, Staged) else outcome
         except Exception as error:  # noqa: BLE001 - see the module's docstring
             return failed(api_key, request, version, error)
         assert isinstance(answer, Message), api_key

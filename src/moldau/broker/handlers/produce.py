@@ -101,19 +101,16 @@ class _Appended(NamedTuple):
 
 def handle_produce(
     ctx: RequestContext, request: ProduceRequest
-) -> ProduceResponse | Staged | Awaitable[ProduceResponse | None] | None:
+) -> ProduceResponse | Staged | Awaitable[ProduceResponse | Staged | None] | None:
     appends = _Appends(ctx, request)
     response = ProduceResponse(responses=[appends.topic(topic) for topic in request.topic_data])
     if appends.heavy or appends.unverified:
         # The connection's next request waits: it may bring the batch that comes after.
         return _append_later(appends, response)
-    answer = _answer(appends, response)
-    return Staged(answer) if isinstance(answer, asyncio.Future) else answer
+    return _answer(appends, response)
 
 
-def _answer(
-    appends: "_Appends", response: ProduceResponse
-) -> ProduceResponse | asyncio.Future[ProduceResponse] | None:
+def _answer(appends: "_Appends", response: ProduceResponse) -> ProduceResponse | Staged | None:
     """Everything is appended or refused."""
     ctx, request = appends.ctx, appends.request
     if request.acks == 0:
@@ -126,16 +123,17 @@ def _answer(
         return None
     if not appends.uncommitted:
         return _with_hints(ctx, response)
-    return _Waiting(ctx, request, response, appends.uncommitted).answered
+    return Staged(_Waiting(ctx, request, response, appends.uncommitted).answered)
 
 
-async def _append_later(appends: "_Appends", response: ProduceResponse) -> ProduceResponse | None:
+async def _append_later(
+    appends: "_Appends", response: ProduceResponse
+) -> ProduceResponse | Staged | None:
     if appends.unverified:
         await appends.append_verified()
     for heavy in appends.heavy:
         await appends.append_heavy(heavy)
-    answer = _answer(appends, response)
-    return await answer if isinstance(answer, asyncio.Future) else answer
+    return _answer(appends, response)
 
 
 class _Appends:
