@@ -14,6 +14,7 @@ from moldau.core.controller.topic_names import TRANSACTION_STATE
 from moldau.core.transactions.requests import AddPartitions, Completed, End, Init, MarkersNeeded
 from moldau.core.transactions.settings import TransactionSettings
 from moldau.core.transactions.shard import TransactionShard
+from moldau.core.transactions.states import PREPARED
 from moldau.core.transactions.transaction import NO_TIMEOUT_MS, ProducerIdAndEpoch
 from moldau.core.transactions.transaction_records import decode_transaction_record
 from moldau.net.tasks import Tasks
@@ -225,7 +226,8 @@ class TransactionCoordinator:
         """Or for as long as it makes sense: a client that is refused comes again much later than
         the few milliseconds that completing takes.
         """
-        if not self._hosts.of_key(transactional_id).shard.is_completing(transactional_id):
+        current = self.shard_of(transactional_id).transactions.get(transactional_id)
+        if current is None or current.state not in PREPARED:
             return
         completed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(transactional_id, [])

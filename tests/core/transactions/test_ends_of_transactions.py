@@ -141,12 +141,10 @@ def test_an_end_is_answered_when_it_is_committed_and_completed_when_markers_are(
     assert (needed.producer, needed.commits) == (OK, commits)
     assert needed.partitions == {P0}
     assert needed.transaction_version == 2
-    assert bench.shard.is_completing(ID)
     bench.markers_written()
     assert bench.completed == []
     bench.commit_all()
     assert bench.completed == [ID]
-    assert not bench.shard.is_completing(ID)
     assert bench.state() is (S.COMPLETE_COMMIT if commits else S.COMPLETE_ABORT)
     assert bench.current().partitions == frozenset()
     assert bench.current().producer == OK

@@ -135,11 +135,6 @@ class TransactionShard:
         current = self.transactions.get(transactional_id)
         return current is None or current.is_epoch_exhausted
 
-    def is_completing(self, transactional_id: str) -> bool:
-        """Its end is decided, and not everybody knows yet."""
-        current = self.transactions.get(transactional_id)
-        return current is not None and current.state in PREPARED
-
     def init(self, init: Init, fresh_id: int | None, ticket: Ticket, turn: Turn) -> None:
         """Answered with a producer id and epoch."""
         self._check_settled(init.transactional_id)
