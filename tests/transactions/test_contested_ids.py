@@ -23,7 +23,7 @@ from moldau.protocol.errors import KafkaError
 
 TOPIC = "contested"
 PLACES: list[Place] = [(TOPIC, index) for index in range(3)]
-IDS = ("one", "two")
+IDS = ("one", "two", "three")
 CONTENDERS = 4
 SETTINGS = QUICK_SETTINGS | {
     "moldau.reserve.bytes": "0",
@@ -95,7 +95,7 @@ def contend(folder: Path, styles: list[Style], rounds: int, kills: int) -> None:
     problems, books = Problems(), Books()
     with RunningNode(folder, SETTINGS) as node:
         node.start()
-        create_topic(node.address, TOPIC, len(PLACES))
+        create_topic(node.address, TOPIC, len(PLACES), {"internal.segment.bytes": "2000"})
         contenders = [
             Contender(f"{number}-{seed}", node.address, styles, books, problems)
             for number in range(CONTENDERS)
@@ -107,6 +107,8 @@ def contend(folder: Path, styles: list[Style], rounds: int, kills: int) -> None:
                 wait_for_more(books, rounds, problems)
                 if number < kills:
                     threading.Event().wait(chance.uniform(0, 0.2))
+                    if chance.random() < 0.3:
+                        assert node.stop() == 0
                     node.kill()
                     node.start()
             finish(contenders)

@@ -30,7 +30,7 @@ from moldau.protocol.messages.produce import (
 from moldau.testing import ThreadBroker, broker
 
 ATTEMPTS_MAX = 500
-DROPS = 8
+DROPS = 4
 RECORDS_MIN = 400
 
 

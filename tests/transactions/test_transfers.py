@@ -30,6 +30,10 @@ SETTINGS = QUICK_SETTINGS | {
 }
 
 
+# Open transactions reach over many files.
+SMALL_SEGMENTS = {"internal.segment.bytes": "2000"}
+
+
 class Bank:
     def __init__(self, folder: Path, seed: str) -> None:
         self.chance = random.Random(seed)
@@ -45,13 +49,15 @@ class Bank:
 
     def open(self) -> None:
         self.node.start()
-        create_topic(self.node.address, TOPIC, len(PLACES))
+        create_topic(self.node.address, TOPIC, len(PLACES), SMALL_SEGMENTS)
         for worker in (*self.tellers, self.auditor):
             worker.start()
 
     def kill(self) -> None:
         """At any time; nothing depends on how long this takes."""
         threading.Event().wait(self.chance.uniform(0, 0.3))
+        if self.chance.random() < 0.2:
+            assert self.node.stop() == 0
         self.node.kill()
         self.node.settings = SETTINGS | {"moldau.flush.policy": self.chance.choice(POLICIES)}
         self.node.start()

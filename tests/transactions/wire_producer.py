@@ -50,6 +50,8 @@ _PASSING = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
+        # How a partition tells producers that their coordinator is not there yet.
+        ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
