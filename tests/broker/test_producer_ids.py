@@ -2,13 +2,11 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 from broker.data_node import batch, running
 
 from moldau.broker.handlers.describe_producers import handle_describe_producers
-from moldau.broker.handlers.init_producer_id import handle_init_producer_id
 from moldau.broker.producer_ids import ProducerIds
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -17,7 +15,6 @@ from moldau.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsResponse,
 )
 from moldau.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.schema import Message
 
 
@@ -57,30 +54,6 @@ async def test_without_a_controller_clients_are_asked_to_try_again() -> None:
     assert failure.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     controller.refusal = None
     assert await ids.next() == 2000
-
-
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
-        ({"transactional_id": None}, 0),
-        ({"transactional_id": None, "producer_id": 3, "producer_epoch": 1}, 0),
-        ({"transactional_id": None, "producer_id": 3}, ErrorCode.INVALID_REQUEST),
-        ({"transactional_id": None, "producer_epoch": 3}, ErrorCode.INVALID_REQUEST),
-        ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"transactional_id": "t"}, ErrorCode.UNSUPPORTED_VERSION),
-    ],
-)
-async def test_a_producer_gets_an_id_if_it_asks_properly(
-    fields: dict[str, Any], code: int, tmp_path: Path
-) -> None:
-    async with running(tmp_path) as node:
-        request = InitProducerIdRequest(**fields)
-        context = node.context(request, 5)
-        context.broker.producer_ids = ProducerIds(1, Controller(), lambda: 1)
-        answer = await handle_init_producer_id(context, request)
-        assert answer.error_code == code
-        expected = (-1, -1) if code else (1000, 0)
-        assert (answer.producer_id, answer.producer_epoch) == expected
 
 
 async def test_partitions_tell_who_writes_to_them(tmp_path: Path) -> None:
