@@ -72,7 +72,9 @@ def batches_of(folder: Path) -> Iterator[RecordBatch]:
 
 
 def partition_folders(log_folder: Path, topic: str) -> dict[int, Path]:
-    return {int(path.name.rpartition("-")[2]): path for path in log_folder.glob(f"{topic}-*")}
+    """Not those that are about to be deleted."""
+    found = {path.name.removeprefix(f"{topic}-"): path for path in log_folder.glob(f"{topic}-*")}
+    return {int(index): path for index, path in found.items() if index.isdecimal()}
 
 
 def partition_story(folder: Path) -> PartitionStory:
@@ -138,6 +140,17 @@ def check_all_decided(log_folder: Path, topics: Iterable[str]) -> Decisions:
     }
     check_agreement(decisions, stories)
     return decisions
+
+
+def check_nothing_open(log_folder: Path, topics: Iterable[str]) -> None:
+    """For logs that do not hold everything any more."""
+    last = {state.transactional_id: state for state in transaction_log(log_folder)}
+    for state in last.values():
+        assert state.state in AT_REST, f"is not at rest: {state}"
+    for topic in topics:
+        for folder in partition_folders(log_folder, topic).values():
+            story = partition_story(folder)
+            assert not story.open, f"{folder.name} has transactions without an end: {story.open}"
 
 
 def check_agreement(decisions: Decisions, stories: dict[Place, PartitionStory]) -> None:

@@ -20,6 +20,7 @@ from wire_client import WireClient, create_topic
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.testing import broker
 
 TOPIC = "contested"
 PLACES: list[Place] = [(TOPIC, index) for index in range(3)]
@@ -28,6 +29,20 @@ CONTENDERS = 4
 SETTINGS = QUICK_SETTINGS | {
     "moldau.reserve.bytes": "0",
     "transaction.state.log.num.partitions": "2",
+}
+SMALL_SEGMENTS = {"internal.segment.bytes": "2000"}
+# What goes wrong between a node's own parts, or between nodes, and passes.
+PASSING_FAULTS = {
+    "AddPartitionsToTxn": ("CONCURRENT_TRANSACTIONS", "NOT_COORDINATOR"),
+    "EndTxn": ("CONCURRENT_TRANSACTIONS", "COORDINATOR_NOT_AVAILABLE"),
+    "InitProducerId": ("CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS"),
+    "WriteTxnMarkers": (
+        "NOT_LEADER_OR_FOLLOWER",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "REQUEST_TIMED_OUT",
+        "KAFKA_STORAGE_ERROR",
+        "UNKNOWN_SERVER_ERROR",
+    ),
 }
 # What a producer hears that has lost its id.
 LOST = {
@@ -89,65 +104,80 @@ class Contender(Worker):
         self._books.write(name, Outcome.COMMITTED)
 
 
-def contend(folder: Path, styles: list[Style], rounds: int, kills: int) -> None:
-    seed = secrets.token_hex(4)
-    chance = random.Random(seed)
-    problems, books = Problems(), Books()
-    with RunningNode(folder, SETTINGS) as node:
-        node.start()
-        create_topic(node.address, TOPIC, len(PLACES), {"internal.segment.bytes": "2000"})
-        contenders = [
-            Contender(f"{number}-{seed}", node.address, styles, books, problems)
+class Contest:
+    def __init__(self, address: str, styles: list[Style]) -> None:
+        self.seed = secrets.token_hex(4)
+        self.chance = random.Random(self.seed)
+        self._address = address
+        self._problems, self._books = Problems(), Books()
+        self._contenders = [
+            Contender(f"{number}-{self.seed}", address, styles, self._books, self._problems)
             for number in range(CONTENDERS)
         ]
-        for contender in contenders:
-            contender.start()
-        try:
-            for number in range(kills + 1):
-                wait_for_more(books, rounds, problems)
-                if number < kills:
-                    threading.Event().wait(chance.uniform(0, 0.2))
-                    if chance.random() < 0.3:
-                        assert node.stop() == 0
-                    node.kill()
-                    node.start()
-            finish(contenders)
-            problems.check()
-            check(node, books)
-        except AssertionError as error:
-            error.add_note(f"seed {seed}\n{node.errors[-3000:]}")
-            raise
+
+    def go_on(self, transactions: int) -> None:
+        for contender in self._contenders:
+            if contender.ident is None:
+                contender.start()
+        wait_for_more(self._books, transactions, self._problems)
+
+    def end(self) -> set[str]:
+        """The names of all that are seen."""
+        finish(self._contenders)
+        self._problems.check()
+        for transactional_id in IDS:
+            # Whoever comes last ends what is open.
+            with WireProducer(self._address, transactional_id) as last:
+                last.init()
+        with WireClient(self._address) as client:
+            wait_until_stable(client, PLACES)
+            seen, sizes = defaultdict(list), {}
+            for place in PLACES:
+                for value in read_committed(client, place):
+                    name, size = value.decode().split(" ")
+                    seen[name].append(place)
+                    sizes[name] = int(size)
+        for name, places in seen.items():
+            assert len(places) == len(set(places)) == sizes[name], f"{name} is seen at {places}"
+        missing = self._books.named(Outcome.COMMITTED) - seen.keys()
+        assert not missing, f"committed and not seen: {missing}"
+        wrong = self._books.named(Outcome.ABORTED) & seen.keys()
+        assert not wrong, f"aborted and seen: {wrong}"
+        return set(seen)
 
 
-def check(node: RunningNode, books: Books) -> None:
-    for transactional_id in IDS:
-        # Whoever comes last ends what is open.
-        with WireProducer(node.address, transactional_id) as last:
-            last.init()
-    with WireClient(node.address) as client:
-        wait_until_stable(client, PLACES)
-        seen: dict[str, list[Place]] = defaultdict(list)
-        sizes: dict[str, int] = {}
-        for place in PLACES:
-            for value in read_committed(client, place):
-                name, size = value.decode().split(" ")
-                seen[name].append(place)
-                sizes[name] = int(size)
-    for name, places in seen.items():
-        assert len(places) == len(set(places)) == sizes[name], f"{name} is seen at {places}"
-    assert books.named(Outcome.COMMITTED) <= seen.keys()
-    wrong = books.named(Outcome.ABORTED) & seen.keys()
-    assert not wrong, f"aborted and seen: {wrong}"
-    assert node.stop() == 0
-    decisions = check_all_decided(node.log_folder, [TOPIC])
+def check_files(log_folder: Path, seen: set[str]) -> None:
+    decisions = check_all_decided(log_folder, [TOPIC])
     assert sum(1 for each in decisions.decided if each.commits) == len(seen)
+
+
+def contend(folder: Path, styles: list[Style], transactions: int, kills: int) -> None:
+    with RunningNode(folder, SETTINGS) as node:
+        node.start()
+        create_topic(node.address, TOPIC, len(PLACES), SMALL_SEGMENTS)
+        contest = Contest(node.address, styles)
+        try:
+            contest.go_on(transactions)
+            for _ in range(kills):
+                threading.Event().wait(contest.chance.uniform(0, 0.2))
+                if contest.chance.random() < 0.3:
+                    assert node.stop() == 0
+                node.kill()
+                node.start()
+                contest.go_on(transactions)
+            seen = contest.end()
+            assert node.stop() == 0
+            check_files(node.log_folder, seen)
+        except AssertionError as error:
+            error.add_note(f"seed {contest.seed}\n{node.errors[-3000:]}")
+            raise
 
 
 @pytest.mark.parametrize(
     "styles", [[Style.V1], [Style.V2], list(Style)], ids=["version-1", "version-2", "both"]
 )
 def test_only_who_has_the_id_is_seen(tmp_path: Path, styles: list[Style]) -> None:
-    contend(tmp_path, styles, rounds=80, kills=0)
+    contend(tmp_path, styles, transactions=80, kills=0)
 
 
 @pytest.mark.slow
@@ -155,4 +185,26 @@ def test_only_who_has_the_id_is_seen(tmp_path: Path, styles: list[Style]) -> Non
     "styles", [[Style.V1], [Style.V2], list(Style)], ids=["version-1", "version-2", "both"]
 )
 def test_only_who_has_the_id_is_seen_after_kills(tmp_path: Path, styles: list[Style]) -> None:
-    contend(tmp_path, styles, rounds=30, kills=8)
+    contend(tmp_path, styles, transactions=30, kills=8)
+
+
+@pytest.mark.parametrize("styles", [[Style.V1], [Style.V2]], ids=["version-1", "version-2"])
+def test_only_who_has_the_id_is_seen_whatever_goes_wrong_between_brokers(
+    tmp_path: Path, styles: list[Style]
+) -> None:
+    with broker(directory=tmp_path) as running:
+        running.create_topic(TOPIC, len(PLACES), SMALL_SEGMENTS)
+        contest = Contest(running.bootstrap, styles)
+        try:
+            for _ in range(10):
+                contest.go_on(5)
+                api = contest.chance.choice(list(PASSING_FAULTS))
+                error = contest.chance.choice(PASSING_FAULTS[api])
+                running.fail_next(api, error, contest.chance.randint(1, 3))
+                running.delay("WriteTxnMarkers", contest.chance.randrange(20), 3)
+            running.clear_faults()
+            seen = contest.end()
+        except AssertionError as error:
+            error.add_note(f"seed {contest.seed}")
+            raise
+    check_files(tmp_path, seen)
