@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from moldau.net.clock import Clock, ShiftedClock
 from moldau.net.tasks import Tasks
 
@@ -80,3 +82,16 @@ async def test_closing_ends_all_tasks() -> None:
     await asyncio.sleep(0)
     await tasks.close()
     assert (ended, len(tasks)) == (["stubborn"], 0)
+
+
+async def test_what_takes_too_long_by_this_clock_is_cancelled() -> None:
+    clock = ShiftedClock()
+    asyncio.get_running_loop().call_soon(clock.advance, 1_001)
+    with pytest.raises(TimeoutError):
+        async with clock.timeout(1_000):
+            await asyncio.get_running_loop().create_future()
+    async with clock.timeout(1_000):
+        await asyncio.sleep(0)
+    clock.advance(2_000)
+    await asyncio.sleep(0)
+    clock.close()
