@@ -1,6 +1,7 @@
 """Groups over real logs: what is answered is durable, what is led elsewhere is refused."""
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,29 @@ async def test_a_shard_that_is_led_elsewhere_refuses_and_is_loaded_again(tmp_pat
         assert await node.heartbeat("g", a) == ErrorCode.NONE, "while loading"
         await node.groups.wait_loaded()
         assert await node.fetch_offset("g") == 1
+
+
+async def test_others_have_their_turn_between_the_shards_that_are_loaded(tmp_path: Path) -> None:
+    async with running_groups(tmp_path) as node:
+        by_shard = {node.groups.partition_for(f"g{n}"): f"g{n}" for n in range(50)}
+        assert len(by_shard) == 4
+        for group in by_shard.values():
+            assert await node.commit_offset(group, 1) == ErrorCode.NONE
+        await node.restart()
+        loaded = [0]
+        while loaded[-1] < len(by_shard):
+            await asyncio.sleep(0)
+            loaded.append(sum(node.groups.count_by_state().values()))
+        assert max(after - before for before, after in pairwise(loaded)) == 1
+
+
+async def test_nobody_waits_for_a_shard_that_is_not_loaded_any_more(tmp_path: Path) -> None:
+    async with running_groups(tmp_path) as node:
+        assert await node.commit_offset("g", 1) == ErrorCode.NONE
+        await node.restart()
+        waiting = asyncio.ensure_future(node.groups.wait_loaded())
+        await node.groups.stop()
+        await waiting
 
 
 async def test_a_damaged_record_fails_its_shard_and_no_other(tmp_path: Path) -> None:

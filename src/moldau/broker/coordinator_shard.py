@@ -211,6 +211,7 @@ class ShardHost(Generic[ShardT]):
         """Another node coordinates, or none. Whoever waits is told."""
         was_active = self.state is HostState.ACTIVE
         self.state = HostState.CLOSED
+        self._load_ended.set()
         self._timers.stop_all()
         gathered, self._gathered = self._gathered, []
         for append in gathered:

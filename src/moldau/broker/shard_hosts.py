@@ -2,6 +2,7 @@
 loaded in the background when a leadership begins, and unloaded when it ends.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -51,6 +52,7 @@ class ShardHosts(Generic[ShardT]):
         self._services = services
         self._hosts: dict[int, ShardHost[ShardT]] = {}
         self._tasks = Tasks()
+        self._loading = asyncio.Lock()
 
     def start(self) -> None:
         """Loads what is led here now, in the background, and follows what comes."""
@@ -118,4 +120,9 @@ class ShardHosts(Generic[ShardT]):
         if partition.has_log and host.is_empty:
             host.activate()
         else:
-            _ = self._tasks.start(host.load(), f"load-{partition.topic_partition}")
+            _ = self._tasks.start(self._load_in_turn(host), f"load-{partition.topic_partition}")
+
+    async def _load_in_turn(self, host: ShardHost[ShardT]) -> None:
+        """One after the other: all at once would keep everybody else waiting for all of them."""
+        async with self._loading:
+            await host.load()
