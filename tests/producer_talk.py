@@ -4,7 +4,8 @@ of dashes what they are told. The same text holds for Apache Kafka and for Molda
     a inits [v=4] [timeout=MS] [keeps]       keeps: goes on with the id and epoch it has
     a adds t-0 t-1 [v=3]                     a commits | aborts [v=4]
     a writes t-0=x,y t-1=~z [v=11] [plain]   values, one batch for each partition; ~ is a plain one
-    r reads t-0 [from=3] [uncommitted]       r ends t-0 [at=MS]       z looks t-0
+    r reads t-0 [from=3] [uncommitted]       r ends t-0 [at=any | start | newest]
+    z looks t-0                              z deletes t-0=3 (what is before)
 
 With most: epoch=1 or epoch=-1 (absolute, or less than its own with a sign), pid=b (somebody
 else's), id=b or id=none (a transactional id), seq=5, acks=1. A producer remembers its id, epoch and
@@ -27,6 +28,11 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+)
+from moldau.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
 )
 from moldau.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from moldau.protocol.messages.end_txn import EndTxnRequest
@@ -61,6 +67,8 @@ _BUSY = {
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_ENOUGH_REPLICAS,
 }
+
+_TIMES = {"end": -1, "start": -2, "newest": -3, "any": TIME_MS}
 
 Place = tuple[str, int]
 
@@ -265,7 +273,7 @@ class Conversation:
 
     def _ends(self, talker: Talker, line: Line) -> str:
         ((topic, index), _) = line.places[0]
-        time_ms = TIME_MS if "at" in line.options else -1
+        time_ms = _TIMES[line.options.get("at", "end")]
         found = []
         for isolation in (1, 0):
             wanted = ListOffsetsPartition(partition_index=index, timestamp=time_ms)
@@ -278,6 +286,16 @@ class Conversation:
             code = answer.error_code
             found.append(ErrorCode(code).name if code else answer.offset)
         return f"committed={found[0]} all={found[1]}"
+
+    def _deletes(self, talker: Talker, line: Line) -> str:
+        ((topic, index), before) = line.places[0]
+        wanted = DeleteRecordsPartition(partition_index=index, offset=int(before))
+        request = DeleteRecordsRequest(
+            timeout_ms=30_000,
+            topics=[DeleteRecordsTopic(name=self._topic(topic), partitions=[wanted])],
+        )
+        (answer,) = talker.wire.ask(request, 2).topics[0].partitions
+        return f"{ErrorCode(answer.error_code).name} start={answer.low_watermark}"
 
     def _looks(self, talker: Talker, line: Line) -> str:
         ((topic, index), _) = line.places[0]

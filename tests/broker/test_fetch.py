@@ -287,6 +287,35 @@ async def test_readers_of_committed_records_are_told_what_was_aborted(tmp_path: 
         assert aborted == [(5, 0)]
 
 
+async def test_a_reader_of_committed_records_waits_for_the_end_of_the_transaction(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as node:
+        node.create_topic("orders")
+        partition = node.replicas.lookup("orders", 0)
+        open_transaction(
+            partition,
+            batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True),
+        )
+        asked = request(orders(), isolation_level=1, max_wait_ms=60_000, min_bytes=1)
+        waiting = handle_fetch(node.context(asked, 12), asked)
+        assert isinstance(waiting, asyncio.Future)
+        await partition.wait_committed(partition.append(batch(b"b")).last_offset)
+        await asyncio.sleep(0)
+        assert not waiting.done(), "more is committed, but none of it is stable"
+        marker = end_transaction_marker(
+            EndTransactionMarker(control_type=ControlType.ABORT, coordinator_epoch=0),
+            MarkerOrigin(producer_id=5, producer_epoch=1),
+            node.clock.wall_ms(),
+        )
+        partition.append(bytearray(marker), origin=AppendOrigin.COORDINATOR, transaction_version=2)
+        answer = (await waiting).responses[0].partitions[0]
+        assert answer.last_stable_offset == answer.high_watermark == 3
+        assert values_of(answer.records)[:2] == [b"a", b"b"]
+        assert answer.aborted_transactions is not None
+        assert [each.first_offset for each in answer.aborted_transactions] == [0]
+
+
 # Replicas
 
 
