@@ -5,6 +5,7 @@ frame of three varints, coordinator keys behind their type, coordinator values b
 from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
+from struct import Struct
 from typing import NamedTuple
 
 from moldau.protocol import log_records
@@ -30,6 +31,7 @@ class CoordinatorTopic(Enum):
     SHARE = "__share_group_state"
 
 
+_INT16 = Struct(">h")
 _CLASSES: dict[CoordinatorTopic, tuple[_Lookup, _Lookup]] = {
     CoordinatorTopic.GROUP: (log_records.group_key_class, log_records.group_value_class),
     CoordinatorTopic.TRANSACTION: (
@@ -77,8 +79,7 @@ def encode_coordinator_value(value: Message, version: int) -> bytes:
 
 def decode_coordinator_key(topic: CoordinatorTopic, buffer: Buffer) -> Message:
     record_type, body = _int16_and_rest(buffer)
-    found = _class_of(_CLASSES[topic][0], record_type, f"{topic.value} record")
-    return decode(found, KEY_VERSION, body, budget=TRUSTED_ELEMENT_BUDGET)
+    return decode(_key_class(topic, record_type), KEY_VERSION, body, budget=TRUSTED_ELEMENT_BUDGET)
 
 
 def decode_coordinator_value(
@@ -86,13 +87,25 @@ def decode_coordinator_value(
 ) -> StoredRecord:
     """`record_type` is the API_KEY of the key."""
     version, body = _int16_and_rest(buffer)
-    found = _class_of(_CLASSES[topic][1], record_type, f"{topic.value} record")
+    found = _value_class(topic, record_type)
     return StoredRecord(decode(found, version, body, budget=TRUSTED_ELEMENT_BUDGET), version)
+
+
+# Finding a class goes through Python's importer, which takes longer than decoding a record.
+
+
+@lru_cache(maxsize=256)
+def _key_class(topic: CoordinatorTopic, record_type: int) -> type[Message]:
+    return _class_of(_CLASSES[topic][0], record_type, f"{topic.value} record")
+
+
+@lru_cache(maxsize=256)
+def _value_class(topic: CoordinatorTopic, record_type: int) -> type[Message]:
+    return _class_of(_CLASSES[topic][1], record_type, f"{topic.value} record")
 
 
 @lru_cache(maxsize=256)
 def _found(lookup: _Lookup, record_type: int) -> type[Message]:
-    """Finding a class goes through Python's importer, which takes as long as decoding a record."""
     return lookup(record_type)
 
 
@@ -104,8 +117,9 @@ def _class_of(lookup: _Lookup, record_type: int, what: str) -> type[Message]:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, detail) from None
 
 
-def _int16_and_rest(buffer: Buffer) -> tuple[int, memoryview]:
-    view = memoryview(buffer).cast("B")
-    if len(view) < 2:
-        raise MalformedRequestError(f"coordinator record of {len(view)} bytes has no type")
-    return int.from_bytes(view[:2], "big", signed=True), view[2:]
+def _int16_and_rest(buffer: Buffer) -> tuple[int, Buffer]:
+    # A copy of a few bytes is cheaper than a view of them.
+    content = buffer if isinstance(buffer, bytes) else memoryview(buffer).cast("B")
+    if len(content) < _INT16.size:
+        raise MalformedRequestError(f"coordinator record of {len(content)} bytes has no type")
+    return _INT16.unpack_from(content)[0], content[_INT16.size :]
