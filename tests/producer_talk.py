@@ -8,9 +8,9 @@ of dashes what they are told. The same text holds for Apache Kafka and for Molda
     z looks t-0                              z deletes t-0=3 (what is before)
 
 With most: epoch=1 or epoch=-1 (absolute, or less than its own with a sign), pid=b (somebody
-else's), id=b or id=none (a transactional id), seq=5, acks=1. A producer remembers its id, epoch and
-sequences from its answers, as clients do. Markers are read as +a and -a. Topics are made fresh for
-each conversation and have three partitions.
+else's), id=b, id=none, id=empty (a transactional id), seq=5, acks=1. A producer remembers its id,
+epoch and sequences from its answers, as clients do. Markers are read as +a and -a. Topics are made
+fresh for each conversation and have three partitions.
 """
 
 from collections.abc import Iterable, Iterator
@@ -307,7 +307,9 @@ class Conversation:
             return ErrorCode(answer.error_code).name
         seen = sorted(
             f"{self._name_of(each.producer_id)} epoch={each.producer_epoch} "
-            f"sequence={each.last_sequence} open={each.current_txn_start_offset}"
+            f"sequence={each.last_sequence} open={each.current_txn_start_offset} "
+            f"coordinator={each.coordinator_epoch} "
+            f"{'wrote' if each.last_timestamp == TIME_MS else 'ended'} last"
             for each in answer.active_producers
         )
         return ", ".join(seen) or "nobody"
@@ -352,7 +354,8 @@ class Conversation:
 
     def _id(self, talker: Talker, line: Line) -> str | None:
         whose = line.options.get("id", talker.name)
-        return None if whose == "none" else self._talker(whose).transactional_id
+        names = {"none": None, "empty": ""}
+        return names[whose] if whose in names else self._talker(whose).transactional_id
 
     def _producer_id(self, talker: Talker, line: Line) -> int:
         whose = line.options.get("pid", talker.name)

@@ -43,7 +43,7 @@ def test_verification_goes_off_and_on_at_run_time(address: str) -> None:
         switch(address, on=False)
         assert conversation.say("a writes t-0=x").endswith("NONE@0")
         assert conversation.say("a commits").endswith("INVALID_TXN_STATE")
-        assert conversation.say("z looks t-0").endswith("a epoch=0 sequence=0 open=0")
+        assert "open=0" in conversation.say("z looks t-0")
         switch(address, on=True)
         assert conversation.say("a writes t-1=x").endswith("TRANSACTION_ABORTABLE")
         assert conversation.say("a writes t-0=y").endswith("NONE@1"), "it is open here"
