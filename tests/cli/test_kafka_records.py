@@ -38,7 +38,10 @@ def test_keys_and_nulls(kafka: KafkaCommand) -> None:
 def test_a_line_without_its_key_stops_the_rest(kafka: KafkaCommand) -> None:
     topic = kafka.topic()
     ran = kafka("produce", topic, "-k", ":", stdin=b"a:1\nno key\nb:2\n", status=1)
-    assert ran.errors == "moldau: line 2: no ':' in it\n"
+    written, why = ran.errors.splitlines()
+    assert written.startswith(f"1 record written to {topic}")
+    assert written.endswith(", 1 failed; stopped there, the rest was not sent")
+    assert why == "moldau produce: 1 record failed: line 2: no ':' in it"
     assert kafka("consume", topic).lines == ["1"]
     ran = kafka("produce", topic, "-k", ":", "--keep-going", stdin=b"c:3\nbad\nd:4\n", status=1)
     assert "2 records written" in ran.errors
@@ -91,8 +94,9 @@ def test_a_line_that_is_no_record_is_named(kafka: KafkaCommand, line: str, reaso
     topic = kafka.topic()
     given = f'{{"value": "fine"}}\n{line}\n'.encode()
     ran = kafka("produce", topic, "--json", stdin=given, status=1)
-    assert ran.errors.startswith("moldau: line 2: ")
+    assert ran.errors.startswith("moldau produce: 1 record failed: line 2: ")
     assert reason in ran.errors
+    assert json.loads(ran.output)["records"] == 1
     assert len(ran.errors.splitlines()) == 1
     assert kafka("consume", topic).lines == ["fine"]
 

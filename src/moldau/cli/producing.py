@@ -216,10 +216,8 @@ class _Sender:
             try:
                 yield shape.record(line)
             except NotARecordError as error:
-                problem = f"line {self._line}: {error}"
-                if not self._given.keep_going:
-                    raise ClientError(problem) from None
-                self._outcome.fail(problem)
+                # Unless told to go on, the sender stops there; the summary says how far it got.
+                self._outcome.fail(f"line {self._line}: {error}")
 
     async def _send(self, record: InputRecord) -> None:
         if self._given.rate is not None:
