@@ -85,9 +85,9 @@ class TransactionCoordinator:
 
     async def stop(self) -> None:
         """Before the replicas stop: whoever waits is told to look elsewhere."""
+        await self._tasks.close()
         if self._timer is not None:
             self._timer.cancel()
-        await self._tasks.close()
         await self._hosts.stop()
 
     async def wait_loaded(self) -> None:
@@ -298,6 +298,8 @@ class TransactionCoordinator:
             for host in list(self._hosts.active()):
                 for transactional_id in host.shard.overdue(self._clock.wall_ms()):
                     await self._abort_one(host, transactional_id)
+                    # There may be many; clients come first.
+                    await asyncio.sleep(0)
         finally:
             self._look_for_overdue_later()
 
