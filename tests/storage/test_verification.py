@@ -1,6 +1,10 @@
 """No batch opens a transaction on a partition without the guard that was given out for it."""
 
+import contextlib
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -205,3 +209,78 @@ def test_verifications_are_bounded_and_the_oldest_goes_first() -> None:
     assert len(partition.table.verifications) == VERIFICATIONS_MAX
     with refused(ErrorCode.INVALID_TXN_STATE):
         partition.write(0, guard)
+
+
+# Everything in any order
+
+
+class Coordinated:
+    """A partition, its coordinator, and a producer whose requests may be late by any time."""
+
+    def __init__(self, *, adds: bool) -> None:
+        self.partition = Partition()
+        self._adds = adds
+        self._epoch = 0
+        self._state = "idle"
+        self._late: list[tuple[int, Verification | None, bool]] = []
+        """(epoch, guard, whether the coordinator agreed) of batches that are on their way."""
+
+    def take(self, step: str) -> None:
+        getattr(self, f"_{step}")()
+        if self._state == "idle":
+            assert self.partition.table.first_undecided_offset is None, "it hangs"
+
+    def _add(self) -> None:
+        if not self._adds and self._state == "idle":
+            self._state = "open"
+
+    def _verify(self) -> None:
+        """A batch comes, and the coordinator is asked."""
+        epoch = self._epoch
+        guard = self.partition.begin(NO_SEQUENCE, epoch, adds=self._adds)
+        if guard is None:
+            self._late.append((epoch, None, True))
+            return
+        if self._adds and self._state == "idle":
+            self._state = "open"
+        self._late.append((epoch, guard, self._state == "open"))
+
+    def _write(self) -> None:
+        """The oldest batch goes on."""
+        if not self._late:
+            return
+        epoch, guard, is_agreed = self._late.pop(0)
+        if is_agreed:
+            with contextlib.suppress(KafkaError):
+                self.partition.write(
+                    NO_SEQUENCE, guard, epoch=epoch, origin=AppendOrigin.COORDINATOR
+                )
+
+    def _shuffle(self) -> None:
+        self._late.reverse()
+
+    def _end(self) -> None:
+        """Decided, and the producer is told; the marker is still to come."""
+        if self._state == "open":
+            self._state = "ending"
+            self._epoch += self._adds
+
+    def _mark(self) -> None:
+        if self._state == "ending":
+            self._state = "idle"
+            self.partition.mark(self._epoch, version=2 if self._adds else 1)
+
+
+@pytest.mark.parametrize("adds", [False, True], ids=["old protocol", "new protocol"])
+@given(
+    steps=st.lists(
+        st.sampled_from(["add", "verify", "write", "shuffle", "end", "mark"]),
+        min_size=40,
+        max_size=80,
+    )
+)
+@settings(max_examples=300, deadline=None)
+def test_nothing_is_open_once_the_coordinator_is_done(adds: bool, steps: list[str]) -> None:
+    coordinated = Coordinated(adds=adds)
+    for step in steps:
+        coordinated.take(step)
