@@ -493,3 +493,16 @@ def test_a_formatted_directory_is_served_with_its_properties(tmp_path: Path) -> 
             create_topics(client, {"kept": 1})
             assert produce(client, "kept", b"a") == (0, 0)
         assert node.stop() == 0
+
+
+def test_plain_asyncio_does_where_uvloop_is_missing(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "uvloop.py").write_text("raise ImportError\n")
+    with RunningNode(tmp_path, prefix=("env", f"PYTHONPATH={hidden}")) as node:
+        node.start()
+        with WireClient(node.address) as client:
+            create_topics(client, {"kept": 1})
+            assert produce(client, "kept", b"a") == (0, 0)
+            assert read_all(client, "kept") == [b"a"]
+        assert node.stop() == 0

@@ -97,6 +97,7 @@ class ThreadBroker:
         try:
             loop.run_until_complete(node.start())
         except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+            loop.close()
             started.set_exception(error)
             return
         started.set_result(None)
