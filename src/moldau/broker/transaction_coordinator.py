@@ -224,17 +224,21 @@ class TransactionCoordinator:
 
     async def _wait_completed(self, transactional_id: str) -> None:
         """Or for as long as it makes sense: a client that is refused comes again much later than
-        the few milliseconds that completing takes.
+        the few milliseconds that completing takes. What is not complete by then is held up by
+        something, and must not hold up others that are asked about in the same request.
         """
         current = self.shard_of(transactional_id).transactions.get(transactional_id)
         if current is None or current.state not in PREPARED:
             return
+        patience_ms = self._settings.current.add_partitions_to_txn_retry_backoff_max_ms
+        left_ms = min(current.update_ms - self._clock.wall_ms(), 0) + patience_ms
+        if left_ms <= 0:
+            return
         completed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(transactional_id, [])
         waiting.append(completed)
-        patience_ms = self._settings.current.add_partitions_to_txn_retry_backoff_max_ms
         try:
-            async with self._clock.timeout(patience_ms):
+            async with self._clock.timeout(left_ms):
                 await completed
         except TimeoutError:
             pass
