@@ -229,9 +229,6 @@ def test_a_refused_start_keeps_the_clean_stop_of_the_one_before(
     assert (data / CLEAN_STOP_FILE).exists()
 
 
-# Ends
-
-
 # What it says and writes
 
 
