@@ -9,6 +9,7 @@ from wire_client import WireClient
 
 from moldau.protocol.batches import Record, iterate_batches
 from moldau.protocol.control_records import committed_batches
+from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from moldau.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -19,6 +20,10 @@ from moldau.protocol.messages.list_offsets import (
 _READ_COMMITTED = 1
 _LATEST = -1
 _FETCHES_MAX = 10_000
+
+
+class NodeStopsError(ConnectionError):
+    """It has let go of its partitions."""
 
 
 class CommittedFetch(NamedTuple):
@@ -39,6 +44,8 @@ def fetch_committed(client: WireClient, place: Place, offset: int) -> CommittedF
         topics=[FetchTopic(topic=topic, partitions=[wanted])],
     )
     (answer,) = client.ask(request, FETCH_VERSION).responses[0].partitions
+    if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        raise NodeStopsError
     assert answer.error_code == 0, (place, offset, answer.error_code)
     assert answer.last_stable_offset <= answer.high_watermark, place
     batches = list(iterate_batches(answer.records or b""))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from transactions.transfers import CLIENT_TIMEOUT_S, QUIET
+from transactions.sessions import CLIENT_TIMEOUT_S, QUIET
 
 SOURCE, TARGET, GROUP = "source", "target", "copiers"
 TARGET_PARTITIONS = 3

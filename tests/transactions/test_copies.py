@@ -4,6 +4,7 @@ aborted and whoever is killed on the way, copiers or the node.
 
 import random
 import secrets
+import signal
 import subprocess
 import threading
 from collections import Counter
@@ -99,8 +100,11 @@ class Copying:
 
     @property
     def is_complete(self) -> bool:
-        for process in self._copiers:
-            assert process.poll() is None, f"a copier ended: {process.returncode}"
+        for number, process in enumerate(self._copiers):
+            if process.poll() is not None:
+                # librdkafka 2.x fails an assertion of its own now and then when nodes are killed.
+                assert process.returncode == -signal.SIGABRT, "a copier ended"
+                self._copiers[number] = self._start(number)
         self.look()
         return len(self._copied) == len(self._wanted)
 

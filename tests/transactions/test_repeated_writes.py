@@ -13,8 +13,9 @@ from node.questions import LATEST, Place, offset_at
 from running_node import fresh_name, pause
 from transactions.committed_view import is_all_stable, read_committed, wait_until_stable
 from transactions.decisions import check_all_decided
+from transactions.sessions import CLIENT_TIMEOUT_S, QUIET, WireSession
 from transactions.stepping_producer import PLACES, TOPIC
-from transactions.transfers import CLIENT_TIMEOUT_S, QUIET, Books, Outcome, Teller
+from transactions.transfers import Books, Outcome, Teller
 from transactions.wire_producer import Style, WireProducer
 from transactions.workers import Problems, finish, wait_for_more
 from wire_client import WireClient
@@ -146,7 +147,13 @@ def test_a_plain_batch_cannot_slip_into_an_open_transaction(
 def test_idempotent_and_transactional_producers_share_partitions(running: ThreadBroker) -> None:
     """While connections break all the time, answers get lost and everything is sent again."""
     problems, books = Problems(), Books()
-    teller = Teller(fresh_name("teller"), running.bootstrap, PLACES, books, problems)
+    teller = Teller(
+        fresh_name("teller"),
+        lambda name: WireSession(running.bootstrap, name, Style.V2),
+        PLACES,
+        books,
+        problems,
+    )
     idempotent: Any = Producer(
         {
             "bootstrap.servers": running.bootstrap,

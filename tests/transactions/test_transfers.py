@@ -13,7 +13,9 @@ from node.questions import Place, produce
 from running_node import QUICK_SETTINGS, RunningNode
 from transactions.committed_view import wait_until_stable
 from transactions.decisions import check_all_decided
+from transactions.sessions import ConfluentSession, Session, WireSession
 from transactions.transfers import Auditor, Books, Outcome, Teller
+from transactions.wire_producer import Style
 from transactions.workers import Problems, finish, wait_for_more
 from wire_client import WireClient, create_topic
 
@@ -35,17 +37,25 @@ SMALL_SEGMENTS = {"internal.segment.bytes": "2000"}
 
 
 class Bank:
-    def __init__(self, folder: Path, seed: str) -> None:
+    def __init__(self, folder: Path, seed: str, *, is_killed: bool) -> None:
         self.chance = random.Random(seed)
         self.node = RunningNode(folder, SETTINGS)
         self.problems = Problems()
         self.books = Books()
         address = self.node.address
         self.auditor = Auditor(address, PLACES, self.problems)
+        open_session = self._wire_session if is_killed else self._confluent_session
         self.tellers = [
-            Teller(f"teller-{number}-{seed}", address, PLACES, self.books, self.problems)
+            Teller(f"teller-{number}-{seed}", open_session, PLACES, self.books, self.problems)
             for number in range(TELLERS)
         ]
+
+    def _confluent_session(self, name: str) -> Session:
+        return ConfluentSession(self.node.address, name)
+
+    def _wire_session(self, name: str) -> Session:
+        style = list(Style)[len(self.books) % len(Style)]
+        return WireSession(self.node.address, name, style)
 
     def open(self) -> None:
         self.node.start()
@@ -79,7 +89,7 @@ class Bank:
 
 def run_bank(folder: Path, transfers: int, kills: int) -> Bank:
     seed = secrets.token_hex(4)
-    bank = Bank(folder, seed)
+    bank = Bank(folder, seed, is_killed=kills > 0)
     with bank.node:
         try:
             bank.open()

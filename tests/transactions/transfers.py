@@ -7,26 +7,16 @@ import threading
 from collections import defaultdict
 from contextlib import suppress
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Producer
 from node.questions import Place
 from transactions.committed_view import CommittedReader
+from transactions.sessions import LostError, MustAbortError, OpenSession, Session
 from transactions.workers import Problems, Worker
 from wire_client import WireClient
 
-CLIENT_TIMEOUT_S = 60.0
 ACCOUNTS = 12
-ATTEMPTS_MAX = 50
 _LOOK_S = 0.02
-
-QUIET = {
-    "log_level": 0,
-    "error_cb": lambda _error: None,
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 100,
-    "retry.backoff.ms": 20,
-}
 
 
 class Outcome(Enum):
@@ -75,58 +65,62 @@ class Teller(Worker):
     """
 
     def __init__(
-        self, name: str, address: str, places: list[Place], books: Books, problems: Problems
+        self,
+        name: str,
+        open_session: OpenSession,
+        places: list[Place],
+        books: Books,
+        problems: Problems,
     ) -> None:
         super().__init__(name, problems)
-        self._address = address
+        self._open_session = open_session
         self._places = places
         self._books = books
         self._chance = random.Random(name)
         self._count = 0
 
     def work(self) -> None:
-        producer = self._new_producer()
+        session = self._open()
         while not self.stopped.is_set():
             self._count += 1
             transfer = f"{self.name}-{self._count}"
             # Until somebody knows better.
             self._books.write(transfer, Outcome.UNKNOWN)
             try:
-                producer = self._transfer(producer, transfer)
-            except KafkaException:
+                session = self._transfer(session, transfer)
+            except LostError:
                 # Nobody can tell what became of it; a new producer begins.
-                producer = self._new_producer()
+                session.close()
+                session = self._open()
+        session.close()
 
-    def _new_producer(self) -> Any:
-        producer: Any = Producer(
-            {
-                "bootstrap.servers": self._address,
-                "transactional.id": self.name,
-                "transaction.timeout.ms": 30_000,
-                "linger.ms": 0,
-                **QUIET,
-            }
-        )
-        self._again(lambda: producer.init_transactions(CLIENT_TIMEOUT_S))
-        return producer
+    def _open(self) -> Session:
+        return self._open_session(self.name)
 
-    def _transfer(self, producer: Any, transfer: str) -> Any:
+    def _transfer(self, session: Session, transfer: str) -> Session:
         """The producer to go on with."""
-        producer.begin_transaction()
+        session.begin()
+        choice = self._chance.random()
+        try:
+            self._write(session, transfer)
+            if choice < 0.1:
+                return self._taken_over(session, transfer)
+            if choice >= 0.35:
+                session.commit()
+                self._books.write(transfer, Outcome.COMMITTED)
+                return session
+        except MustAbortError:
+            pass
+        session.abort()
+        self._books.write(transfer, Outcome.ABORTED)
+        return session
+
+    def _write(self, session: Session, transfer: str) -> None:
         legs = self._legs()
         for leg in legs:
-            topic, index = leg.place
-            producer.produce(topic, leg.value(transfer, len(legs)), partition=index)
-        choice = self._chance.random()
-        if choice < 0.1:
-            return self._taken_over(producer, transfer)
-        if choice < 0.35:
-            if choice < 0.3:
-                producer.flush(CLIENT_TIMEOUT_S)
-            self._abort(producer, transfer)
-        else:
-            self._commit(producer, transfer)
-        return producer
+            session.send(leg.place, leg.value(transfer, len(legs)))
+        if self._chance.random() < 0.5:
+            session.flush()
 
     def _legs(self) -> list[Leg]:
         count = self._chance.randint(2, 4)
@@ -137,45 +131,19 @@ class Teller(Worker):
             for account, amount in zip(accounts, [*amounts, -sum(amounts)], strict=True)
         ]
 
-    def _commit(self, producer: Any, transfer: str) -> None:
+    def _taken_over(self, zombie: Session, transfer: str) -> Session:
+        zombie.flush()
+        heir = self._open()
         try:
-            self._again(lambda: producer.commit_transaction(CLIENT_TIMEOUT_S))
-        except KafkaException as error:
-            if not error.args[0].txn_requires_abort():
-                raise
-            self._abort(producer, transfer)
-        else:
-            self._books.write(transfer, Outcome.COMMITTED)
-
-    def _abort(self, producer: Any, transfer: str) -> None:
-        self._again(lambda: producer.abort_transaction(CLIENT_TIMEOUT_S))
-        self._books.write(transfer, Outcome.ABORTED)
-
-    def _taken_over(self, zombie: Any, transfer: str) -> Any:
-        with suppress(KafkaException):
-            zombie.flush(CLIENT_TIMEOUT_S)
-        heir = self._new_producer()
-        try:
-            self._again(lambda: zombie.commit_transaction(CLIENT_TIMEOUT_S))
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError._FENCED:
+            zombie.commit()
+        except (MustAbortError, LostError) as error:
+            if isinstance(error, LostError) and error.is_fenced:
                 self._books.write_fenced()
             self._books.write(transfer, Outcome.ABORTED)
         else:
             self.problems.add(f"{transfer} was committed by a producer without its id")
+        zombie.close()
         return heir
-
-    def _again(self, attempt: Any) -> None:
-        """As librdkafka asks for it."""
-        for _ in range(ATTEMPTS_MAX):
-            try:
-                attempt()
-            except KafkaException as error:
-                if not error.args[0].retriable():
-                    raise
-            else:
-                return
-        raise AssertionError("no attempt was the last")
 
 
 class Auditor(Worker):
