@@ -1,6 +1,6 @@
-"""InitProducerId: an id and an epoch for an idempotent or a transactional producer. The latter takes
-its transactional id over from whoever had it before. Version 6 (two-phase commit) is not final and
-served only with `unstable.api.versions.enable`.
+"""InitProducerId: an id and an epoch for an idempotent or a transactional producer. The latter
+takes its transactional id over from whoever had it before. Version 6 (two-phase commit) is not
+final and served only with `unstable.api.versions.enable`.
 """
 
 from moldau.broker.context import RequestContext
