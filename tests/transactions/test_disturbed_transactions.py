@@ -77,9 +77,17 @@ def kill(running: ProcessBroker) -> WireClient:
     return WireClient(running.bootstrap)
 
 
-@pytest.mark.parametrize("is_killed", [False, True], ids=["alive", "killed"])
-@pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
-@pytest.mark.parametrize("style", Style)
+@pytest.mark.parametrize(
+    ("style", "commits", "is_killed"),
+    [
+        (Style.V1, True, False),
+        (Style.V2, True, True),
+        (Style.V2, False, False),
+        pytest.param(Style.V1, True, True, marks=pytest.mark.slow),
+        pytest.param(Style.V1, False, True, marks=pytest.mark.slow),
+        pytest.param(Style.V2, False, True, marks=pytest.mark.slow),
+    ],
+)
 def test_records_of_an_open_transaction_may_be_deleted(
     running: ProcessBroker, style: Style, commits: bool, is_killed: bool
 ) -> None:

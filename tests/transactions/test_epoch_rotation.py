@@ -144,7 +144,9 @@ def test_an_answer_that_got_lost_can_be_asked_for_again(
         assert seen(running) == [[b"last", b"first"]] * 2
 
 
-@pytest.mark.parametrize("epoch", [LAST_CLIENT_EPOCH - 1, LAST_CLIENT_EPOCH])
+@pytest.mark.parametrize(
+    "epoch", [pytest.param(LAST_CLIENT_EPOCH - 1, marks=pytest.mark.slow), LAST_CLIENT_EPOCH]
+)
 @pytest.mark.parametrize("style", Style)
 def test_a_zombie_with_the_last_epochs_is_shut_out(
     running: ProcessBroker, style: Style, epoch: int

@@ -19,7 +19,7 @@ from transactions.wire_producer import Style
 from transactions.workers import Problems, finish, wait_for_more
 from wire_client import WireClient, create_topic
 
-from moldau.testing import broker
+from moldau.testing import ThreadBroker
 
 TOPIC = "accounts"
 PLACES: list[Place] = [(TOPIC, index) for index in range(4)]
@@ -147,13 +147,16 @@ def _books(**outcomes: Outcome) -> Books:
     ],
 )
 def test_wrong_books_are_noticed(
-    values: list[str], outcome: Outcome, complaint: str | None
+    moldau_broker: ThreadBroker,
+    moldau_topic: str,
+    values: list[str],
+    outcome: Outcome,
+    complaint: str | None,
 ) -> None:
-    with broker() as running, WireClient(running.bootstrap) as client:
-        running.create_topic(TOPIC)
+    with WireClient(moldau_broker.bootstrap) as client:
         if values:
-            produce(client, TOPIC, *(value.encode() for value in values))
-        auditor = Auditor(running.bootstrap, [(TOPIC, 0)], Problems())
+            produce(client, moldau_topic, *(value.encode() for value in values))
+        auditor = Auditor(moldau_broker.bootstrap, [(moldau_topic, 0)], Problems())
 
         def audit() -> None:
             auditor.read(client)
