@@ -125,8 +125,22 @@ class Job:
             "distinct": copied.selectExpr("cast(value as string)").distinct().count(),
         }
 
+    def transactions(self) -> dict[str, object]:
+        """Rows by their first word, of a topic that somebody else wrote in transactions."""
+        topic = f"transactions-{self.topic}"
+        known = {"kafka.bootstrap.servers": self.address, "subscribe": topic}
+        seen: dict[str, object] = {}
+        for isolation in ("read_committed", "read_uncommitted"):
+            options = known | {"kafka.isolation.level": isolation}
+            rows = self.spark.read.format("kafka").options(**options).load()
+            first = rows.selectExpr("split(cast(value as string), ' ')[0] as first")
+            seen[isolation] = {
+                row["first"]: row["count"] for row in first.groupBy("first").count().collect()
+            }
+        return seen
+
     def pattern(self) -> int:
-        options = {"kafka.bootstrap.servers": self.address, "subscribePattern": f"{self.topic}.*"}
+        options = {"kafka.bootstrap.servers": self.address, "subscribePattern": f"^{self.topic}.*"}
         return int(self.spark.read.format("kafka").options(**options).load().count())
 
 
@@ -139,6 +153,7 @@ def main() -> None:
             "batch": job.batch(),
             "by_time": job.by_time(),
             "streaming": job.streaming(),
+            "transactions": job.transactions(),
             "pattern": job.pattern(),
         }
     finally:

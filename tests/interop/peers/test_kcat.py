@@ -84,6 +84,18 @@ def test_a_balanced_consumer_gets_every_partition(kcat: Kcat, name: str) -> None
     assert kcat.run("-G", name, *again, name) == "1 later\n"
 
 
+def test_kcat_writes_a_transaction(kcat: Kcat, name: str) -> None:
+    """With the librdkafka of its distribution, which is years old."""
+    place = ["-t", name, "-p", "0"]
+    for transaction in range(3):
+        lines = "".join(f"{transaction}-{number}\n" for number in range(10))
+        kcat.run("-P", *place, "-X", f"transactional.id={name}", stdin=lines)
+    view = ["-o", "beginning", "-e", "-q", "-f", "%o %s\n", "-X", "isolation.level=read_committed"]
+    # Each transaction ends with a marker, which takes an offset.
+    wanted = [f"{11 * n + place} {n}-{place}" for n in range(3) for place in range(10)]
+    assert kcat.run("-C", *place, *view).splitlines() == wanted
+
+
 def test_a_null_value_is_a_tombstone(kcat: Kcat, name: str) -> None:
     kcat.run("-P", "-t", name, "-p", "0", "-K:", "-Z", stdin="key:\n")
     shown = kcat.run("-C", "-t", name, "-p", "0", "-o", "beginning", "-e", "-q", "-f", "%K %S\n")

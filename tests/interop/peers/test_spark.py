@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from interop.apache import ApacheUnavailableError
 from interop.missing import CACHE, give_up
 from interop.peers.java_tools import TOPICS, JavaTools
@@ -16,6 +17,8 @@ pytestmark = pytest.mark.interop
 JOB = Path(__file__).with_name("spark_job.py")
 RUN_TIMEOUT_S = 600
 ROWS = 2000
+ROWS_IN_TRANSACTIONS = 300
+CLIENT_TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +35,7 @@ def test_sparks_connector_reads_and_writes(
     """One session for everything: starting Spark costs most of the time."""
     tools.run(TOPICS, "--create", "--topic", name, "--partitions", "3")
     tools.run(TOPICS, "--create", "--topic", f"{name}-copy", "--partitions", "2")
+    write_in_transactions(tools.server.address, f"transactions-{name}")
     seen = _run(installed, tools.server.address, name, tmp_path)
 
     batch = seen["batch"]
@@ -48,7 +52,30 @@ def test_sparks_connector_reads_and_writes(
         "copied": ROWS + 150,
         "distinct": ROWS + 150,
     }
+    assert seen["transactions"] == {
+        "read_committed": {"committed": ROWS_IN_TRANSACTIONS},
+        "read_uncommitted": {
+            "committed": ROWS_IN_TRANSACTIONS,
+            "aborted": ROWS_IN_TRANSACTIONS,
+        },
+    }
     assert seen["pattern"] == 2 * (ROWS + 150)
+
+
+def write_in_transactions(address: str, topic: str) -> None:
+    """Two partitions, in transactions that are committed and aborted in turn."""
+    producer = Producer(
+        {"bootstrap.servers": address, "transactional.id": topic, "log_level": 0, "linger.ms": 5}
+    )
+    producer.init_transactions(CLIENT_TIMEOUT_S)
+    ends = {"committed": producer.commit_transaction, "aborted": producer.abort_transaction}
+    for number in range(6):
+        word = list(ends)[number % 2]
+        producer.begin_transaction()
+        for row in range(ROWS_IN_TRANSACTIONS // 3):
+            producer.produce(topic, f"{word} {number} {row}", partition=row % 2)
+        producer.flush(CLIENT_TIMEOUT_S)
+        ends[word](CLIENT_TIMEOUT_S)
 
 
 def _run(installed: Spark, address: str, topic: str, folder: Path) -> Any:

@@ -1,0 +1,55 @@
+"""A transaction outlives the node that it began on, with each client library."""
+
+from collections.abc import Callable
+
+import pytest
+from clients.aiokafka_library import AiokafkaLibrary
+from clients.confluent_library import ConfluentLibrary
+from clients.kafka_python_library import KafkaPythonLibrary, collect_what_was_left_open
+from clients.libraries import Library, LibraryTransactions
+from interop.live_broker import LiveNode
+
+from moldau.types import TopicPartition
+
+# Attempts to connect that fail leave sockets open in one library or the other.
+pytestmark = [pytest.mark.interop, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+LIBRARIES: tuple[Library, ...] = (ConfluentLibrary(), AiokafkaLibrary(), KafkaPythonLibrary())
+TOPIC = "topic"
+PARTITIONS = 3
+ENDS = ("committed", "aborted")
+
+
+def send_everywhere(producer: LibraryTransactions, value: str) -> None:
+    for index in range(PARTITIONS):
+        producer.send(TOPIC, value.encode(), partition=index)
+    producer.flush()
+
+
+@pytest.mark.parametrize("interrupt", [LiveNode.stop, LiveNode.kill], ids=["stopped", "killed"])
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
+def test_what_began_before_a_restart_is_ended_after_it(
+    start_node: Callable[[], LiveNode], library: Library, interrupt: Callable[[LiveNode], None]
+) -> None:
+    node = start_node()
+    node.create_topic(TOPIC, PARTITIONS)
+    producers = {end: library.transactions(node.address, end) for end in ENDS}
+    try:
+        for end, producer in producers.items():
+            producer.begin()
+            send_everywhere(producer, f"{end} before")
+        interrupt(node)
+        node.start()
+        for end, producer in producers.items():
+            send_everywhere(producer, f"{end} after")
+        producers["committed"].commit()
+        producers["aborted"].abort()
+    finally:
+        for producer in producers.values():
+            producer.close()
+        collect_what_was_left_open()
+    names = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
+    for records in node.read(names, committed=True).values():
+        assert [record.value for record in records] == [b"committed before", b"committed after"]
+    for records in node.read(names).values():
+        assert len(records) == 4
