@@ -74,11 +74,16 @@ class ByteBudget:
 
 
 class ConnectionLimits:
-    """max.connections, max.connections.per.ip, and how fast new ones may come."""
+    """max.connections, max.connections.per.ip, how many the process has descriptors for, and how
+    fast new ones may come.
+    """
 
-    def __init__(self, config: Callable[[], "BrokerConfig"], clock: "Clock") -> None:
+    def __init__(
+        self, config: Callable[[], "BrokerConfig"], clock: "Clock", possible: int = _UNLIMITED
+    ) -> None:
         self._config = config
         self._clock = clock
+        self._possible = possible
         self._count = 0
         self._by_host: Counter[str] = Counter()
         self._next_free_ms = 0.0
@@ -87,6 +92,8 @@ class ConnectionLimits:
         config = self._config()
         if self._count >= config.max_connections:
             return f"max.connections is {config.max_connections}"
+        if self._count >= self._possible:
+            return f"this process may open files for {self._possible}; raise its limit (ulimit -n)"
         allowed = config.connection_limits_by_host.get(host, config.max_connections_per_ip)
         if self._by_host[host] >= allowed:
             return f"max.connections.per.ip is {allowed}"

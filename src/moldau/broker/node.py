@@ -15,6 +15,7 @@ from moldau.broker.node_parts import NodeParts
 from moldau.broker.node_setup import (
     NodeOptions,
     check_can_run,
+    connections_possible,
     open_directories,
     raise_descriptor_limit,
     with_ports,
@@ -90,7 +91,9 @@ class Node:
             clock=self.clock,
             tasks=self._tasks,
             metrics=self.metrics,
-            limits=ConnectionLimits(lambda: self.current_config, self.clock),
+            limits=ConnectionLimits(
+                lambda: self.current_config, self.clock, connections_possible()
+            ),
             budget=self.budget,
             config=lambda: self.current_config,
         )

@@ -10,7 +10,10 @@ import threading
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-_SHARE = 4
+DESCRIPTORS_PER_SEGMENT = 2
+"""One that is read through a map holds so many."""
+
+_SHARE = 5
 _SEGMENTS_MIN = 16
 
 
@@ -32,7 +35,6 @@ _held = _Held()
 
 
 def segments_open_max() -> int:
-    """A segment that is read through a map holds two descriptors."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(limit // _SHARE, _SEGMENTS_MIN)
 
