@@ -27,7 +27,10 @@ def test_a_signal_stops_it_cleanly(how: signal.Signals, tmp_path: Path) -> None:
         assert marker.exists()
         ready_line = rf"moldau ready on {node.address} \(node 1, cluster \S+, data in \S+\)\n"
         assert re.fullmatch(ready_line, node.output), node.output
-        assert "Traceback" not in node.errors
+        assert [line.rpartition(": ")[2] for line in node.errors.splitlines()[-2:]] == [
+            "stopping",
+            "stopped",
+        ]
 
 
 def test_a_second_signal_forces_and_the_next_start_recovers(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import signal
 import sys
@@ -21,6 +22,8 @@ from moldau.cli.server_properties import read_server_properties, with_port
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.protocol.errors import MoldauError
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_DIRECTORY = "moldau-data"
 DEFAULT_HOST = "127.0.0.1"
@@ -153,12 +156,14 @@ async def _run(node: Node, ready_file: Path | None) -> None:
         # What was made so far stays: a full collection need not walk over it again and again.
         gc.freeze()
         await node.wait_until_failed_or(stop)
+        _log.info("stopping")
     finally:
         if ready_file is not None:
             _remove(ready_file)
         await node.stop()
         for number in _STOPPING:
             signal.signal(number, signal.SIG_IGN)
+    _log.info("stopped")
     if node.failure is not None:
         raise MoldauError(node.failure)
 
