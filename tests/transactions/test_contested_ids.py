@@ -185,7 +185,7 @@ def test_only_who_has_the_id_is_seen(tmp_path: Path, styles: list[Style]) -> Non
     "styles", [[Style.V1], [Style.V2], list(Style)], ids=["version-1", "version-2", "both"]
 )
 def test_only_who_has_the_id_is_seen_after_kills(tmp_path: Path, styles: list[Style]) -> None:
-    contend(tmp_path, styles, transactions=30, kills=8)
+    contend(tmp_path, styles, transactions=30, kills=6)
 
 
 @pytest.mark.parametrize("styles", [[Style.V1], [Style.V2]], ids=["version-1", "version-2"])

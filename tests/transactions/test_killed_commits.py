@@ -163,7 +163,7 @@ def test_an_abort_that_is_interrupted_is_decided_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("turn", range(4))
+@pytest.mark.parametrize("turn", range(3))
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
 @pytest.mark.parametrize("style", Style)
 def test_every_end_that_is_interrupted_anywhere_is_decided_once(
