@@ -158,8 +158,8 @@ class Replicas:
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """The metadata changed to `image`. If it has many new partitions, they follow."""
         self._image = image
-        for name, topic_id in delta.deleted_topics.items():
-            self._remove_topic(name, topic_id)
+        if delta.deleted_topics:
+            self._remove_topics(delta.deleted_topics)
         for name in sorted(delta.changed_topics):
             topic = image.topic(name)
             if topic is not None:
@@ -279,10 +279,9 @@ class Replicas:
                     del self._roomless[name]
             self._settle()
 
-    def _remove_topic(self, name: str, topic_id: Uuid) -> None:
-        gone = [p for (topic, _), p in self._partitions.items() if topic == name]
-        for partition in gone:
-            if partition.topic_id == topic_id:
+    def _remove_topics(self, topic_ids: Mapping[str, Uuid]) -> None:
+        for partition in list(self._partitions.values()):
+            if topic_ids.get(partition.topic_partition.topic) == partition.topic_id:
                 self._remove(partition)
 
     def _remove(self, partition: Partition) -> None:
