@@ -1,6 +1,6 @@
 """A node that kills itself on the way to a transaction's end: with SIGKILL, before its nth write to
-the logs or sync of them since the EndTxn of a certain id. It can take with it what was not synced
-yet, as a power cut does. Each write and sync is told in the file `effects` before it is done.
+the logs or sync of them since the EndTxn of a certain id, or since its start. It can take with it
+what was not synced yet, as a power cut does. Each is told in the file `effects` before it is done.
 
 The class is the test's side, the rest is the child's.
 """
@@ -40,6 +40,7 @@ class Death:
     """When, and what goes along."""
 
     transactional_id: str
+    """Empty: it counts from its start on."""
     effect: int
     loses_unsynced: bool = False
 
@@ -169,6 +170,8 @@ async def live(orders: dict[str, Any]) -> None:
         ):
             fate.arm()
 
+    if not death.transactional_id:
+        fate.arm()
     await node.start()
     node.intercept(look_for_the_end)
     (folder / "ready").touch()

@@ -22,6 +22,7 @@ PLACES: list[Place] = [(TOPIC, index) for index in range(3)]
 # transaction was aborted is written to an index as well.
 COMMIT_EFFECTS, ABORT_EFFECTS = range(12), range(16)
 BAD_MOMENTS = [0, 1, 3, 8, 10]
+DEATHS_MAX = 100
 TIMEOUT_MS = 300_000
 SETTINGS = QUICK_SETTINGS | {
     "moldau.reserve.bytes": "0",
@@ -76,29 +77,59 @@ class Deaths:
 
     def die(self, sequel: Sequel, following: Death | None) -> None:
         """Of the death that the node was started for; the next life is for the following one."""
-        death = self.node.death
-        assert death is not None
-        self.number += 1
-        value = b"%d" % self.number
-        with WireProducer(
-            self.node.address, death.transactional_id, self.style, TIMEOUT_MS
-        ) as producer:
-            producer.init()
-            for place in PLACES:
-                producer.send(place, value)
-            producer.send_offsets(GROUP, {PLACES[0]: self.number})
-            was_answered = producer.end_unheard(commits=self.commits)
-            self._wait_for_death()
-            is_decided = self._is_decided(death)
-            assert is_decided or not was_answered, "the answer came before the decision was safe"
+        with self._new_producer() as producer:
+            is_decided = self._transact(producer)
             self.node.death = following
             self.node.ahead_ms = 2 * TIMEOUT_MS if sequel is nobody_comes else 0
             self.node.start()
             is_visible = sequel(producer, commits=self.commits)
         if self.commits if is_decided else is_visible:
-            self._visible.append(value)
-            self._offset = self.number
+            self._expect_last()
         self.check()
+
+    def die_again_and_again(self, *, loses: bool) -> int:
+        """Each time one effect later, until what was decided is complete. How often it died."""
+        with self._new_producer() as producer:
+            assert self._transact(producer)
+        self._expect_last()
+        for effect in range(DEATHS_MAX):
+            self.node.death = Death("", effect, loses)
+            process = self.node.launch()
+            wait_for(lambda: process.poll() is not None or self._is_complete(producer), "the end")  # noqa: B023
+            if process.poll() is None:
+                return effect
+        raise AssertionError("it does not get on")
+
+    def _is_complete(self, producer: WireProducer) -> bool:
+        if not (self.node.folder / "ready").exists():
+            return False
+        last = read_decisions(self.node.log_folder).last[producer.transactional_id]
+        return last.state.text.startswith("Complete")
+
+    def _new_producer(self) -> WireProducer:
+        assert self.node.death is not None
+        name = self.node.death.transactional_id
+        return WireProducer(self.node.address, name, self.style, TIMEOUT_MS)
+
+    def _transact(self, producer: WireProducer) -> bool:
+        """To the death; whether the end is decided."""
+        death = self.node.death
+        assert death is not None
+        self.number += 1
+        producer.init()
+        for place in PLACES:
+            producer.send(place, b"%d" % self.number)
+        producer.send_offsets(GROUP, {PLACES[0]: self.number})
+        was_answered = producer.end_unheard(commits=self.commits)
+        self._wait_for_death()
+        is_decided = self._is_decided(death)
+        assert is_decided or not was_answered, "the answer came before the decision was safe"
+        return is_decided
+
+    def _expect_last(self) -> None:
+        """It is committed."""
+        self._visible.append(b"%d" % self.number)
+        self._offset = self.number
 
     def _wait_for_death(self) -> None:
         process = self.node.process
@@ -128,7 +159,7 @@ class Deaths:
 
     def end(self) -> None:
         self.node.kill()
-        self.node.ahead_ms = 0
+        self.node.death, self.node.ahead_ms = None, 0
         self.node.start()
         self.check()
         assert self.node.stop() == 0
@@ -160,6 +191,25 @@ def test_a_commit_that_is_interrupted_is_decided_once(tmp_path: Path) -> None:
 
 def test_an_abort_that_is_interrupted_is_decided_once(tmp_path: Path) -> None:
     die_at(tmp_path, Style.V1, BAD_MOMENTS, commits=False, turn=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loses", [False, True], ids=["sigkill", "power-cut"])
+@pytest.mark.parametrize("style", Style)
+def test_what_is_decided_survives_every_death_of_the_nodes_that_complete_it(
+    tmp_path: Path, style: Style, loses: bool
+) -> None:
+    deaths = Deaths(tmp_path, style, commits=True)
+    with deaths.node:
+        try:
+            deaths.set_up(Death("decided", 2))
+            # Four markers and the end are written and synced, at least.
+            assert deaths.die_again_and_again(loses=loses) >= 10
+            deaths.end()
+        except AssertionError as error:
+            error.add_note(f"{deaths.node.death} {deaths.node.effects}")
+            error.add_note(deaths.node.errors[-3000:])
+            raise
 
 
 @pytest.mark.slow
