@@ -22,7 +22,9 @@ ALL_STATES = (
 )  # fmt: skip
 
 
-def bench_with(state: TransactionState, *, version: int = 2, epoch: int = EPOCH) -> Bench:
+def bench_with(
+    state: TransactionState, *, version: int = 2, epoch: int = EPOCH, client_version: int = 2
+) -> Bench:
     """A coordinator that found this state in its log. Markers stay unwritten."""
     bench = Bench(version=version, writes_markers=False)
     is_open = state not in {S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT}
@@ -36,7 +38,7 @@ def bench_with(state: TransactionState, *, version: int = 2, epoch: int = EPOCH)
             partitions=frozenset({P0} if is_open else ()),
             start_ms=-1 if state is S.EMPTY else START_MS,
             update_ms=START_MS,
-            client_version=version,
+            client_version=min(version, client_version),
         )
     )
     bench.load()
@@ -72,6 +74,18 @@ def test_version_2_tells_a_retry_from_a_new_end_by_its_epoch(
             assert bench.end((PRODUCER, epoch), commits=does_commit) == outcome
             if outcome != OK:
                 assert bench.current() == before
+
+
+@pytest.mark.parametrize("state", [S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
+@pytest.mark.parametrize("commits", [True, False])
+def test_an_older_clients_end_is_nobody_elses_to_ask_for_again(
+    state: TransactionState, commits: bool
+) -> None:
+    """It raised no epoch: the one before was taken away from a zombie. Kafka 4.3 hands that zombie
+    the present producer's epoch.
+    """
+    bench = bench_with(state, client_version=0)
+    assert bench.end((PRODUCER, RETRY), commits=commits) == FENCED
 
 
 @pytest.mark.parametrize("state", [each for each in ALL_STATES if each.text[:7] != "Prepare"])
