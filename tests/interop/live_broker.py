@@ -288,8 +288,8 @@ def _served(message: Any) -> ServedRecord:
     return ServedRecord(message.offset(), timestamp, message.key(), message.value(), headers)
 
 
-def wait_for(condition: Callable[[], bool], what: str) -> None:
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = CLIENT_TIMEOUT_S) -> None:
     """Poll until the condition holds; each poll is itself a bounded call to the node."""
-    deadline = time.monotonic() + CLIENT_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"waited too long for {what}"
