@@ -203,6 +203,29 @@ async def test_a_handler_with_a_bug_answers_unknown_server_error(
         assert "a bug" in caplog.text
 
 
+async def test_what_a_handler_refuses_after_a_while_is_for_the_client_and_not_for_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def refusing(_ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        await asyncio.sleep(0)
+        if request.generation_id == 0:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        raise RuntimeError("a bug")
+
+    async with serving(refusing) as server:
+        client = await Client.to(server)
+        client.send(0)
+        assert cast("HeartbeatResponse", (await client.answer())[1]).error_code == (
+            ErrorCode.INVALID_GROUP_ID
+        )
+        assert caplog.text == ""
+        client.send(1)
+        assert cast("HeartbeatResponse", (await client.answer())[1]).error_code == (
+            ErrorCode.UNKNOWN_SERVER_ERROR
+        )
+        assert "a bug" in caplog.text
+
+
 async def test_a_client_that_never_reads_stops_being_read() -> None:
     served = 0
 

@@ -33,6 +33,7 @@ only who reads hears that the client has gone.
 _OUT_BYTES_MAX = 256 * 1024
 """Answers that are collected for one write."""
 _LOG_CHARS_MAX = 255
+_REFUSALS = (KafkaError, MalformedRequestError)
 
 
 class _Exchange:
@@ -163,7 +164,8 @@ class Connection(asyncio.BufferedProtocol):
             name = f"{exchange.begun.api_key.name} of {self._listener.name}"
             # A coroutine itself: one inside another is never begun if the node stops right now.
             work = answer if asyncio.iscoroutine(answer) else _awaited(answer)
-            exchange.task = self._listener.tasks.start(work, name)
+            # Refusals are for the client to hear, not for the log.
+            exchange.task = self._listener.tasks.start(work, name, expects=_REFUSALS)
         exchange.task.add_done_callback(lambda task: self._answered(exchange, task))
 
     def _answered(

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 _log = logging.getLogger(__name__)
@@ -15,10 +16,17 @@ class Tasks:
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
 
-    def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+    def start(
+        self,
+        coroutine: Coroutine[Any, Any, Any],
+        name: str,
+        *,
+        expects: tuple[type[Exception], ...] = (),
+    ) -> asyncio.Task[Any]:
+        """`expects`: failures that whoever waits for the task sees to, and nobody else must."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._running.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(partial(self._ended, expects))
         if self._closed:
             task.cancel()
         return task
@@ -33,7 +41,8 @@ class Tasks:
                 task.cancel()
             await asyncio.wait(self._running)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _ended(self, expects: tuple[type[Exception], ...], task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, expects):
             _log.error("%s failed", task.get_name(), exc_info=error)
