@@ -1,12 +1,15 @@
 """WriteTxnMarkers: what ends a transaction on a partition, what is refused, and when it counts."""
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
 
+import pytest
 from broker.data_node import directory_id
 from broker.group_node import OFFSETS_TOPIC_NUMBER
 from broker.marker_node import marker, running_markers
 
+from moldau.broker.handlers.write_txn_markers import AT_ONCE
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
@@ -58,6 +61,36 @@ async def test_answers_for_one_producer_are_together(tmp_path: Path) -> None:
         assert [result.producer_id for result in answer.markers] == [7, 8]
         assert [p.partition_index for p in answer.markers[0].topics[0].partitions] == [0, 1, 9]
         assert (await node.ask(WriteTxnMarkersRequest(), 1)).markers == []
+
+
+async def test_others_have_their_turn_between_many_markers(tmp_path: Path) -> None:
+    async with running_markers(tmp_path) as node:
+        node.create_topic("many", number=2, partitions=60)
+        await node.replicas.wait_caught_up()
+        places = [TopicPartition("many", index) for index in range(60)]
+        logs = [node.replicas.lookup(*place).log for place in places]
+        ending = asyncio.ensure_future(node.end(*places))
+        written = [0]
+        while written[-1] < len(places):
+            await asyncio.sleep(0)
+            written.append(sum(log.log_end_offset for log in logs))
+        steps = [after - before for before, after in pairwise(written)]
+        assert max(steps) == AT_ONCE
+        assert await ending == dict.fromkeys(places, ErrorCode.NONE)
+
+
+async def test_who_gives_up_in_between_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with running_markers(tmp_path) as node:
+        # The other replica never fetches.
+        node.create_topic("slow", number=2, partitions=2 * AT_ONCE, replicas=(1, 2))
+        await node.replicas.wait_caught_up()
+        ending = asyncio.ensure_future(node.end(*(("slow", i) for i in range(2 * AT_ONCE))))
+        first, last = (node.replicas.lookup("slow", i).log for i in (0, 2 * AT_ONCE - 1))
+        await node.until(lambda: first.log_end_offset == 1)
+        ending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await ending
+        assert last.log_end_offset == 0
 
 
 async def test_an_old_coordinator_and_an_old_producer_are_fenced(tmp_path: Path) -> None:

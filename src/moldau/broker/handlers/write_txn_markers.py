@@ -4,6 +4,7 @@ Answered when all markers are committed; those in __consumer_offsets are the gro
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 
 from moldau.broker.context import RequestContext
 from moldau.broker.partition import Partition
@@ -27,6 +28,9 @@ from moldau.protocol.messages.write_txn_markers import (
 )
 from moldau.storage.producer_state import AppendOrigin
 
+AT_ONCE = 20
+"""Then others have their turn: the first marker in a new log takes milliseconds."""
+
 # A transaction coordinator does not expect to hear of another coordinator.
 _AS_LEADER = frozenset(
     {
@@ -41,18 +45,28 @@ async def handle_write_txn_markers(
     ctx: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
     writes = _Writes(ctx)
-    for marker in request.markers:
-        places = (
-            (topic.name, index) for topic in marker.topics for index in topic.partition_indexes
-        )
-        for name, index in dict.fromkeys(places):
+    try:
+        for number, (marker, name, index) in enumerate(_places(request), start=1):
             writes.write(marker, name, index)
-    await writes.settled()
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        await writes.settled()
+    finally:
+        writes.forget()
     return writes.response()
 
 
+def _places(request: WriteTxnMarkersRequest) -> Iterator[tuple[WritableTxnMarker, str, int]]:
+    for marker in request.markers:
+        named = (
+            (topic.name, index) for topic in marker.topics for index in topic.partition_indexes
+        )
+        for name, index in dict.fromkeys(named):
+            yield marker, name, index
+
+
 class _Writes:
-    """Everything is appended at once, and waited for together."""
+    """Nothing is waited for before everything is appended."""
 
     def __init__(self, ctx: RequestContext) -> None:
         self._ctx = ctx
@@ -97,13 +111,10 @@ class _Writes:
         if not self._waiting:
             return
         clock, timeout_ms = self._ctx.broker.clock, self._ctx.broker.config.request_timeout_ms
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with clock.timeout(timeout_ms):
-                    await asyncio.wait(self._waiting)
-        finally:
-            for waiting in self._waiting:
-                waiting.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with clock.timeout(timeout_ms):
+                await asyncio.wait(self._waiting)
+        self.forget()
         for waiting, place in self._waiting.items():
             if not waiting.cancelled():
                 error = waiting.exception()
@@ -113,6 +124,11 @@ class _Writes:
                     self._put(place, error.code)
                 else:
                     raise error
+
+    def forget(self) -> None:
+        """Nobody waits for what is not settled yet."""
+        for waiting in self._waiting:
+            waiting.cancel()
 
     def _put(self, place: tuple[int, str, int], code: ErrorCode) -> None:
         producer_id, topic, index = place
