@@ -227,6 +227,9 @@ class GroupMachine(RuleBasedStateMachine):
     def time_passes(self, ms: int) -> None:
         self.bench.advance(ms)
         self._hear()
+        if self.group() is None:
+            # It has expired. The next one of its name counts from the beginning.
+            self.owners = {}
 
     @rule(code=st.sampled_from([None, ErrorCode.NOT_ENOUGH_REPLICAS]))
     def log_refuses(self, code: ErrorCode | None) -> None:
