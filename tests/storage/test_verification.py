@@ -133,6 +133,16 @@ def test_the_marker_of_its_own_transaction_ends_it() -> None:
     assert partition.begin(0, epoch=1, adds=True) is not guard
 
 
+def test_an_end_of_the_old_protocol_ends_a_verification_of_the_new_one_too() -> None:
+    """A client that lets its writes add partitions may still ask for its end in the old way."""
+    partition = Partition()
+    guard = partition.begin(adds=True)
+    partition.mark(epoch=0, version=0)
+    with refused(ErrorCode.INVALID_TXN_STATE):
+        partition.write(0, guard)
+    assert partition.table.first_undecided_offset is None
+
+
 def test_a_fenced_producer_is_told_so_before_the_coordinator_is_asked() -> None:
     partition = Partition()
     partition.mark(epoch=3)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 EPOCH_MAX = 2**15 - 1
 TRANSACTION_VERSION_UNKNOWN = -1
+BUMPS_EPOCH_FROM = 2
+"""The transaction version whose ends raise the producer's epoch."""
 
 
 class AppendOrigin(Enum):
@@ -80,7 +82,8 @@ class ProducerAppend:
         self.started: list[tuple[int, int]] = []
         """(first offset, producer id) of transactions that this append opens."""
         self.verified: list[tuple[int, int | None]] = []
-        """(producer id, the marker's epoch): the guards that have done their duty."""
+        """(producer id, the epoch that its end raised, if it did): guards that have done their
+        duty."""
         self.completed: list[CompletedTransaction] = []
 
     def add_data(self, batch: DataBatch) -> BatchMetadata | None:
@@ -181,7 +184,9 @@ class ProducerAppend:
             )
             self.completed.append(completed)
         entry.end_transaction(marker)
-        self.verified.append((marker.producer_id, marker.producer_epoch))
+        # Only an end that raised the epoch leaves room for a next transaction in its own.
+        raised_epoch = marker.producer_epoch if version >= BUMPS_EPOCH_FROM else None
+        self.verified.append((marker.producer_id, raised_epoch))
         self.entries[marker.producer_id] = entry
         return completed
 
@@ -246,7 +251,7 @@ def _check_sequence(entry: ProducerEntry, batch: DataBatch, *, is_unknown: bool)
 
 def _check_marker(entry: ProducerEntry, marker: EndMarker, version: int) -> None:
     epoch, current = marker.producer_epoch, entry.epoch
-    if version >= 2:
+    if version >= BUMPS_EPOCH_FROM:
         # From version 2 the coordinator bumps the epoch for every marker, so an equal epoch is a
         # late marker, unless nothing is open: then it is a retry and harmless (KAFKA-19999). At the
         # last epoch there is nothing to bump to.
