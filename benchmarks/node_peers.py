@@ -155,10 +155,13 @@ class Moldau(Peer):
 
 
 class Apache(Peer):
-    label = "apache"
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, policy: str = "") -> None:
+        """`synced` makes it wait for the disk at every append, as nobody runs it; it promises no
+        less then than Moldau with the policy `group`.
+        """
         super().__init__(folder)
+        self.label = f"apache {policy}".strip()
+        self.is_synced = policy == "synced"
         self.libs = kafka_libs()
         self.properties = folder / "server.properties"
         self.logging = folder / "log4j2.properties"
@@ -180,6 +183,7 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+{"log.flush.interval.messages=1" if self.is_synced else ""}
 """
         )
         self.logging.write_text("rootLogger.level = off\n")
@@ -197,10 +201,10 @@ group.initial.rebalance.delay.ms=0
 
 
 def new_peer(label: str, folder: Path) -> Peer:
-    """`apache`, or `moldau` and its flush policy."""
+    """`apache` or `apache synced`, or `moldau` and its flush policy."""
     folder.mkdir()
     kind, _, policy = label.partition(" ")
-    return Apache(folder) if kind == "apache" else Moldau(folder, policy)
+    return Apache(folder, policy) if kind == "apache" else Moldau(folder, policy)
 
 
 @contextlib.contextmanager
