@@ -71,7 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answer_bytes = 0
         self._frame_started_ms: float | None = None
         self.last_active_ms = self._clock.mono_ms()
-        self.throttled_until_ms = 0.0
+        self.is_throttled = False
         self.peer: Peer | None = None
 
     # What the transport tells
@@ -82,8 +82,6 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = self._listener.admit(self, self._transport)
         if self.peer is None:
             self._transport.abort()
-        elif self.throttled_until_ms:
-            self._adjust_reading()
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._is_closing = True
@@ -249,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _is_stuffed(self) -> bool:
         """No further request is begun."""
-        return self._is_busy or self._is_closing or self._is_full()
+        return self._is_busy or self._is_closing or self.is_throttled or self._is_full()
 
     def _is_full(self) -> bool:
         return (
@@ -274,7 +272,7 @@ class Connection(asyncio.BufferedProtocol):
             len(self._backlog) > _BACKLOG_MAX
             or self._is_full()
             or self._listener.budget.is_spent(self)
-            or self.throttled_until_ms > self.last_active_ms
+            or self.is_throttled
         )
         if wanted != self._is_reading:
             self._is_reading = wanted
@@ -287,8 +285,8 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def throttle_is_over(self) -> None:
-        self.throttled_until_ms = 0.0
-        self._adjust_reading()
+        self.is_throttled = False
+        self._go_on()
 
     # The end
 

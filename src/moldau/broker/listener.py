@@ -247,7 +247,7 @@ class Listener:
         self.metrics.connections_made += 1
         delay_ms = self._services.limits.delay_ms()
         if delay_ms > 0:
-            connection.throttled_until_ms = self.clock.mono_ms() + delay_ms
+            connection.is_throttled = True
             self.clock.call_later(delay_ms, connection.throttle_is_over)
         return Peer(self._made, self.name, host, port, self._is_privileged)
 
