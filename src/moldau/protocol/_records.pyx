@@ -615,3 +615,4 @@ def encode_records(
 
 
 include "_record_columns.pxi"
+include "_record_cursor.pxi"
