@@ -156,7 +156,7 @@ class Fetcher:
             self._leaders.pop(partition, None)
         self._homeless.update(partitions)
         self._cluster.forget()
-        await self._cluster.clock.sleep(self._cluster.settings.backoff_ms)
+        await self._cluster.clock.sleep(self._cluster.settings.retry.first_ms)
         self._homeless_grew.set()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:

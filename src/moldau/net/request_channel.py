@@ -5,6 +5,7 @@ the connection: everything still waiting then fails with ChannelError, whose tex
 
 import asyncio
 import socket
+import ssl
 from typing import Any, NamedTuple, TypeVar, cast
 
 from moldau.frozen import frozen
@@ -33,6 +34,10 @@ class ChannelError(MoldauError):
     """The connection could not be made, or did not last."""
 
 
+class UntrustedError(ChannelError):
+    """TLS was not agreed on: one side does not trust the other. It does not pass by itself."""
+
+
 class Address(NamedTuple):
     host: str
     port: int
@@ -48,6 +53,7 @@ class ChannelOptions:
     request_timeout_ms: int = 30_000
     frame_bytes_max: int = FRAME_BYTES_MAX
     in_flight_max: int = 64
+    tls: ssl.SSLContext | None = None
 
 
 class _Waiting(NamedTuple):
@@ -72,6 +78,9 @@ class RequestChannel(asyncio.Protocol):
         self._failure: ChannelError | None = None
         self._lost = asyncio.Event()
         self._watchdog: Timer | None = None
+        self._is_held = False
+        self.used_ms = clock.mono_ms()
+        """When it last sent or got something."""
 
     @classmethod
     async def open(
@@ -94,7 +103,11 @@ class RequestChannel(asyncio.Protocol):
                             host,
                             port,
                             family=family,
+                            ssl=chosen.tls,
+                            server_hostname=address.host if chosen.tls else None,
                         )
+                    except ssl.SSLError as error:
+                        raise UntrustedError(f"{address}: {_tls_problem(error)}") from None
                     except OSError as error:
                         problem = _connect_problem(error)
                         continue
@@ -122,9 +135,12 @@ class RequestChannel(asyncio.Protocol):
         version: int,
         *,
         timeout_ms: float | None = None,
+        is_urgent: bool = False,
     ) -> Answer:
-        """Waits for room in the pipeline, sends, and waits for the answer."""
-        await self._wait_for_room()
+        """Waits for room in the pipeline, sends, and waits for the answer. What is urgent goes
+        through while all else is held.
+        """
+        await self._wait_for_room(is_urgent=is_urgent)
         correlation_id = self._send(request, version)
         patience_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
         waiting = _Waiting(
@@ -143,13 +159,26 @@ class RequestChannel(asyncio.Protocol):
         await self._wait_for_room()
         self._send(request, version)
 
+    def hold(self) -> None:
+        """Nothing but what is urgent is sent until `release`."""
+        self._is_held = True
+
+    def release(self) -> None:
+        self._is_held = False
+        self._room.set()
+
+    def drop(self, problem: str) -> None:
+        """Ends the connection; whoever waits is told the problem."""
+        self._fail(problem)
+
     async def close(self) -> None:
         self._fail("the connection was closed here")
         await self._lost.wait()
 
-    async def _wait_for_room(self) -> None:
+    async def _wait_for_room(self, *, is_urgent: bool = False) -> None:
         while self._failure is None and not (
-            self._may_write and len(self._waiting) < self._options.in_flight_max
+            self._may_write
+            and (is_urgent or (not self._is_held and self.in_flight < self._options.in_flight_max))
         ):
             self._room.clear()
             await self._room.wait()
@@ -161,6 +190,7 @@ class RequestChannel(asyncio.Protocol):
 
     def _send(self, request: Message, version: int) -> int:
         assert self._transport is not None
+        self.used_ms = self._clock.mono_ms()
         correlation_id = self._next_id
         self._next_id = 0 if correlation_id == _CORRELATION_MAX else correlation_id + 1
         self._transport.writelines(
@@ -190,10 +220,10 @@ class RequestChannel(asyncio.Protocol):
         else:
             self._watch(next_ms)
 
-    def _fail(self, problem: str) -> None:
+    def _fail(self, problem: str, kind: type[ChannelError] = ChannelError) -> None:
         if self._failure is not None:
             return
-        self._failure = ChannelError(f"{self.address}: {problem}")
+        self._failure = kind(f"{self.address}: {problem}")
         for waiting in self._waiting.values():
             if not waiting.answer.done():
                 waiting.answer.set_exception(self._failure)
@@ -235,6 +265,7 @@ class RequestChannel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         is_first = not self._received_bytes
         self._received_bytes += len(data)
+        self.used_ms = self._clock.mono_ms()
         if is_first and (stranger := _stranger(data)):
             self._fail(stranger)
         if self._failure is not None:
@@ -252,8 +283,11 @@ class RequestChannel(asyncio.Protocol):
         self._may_write = True
         self._room.set()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        if self._received_bytes:
+    def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, ssl.SSLError):
+            # With TLS 1.3 a server looks at our certificate after the handshake.
+            self._fail(_tls_problem(exc), UntrustedError)
+        elif self._received_bytes:
             self._fail("the connection was lost")
         else:
             self._fail(
@@ -279,6 +313,17 @@ def _answered_version(frame: memoryview, waiting: _Waiting) -> int:
         if int.from_bytes(frame[start : start + 2], "big") == ErrorCode.UNSUPPORTED_VERSION:
             return 0
     return waiting.version
+
+
+def _tls_problem(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    if "wrong version number" in reason or "record layer failure" in reason:
+        return "this port does not speak TLS"
+    if "certificate required" in reason or "handshake failure" in reason:
+        return f"no TLS; it may want a certificate of ours: {reason}"
+    return f"no TLS: {reason}"
 
 
 def _connect_problem(error: OSError) -> str:

@@ -1,0 +1,32 @@
+"""Everything that Moldau raises on purpose. `KafkaError` is what a broker answered, with its code;
+`ClientError` is what went wrong on this side. Each text is one line that says what to do.
+"""
+
+from moldau.client.errors import (
+    AuthenticationError,
+    ClientError,
+    ClientTimeoutError,
+    ClosedError,
+    ConfigError,
+    NoBrokerError,
+    UnknownTopicError,
+    UnsupportedError,
+)
+from moldau.net.request_channel import ChannelError
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+
+__all__ = [
+    "AuthenticationError",
+    "ChannelError",
+    "ClientError",
+    "ClientTimeoutError",
+    "ClosedError",
+    "ConfigError",
+    "ErrorCode",
+    "KafkaError",
+    "MoldauError",
+    "NoBrokerError",
+    "UnknownTopicError",
+    "UnsupportedError",
+]
