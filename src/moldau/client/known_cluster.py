@@ -23,8 +23,8 @@ class KnownCluster:
         """What Metadata answered."""
         if found.brokers:
             self.brokers = dict(found.brokers)
-        self.cluster_id = found.cluster_id
-        self.controller_id = found.controller_id
+            self.cluster_id = found.cluster_id
+            self.controller_id = found.controller_id
         for name in found.missing:
             self.forget_topic(name)
         for name, topic in found.topics.items():

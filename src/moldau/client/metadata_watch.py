@@ -75,9 +75,11 @@ class MetadataWatch:
 
     async def _keep_fresh(self) -> None:
         failures = 0
+        clock, max_age_ms = self._cluster.clock, self._cluster.settings.metadata_max_age_ms
+        due_ms = clock.mono_ms() + max_age_ms
         while True:
             if not failures:
-                await self._wait(self._asked, self._cluster.settings.metadata_max_age_ms)
+                await self._wait(self._asked, due_ms - clock.mono_ms())
             self._asked.clear()
             self._hurried.clear()
             waiting, self._waiting = self._waiting, []
@@ -95,6 +97,7 @@ class MetadataWatch:
                 failures = 0
                 self.failure = None
                 self._tell(found, waiting)
+            due_ms = clock.mono_ms() + max_age_ms
             # Whoever asks again and again gets no more than this.
             await self._wait(self._hurried, self._cluster.pause_ms(max(failures, 1)))
 
