@@ -4,8 +4,10 @@ the connection: everything still waiting then fails with ChannelError, whose tex
 """
 
 import asyncio
+import logging
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
 from moldau.frozen import frozen
@@ -22,6 +24,8 @@ from moldau.protocol.frame import (
     response_header_version,
 )
 from moldau.protocol.schema import Message
+
+_log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -56,8 +60,31 @@ class ChannelOptions:
     tls: ssl.SSLContext | None = None
 
 
+class _Call:
+    """Called with an answer at once, where a future would tell in the loop's next turn."""
+
+    __slots__ = ("_loop", "_then")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, then: Callable[[Any], None]) -> None:
+        self._loop = loop
+        self._then = then
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, answer: Any) -> None:
+        try:
+            self._then(answer)
+        except Exception:  # noqa: BLE001 - the connection is not to blame
+            _log.exception("an answer could not be dealt with")
+
+    def set_exception(self, error: ChannelError) -> None:
+        # Not at once: the connection is just being taken down.
+        self._loop.call_soon(self._then, error)
+
+
 class _Waiting(NamedTuple):
-    answer: asyncio.Future[Any]
+    answer: "asyncio.Future[Any] | _Call"
     message_class: type[Message]
     version: int
     deadline_ms: float
@@ -141,18 +168,49 @@ class RequestChannel(asyncio.Protocol):
         through while all else is held.
         """
         await self._wait_for_room(is_urgent=is_urgent)
-        correlation_id = self._send(request, version)
-        patience_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
-        waiting = _Waiting(
-            asyncio.get_running_loop().create_future(),
-            answer_class,
-            version,
-            self._clock.mono_ms() + patience_ms,
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._expect(self._send(request, version), future, answer_class, version, timeout_ms)
+        return await future
+
+    @property
+    def is_free(self) -> bool:
+        """Whether `post` may be called."""
+        return (
+            self._failure is None
+            and not self._is_held
+            and self._transport is not None
+            and not self._transport.is_closing()
         )
-        self._waiting[correlation_id] = waiting
-        self._watch(waiting.deadline_ms)
-        answer: Answer = await waiting.answer
-        return answer
+
+    def post(
+        self,
+        request: Message,
+        answer_class: type[Answer],
+        version: int,
+        then: "Callable[[Answer | ChannelError], None]",
+    ) -> None:
+        """Sends at once. `then` is called once, with the answer or with what went wrong; it must
+        not raise. Whoever posts bounds how much is under way.
+        """
+        call = _Call(asyncio.get_running_loop(), then)
+        self._expect(self._send(request, version), call, answer_class, version, None)
+
+    def post_unanswered(self, request: Message, version: int) -> None:
+        """For the one request that has no answer, as `tell`, without waiting."""
+        self._send(request, version)
+
+    def _expect(
+        self,
+        correlation_id: int,
+        answer: "asyncio.Future[Any] | _Call",
+        answer_class: type[Message],
+        version: int,
+        timeout_ms: float | None,
+    ) -> None:
+        patience_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self._clock.mono_ms() + patience_ms
+        self._waiting[correlation_id] = _Waiting(answer, answer_class, version, deadline_ms)
+        self._watch(deadline_ms)
 
     async def tell(self, request: Message, version: int) -> None:
         """For the one request that has no answer: Produce with acks=0."""

@@ -132,8 +132,15 @@ def test_what_needs_a_slower_way_is_not_written(loops: Any) -> None:
         made.append("t", None, b"", 0, 1, [("name", "text")]),
         made.append("t", None, bytes(6_000), 0, 1, ()),
         made.append("t", None, bytes(600), 0, 1, ()),
+        made.append(["t"], None, b"", 0, 1, ()),
+        made.append("t", None, b"", "0", 1, ()),
+        made.append("t", None, b"", True, 1, ()),
+        made.append("t", None, b"", 0, 1.5, ()),
+        made.append("t", None, b"", 0, -1, ()),
+        made.append("t", None, b"", 0, 1 << 63, ()),
+        made.append("t", None, b"", 0, 1, {"name": b"value"}),
     ]
-    assert refused == [None] * 10
+    assert refused == [None] * 17
     assert (made.take_begun(), woken, made.room) == ([], [], 500)
 
 

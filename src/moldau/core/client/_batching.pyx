@@ -9,6 +9,7 @@ cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_CheckExact
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -116,6 +117,14 @@ cdef inline Py_ssize_t length_of(object content) noexcept:
 
 cdef inline bint is_plain(object content) noexcept:
     return content is None or PyBytes_CheckExact(content)
+
+
+cdef inline bint is_number(object value) noexcept:
+    """None, or an int from 0 up that fits."""
+    cdef int overflow = 0
+    if value is None:
+        return True
+    return PyLong_CheckExact(value) and PyLong_AsLongLongAndOverflow(value, &overflow) >= 0 and not overflow
 
 
 cdef Py_ssize_t size_of_headers(tuple headers) except -2:
@@ -467,13 +476,23 @@ cdef class Appender:
         """A Delivery, or None if it needs a slower way: the topic is not known here, there is no
         room, it is too large, its parts are no bytes, or somebody else chooses the partition.
         """
-        cdef object found = self.topics.get(name)
+        cdef object found
         cdef int64_t time
+        cdef tuple heads = None
+        if not PyUnicode_CheckExact(name) or not is_number(partition) or not is_number(timestamp):
+            return None
+        found = self.topics.get(name)
         if found is None:
+            return None
+        if type(headers) is tuple:
+            heads = <tuple>headers if len(<tuple>headers) else None
+        elif type(headers) is list:
+            heads = tuple(<list>headers)
+        elif headers is not None:
             return None
         # Python code may run here, and nowhere below until the record is written.
         time = self.now_ms() if timestamp is None else timestamp
-        return self.add(<TopicBuffers>found, key, value, as_headers(headers), partition, time)
+        return self.add(<TopicBuffers>found, key, value, heads, partition, time)
 
     @cython.boundscheck(True)
     def append_many(self, name, list values not None, list keys, options, Py_ssize_t start, list pieces not None):
@@ -512,9 +531,3 @@ cdef class Appender:
         if last is not None:
             pieces.append((last, first, count))
         return row - start
-
-
-cdef inline tuple as_headers(object headers):
-    if type(headers) is tuple:
-        return <tuple>headers if len(<tuple>headers) else None
-    return None if headers is None else tuple(headers)

@@ -103,6 +103,11 @@ def _is_plain(content: Any) -> bool:
     return content is None or type(content) is bytes
 
 
+def _is_number(value: Any) -> bool:
+    """None, or an int from 0 up that fits."""
+    return value is None or (type(value) is int and 0 <= value < 1 << 63)
+
+
 def _encoded_headers(headers: Headers | None) -> bytes | None:
     """None if they are not what can be written at once: pairs of str and bytes or None."""
     parts = [_varint(len(headers or ()))]
@@ -321,8 +326,10 @@ class Appender:
         """A Delivery, or None if it needs a slower way: the topic is not known here, there is no
         room, it is too large, its parts are no bytes, or somebody else chooses the partition.
         """
+        if type(name) is not str or not _is_number(partition) or not _is_number(timestamp):
+            return None
         topic = self._topics.get(name)
-        if topic is None:
+        if topic is None or not (headers is None or type(headers) in {tuple, list}):
             return None
         time = self._now_ms() if timestamp is None else timestamp
         with self._guard:
