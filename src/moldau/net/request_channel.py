@@ -102,6 +102,7 @@ class RequestChannel(asyncio.Protocol):
         self._may_write = True
         self._next_id = 0
         self._received_bytes = 0
+        self._answers = 0
         self._failure: ChannelError | None = None
         self._lost = asyncio.Event()
         self._watchdog: Timer | None = None
@@ -137,6 +138,8 @@ class RequestChannel(asyncio.Protocol):
                         raise UntrustedError(f"{address}: {_tls_problem(error)}") from None
                     except OSError as error:
                         problem = _connect_problem(error)
+                        if chosen.tls is not None and isinstance(error, ConnectionResetError):
+                            problem = "it hung up instead of speaking TLS"
                         continue
                     return channel
         except TimeoutError:
@@ -299,6 +302,7 @@ class RequestChannel(asyncio.Protocol):
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
             raise MalformedRequestError(f"an answer to no request of ours ({correlation_id})")
+        self._answers += 1
         self._room.set()
         try:
             _, answer = read_response(
@@ -345,6 +349,9 @@ class RequestChannel(asyncio.Protocol):
         if isinstance(exc, ssl.SSLError):
             # With TLS 1.3 a server looks at our certificate after the handshake.
             self._fail(_tls_problem(exc), UntrustedError)
+        elif self._answers == 1 and self._waiting:
+            # Anybody may ask ApiVersions, which comes first.
+            self._fail("the connection was lost at the first question; it may want SASL")
         elif self._received_bytes:
             self._fail("the connection was lost")
         else:
@@ -379,7 +386,7 @@ def _tls_problem(error: ssl.SSLError) -> str:
     reason = (error.reason or str(error)).replace("_", " ").lower()
     if "wrong version number" in reason or "record layer failure" in reason:
         return "this port does not speak TLS"
-    if "certificate required" in reason or "handshake failure" in reason:
+    if "certificate" in reason or "handshake failure" in reason:
         return f"no TLS; it may want a certificate of ours: {reason}"
     return f"no TLS: {reason}"
 
