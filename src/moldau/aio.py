@@ -4,10 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from moldau.client.admin.face import Admin
+    from moldau.client.producing.aio_producer import Producer
 
-__all__ = ["Admin"]
+__all__ = ["Admin", "Producer"]
 
-_CLIENTS = {"Admin": "moldau.client.admin.face"}
+_CLIENTS = {
+    "Admin": "moldau.client.admin.face",
+    "Producer": "moldau.client.producing.aio_producer",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,11 @@ from moldau.client.errors import (
     UnknownTopicError,
     UnsupportedError,
 )
+from moldau.core.client.transactions import (
+    MustAbortError,
+    MustStopError,
+    TransactionMisuseError,
+)
 from moldau.net.request_channel import ChannelError
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
@@ -26,7 +31,10 @@ __all__ = [
     "ErrorCode",
     "KafkaError",
     "MoldauError",
+    "MustAbortError",
+    "MustStopError",
     "NoBrokerError",
+    "TransactionMisuseError",
     "UnknownTopicError",
     "UnsupportedError",
 ]

@@ -28,6 +28,7 @@ class ProducerConfig(ClientConfig):
         "leader (1), nobody (0).",
         check=one_of("all", "-1", "0", "1"),
         importance=LOW,
+        has_effect=True,
     )
     batch_size: int = setting(
         "batch.size",
@@ -35,6 +36,7 @@ class ProducerConfig(ClientConfig):
         16 * KIB,
         "How large a batch of records for one partition may grow, in bytes.",
         check=at_least(0),
+        has_effect=True,
     )
     buffer_memory: int = setting(
         "buffer.memory",
@@ -43,6 +45,7 @@ class ProducerConfig(ClientConfig):
         "How many bytes may wait to be sent; then send waits for room, up to max.block.ms.",
         check=at_least(0),
         importance=HIGH,
+        has_effect=True,
     )
     compression_type: str = setting(
         "compression.type",
@@ -51,15 +54,31 @@ class ProducerConfig(ClientConfig):
         "How batches are compressed.",
         check=one_of("none", "gzip", "snappy", "lz4", "zstd"),
         importance=HIGH,
+        has_effect=True,
     )
     compression_gzip_level: int = setting(
-        "compression.gzip.level", INT, -1, "How hard gzip tries.", check=GZIP_LEVEL
+        "compression.gzip.level",
+        INT,
+        -1,
+        "How hard gzip tries.",
+        check=GZIP_LEVEL,
+        has_effect=True,
     )
     compression_lz4_level: int = setting(
-        "compression.lz4.level", INT, 9, "How hard lz4 tries.", check=between(1, 17)
+        "compression.lz4.level",
+        INT,
+        9,
+        "How hard lz4 tries.",
+        check=between(1, 17),
+        has_effect=True,
     )
     compression_zstd_level: int = setting(
-        "compression.zstd.level", INT, 3, "How hard zstd tries.", check=between(-131072, 22)
+        "compression.zstd.level",
+        INT,
+        3,
+        "How hard zstd tries.",
+        check=between(-131072, 22),
+        has_effect=True,
     )
     delivery_timeout_ms: int = setting(
         "delivery.timeout.ms",
@@ -67,6 +86,7 @@ class ProducerConfig(ClientConfig):
         2 * MINUTE_MS,
         "How long a record may take from send to its outcome, linger and all attempts included.",
         check=at_least(0),
+        has_effect=True,
     )
     enable_idempotence: bool = setting(
         "enable.idempotence",
@@ -74,6 +94,7 @@ class ProducerConfig(ClientConfig):
         True,
         "Whether brokers drop what a repeated request would double.",
         importance=LOW,
+        has_effect=True,
     )
     interceptor_classes: tuple[Any, ...] = setting(
         "interceptor.classes",
@@ -81,6 +102,7 @@ class ProducerConfig(ClientConfig):
         (),
         "Objects that see every record before it is sent, and its outcome.",
         importance=LOW,
+        has_effect=True,
     )
     key_serializer: Any = setting(
         "key.serializer",
@@ -88,6 +110,7 @@ class ProducerConfig(ClientConfig):
         None,
         "What turns keys into bytes: a name or a function; bytes need none.",
         importance=HIGH,
+        has_effect=True,
     )
     linger_ms: int = setting(
         "linger.ms",
@@ -95,6 +118,7 @@ class ProducerConfig(ClientConfig):
         5,
         "How long a batch waits for more records.",
         check=at_least(0),
+        has_effect=True,
     )
     max_block_ms: int = setting(
         "max.block.ms",
@@ -102,6 +126,7 @@ class ProducerConfig(ClientConfig):
         MINUTE_MS,
         "How long send may wait for room and for the topic's partitions.",
         check=at_least(0),
+        has_effect=True,
     )
     max_in_flight_requests_per_connection: int = setting(
         "max.in.flight.requests.per.connection",
@@ -110,6 +135,7 @@ class ProducerConfig(ClientConfig):
         "How many requests may wait for a broker's answer at a time.",
         check=at_least(1),
         importance=LOW,
+        has_effect=True,
     )
     max_request_size: int = setting(
         "max.request.size",
@@ -117,6 +143,7 @@ class ProducerConfig(ClientConfig):
         MIB,
         "How large a request, and a record, may be, in bytes before compression.",
         check=at_least(0),
+        has_effect=True,
     )
     metadata_max_idle_ms: int = setting(
         "metadata.max.idle.ms",
@@ -132,6 +159,7 @@ class ProducerConfig(ClientConfig):
         True,
         "Whether records without a key go more often to partitions whose brokers are quicker.",
         importance=LOW,
+        has_effect=True,
     )
     partitioner_availability_timeout_ms: int = setting(
         "partitioner.availability.timeout.ms",
@@ -147,12 +175,14 @@ class ProducerConfig(ClientConfig):
         None,
         "What chooses partitions: a name or a function; by default murmur2 of the key, and one "
         "partition after the other for records without.",
+        has_effect=True,
     )
     partitioner_ignore_keys: bool = setting(
         "partitioner.ignore.keys",
         BOOLEAN,
         False,
         "Whether keys say nothing about partitions.",
+        has_effect=True,
     )
     receive_buffer_bytes: int = setting(
         "receive.buffer.bytes",
@@ -168,6 +198,7 @@ class ProducerConfig(ClientConfig):
         "How often a batch is sent again; delivery.timeout.ms is the better bound.",
         check=between(0, INT32_MAX),
         importance=HIGH,
+        has_effect=True,
     )
     transaction_timeout_ms: int = setting(
         "transaction.timeout.ms",
@@ -175,6 +206,7 @@ class ProducerConfig(ClientConfig):
         MINUTE_MS,
         "The coordinator aborts a transaction that is open for longer.",
         importance=LOW,
+        has_effect=True,
     )
     transaction_two_phase_commit_enable: bool = setting(
         "transaction.two.phase.commit.enable",
@@ -191,6 +223,7 @@ class ProducerConfig(ClientConfig):
         "transactional.",
         check=NOT_EMPTY,
         importance=LOW,
+        has_effect=True,
     )
     value_serializer: Any = setting(
         "value.serializer",
@@ -198,4 +231,5 @@ class ProducerConfig(ClientConfig):
         None,
         "What turns values into bytes: a name or a function; bytes need none.",
         importance=HIGH,
+        has_effect=True,
     )
