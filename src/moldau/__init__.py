@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from moldau.client.admin.blocking import Admin
+    from moldau.client.consumer.blocking import Consumer
     from moldau.client.producing.producer import Producer
 
-__all__ = ["Admin", "Producer", "__version__"]
+__all__ = ["Admin", "Consumer", "Producer", "__version__"]
 
 __version__ = "0.2.0"
 
 _CLIENTS = {
     "Admin": "moldau.client.admin.blocking",
+    "Consumer": "moldau.client.consumer.blocking",
     "Producer": "moldau.client.producing.producer",
 }
 

@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from moldau.client.admin.face import Admin
+    from moldau.client.consumer.face import Consumer
     from moldau.client.producing.aio_producer import Producer
 
-__all__ = ["Admin", "Producer"]
+__all__ = ["Admin", "Consumer", "Producer"]
 
 _CLIENTS = {
     "Admin": "moldau.client.admin.face",
+    "Consumer": "moldau.client.consumer.face",
     "Producer": "moldau.client.producing.aio_producer",
 }
 

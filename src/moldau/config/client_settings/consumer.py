@@ -24,6 +24,7 @@ class FetchSettings(ClientConfig):
         True,
         "Whether the checksum of every batch is checked.",
         importance=LOW,
+        has_effect=True,
     )
     client_rack: str = setting(
         "client.rack",
@@ -31,6 +32,7 @@ class FetchSettings(ClientConfig):
         "",
         "Where this client is; a replica there is read from if the brokers allow it.",
         importance=LOW,
+        has_effect=True,
     )
     fetch_max_bytes: int = setting(
         "fetch.max.bytes",
@@ -38,6 +40,7 @@ class FetchSettings(ClientConfig):
         50 * MIB,
         "How much a broker should answer at a time, in bytes.",
         check=at_least(0),
+        has_effect=True,
     )
     fetch_max_wait_ms: int = setting(
         "fetch.max.wait.ms",
@@ -46,6 +49,7 @@ class FetchSettings(ClientConfig):
         "How long a broker waits for fetch.min.bytes.",
         check=at_least(0),
         importance=LOW,
+        has_effect=True,
     )
     fetch_min_bytes: int = setting(
         "fetch.min.bytes",
@@ -54,6 +58,7 @@ class FetchSettings(ClientConfig):
         "How much a broker should wait for before it answers, in bytes.",
         check=at_least(0),
         importance=HIGH,
+        has_effect=True,
     )
     isolation_level: str = setting(
         "isolation.level",
@@ -61,6 +66,7 @@ class FetchSettings(ClientConfig):
         "read_uncommitted",
         "Whether records of open and aborted transactions are read.",
         check=one_of("read_committed", "read_uncommitted"),
+        has_effect=True,
     )
     key_deserializer: Any = setting(
         "key.deserializer",
@@ -68,6 +74,7 @@ class FetchSettings(ClientConfig):
         None,
         "What turns bytes into keys: a name or a function; without one they stay bytes.",
         importance=HIGH,
+        has_effect=True,
     )
     max_partition_fetch_bytes: int = setting(
         "max.partition.fetch.bytes",
@@ -76,9 +83,15 @@ class FetchSettings(ClientConfig):
         "How much of one partition a broker should answer at a time, in bytes.",
         check=at_least(0),
         importance=HIGH,
+        has_effect=True,
     )
     max_poll_records: int = setting(
-        "max.poll.records", INT, 500, "How many records poll gives at most.", check=at_least(1)
+        "max.poll.records",
+        INT,
+        500,
+        "How many records poll gives at most.",
+        check=at_least(1),
+        has_effect=True,
     )
     value_deserializer: Any = setting(
         "value.deserializer",
@@ -86,6 +99,7 @@ class FetchSettings(ClientConfig):
         None,
         "What turns bytes into values: a name or a function; without one they stay bytes.",
         importance=HIGH,
+        has_effect=True,
     )
 
 
@@ -97,6 +111,7 @@ class GroupMemberSettings(ClientConfig):
         "How often positions are committed by themselves.",
         check=at_least(0),
         importance=LOW,
+        has_effect=True,
     )
     auto_offset_reset: str = setting(
         "auto.offset.reset",
@@ -105,16 +120,17 @@ class GroupMemberSettings(ClientConfig):
         "Where to begin without a committed offset: latest, earliest, by_duration:P… before now, "
         "or none, which is an error.",
         check=_OFFSET_RESET,
+        has_effect=True,
     )
     enable_auto_commit: bool = setting(
-        "enable.auto.commit", BOOLEAN, True, "Whether positions are committed by themselves."
+        "enable.auto.commit",
+        BOOLEAN,
+        True,
+        "Whether positions are committed by themselves.",
+        has_effect=True,
     )
     group_id: str | None = setting(
-        "group.id",
-        STRING,
-        None,
-        "The group to be a member of.",
-        importance=HIGH,
+        "group.id", STRING, None, "The group to be a member of.", importance=HIGH, has_effect=True
     )
     group_instance_id: str | None = setting(
         "group.instance.id",
@@ -122,6 +138,7 @@ class GroupMemberSettings(ClientConfig):
         None,
         "Makes a static member: one that comes back under this name gets its partitions back.",
         check=NOT_EMPTY,
+        has_effect=True,
     )
     group_protocol: str = setting(
         "group.protocol",
@@ -130,6 +147,7 @@ class GroupMemberSettings(ClientConfig):
         "How the group works: classic, or consumer (KIP-848).",
         check=one_of_any_case("CONSUMER", "CLASSIC"),
         importance=HIGH,
+        has_effect=True,
     )
     group_remote_assignor: str | None = setting(
         "group.remote.assignor",
@@ -143,6 +161,7 @@ class GroupMemberSettings(ClientConfig):
         3 * SECOND_MS,
         "How often the coordinator hears of this member.",
         importance=HIGH,
+        has_effect=True,
     )
     max_poll_interval_ms: int = setting(
         "max.poll.interval.ms",
@@ -150,12 +169,14 @@ class GroupMemberSettings(ClientConfig):
         5 * MINUTE_MS,
         "A member that does not poll for this long leaves its group.",
         check=at_least(1),
+        has_effect=True,
     )
     partition_assignment_strategy: tuple[Any, ...] = setting(
         "partition.assignment.strategy",
         LIST,
         ("range", "cooperative-sticky"),
         "Assignors that this member offers, the best first: names, Kafka's classes, or own ones.",
+        has_effect=True,
     )
     session_timeout_ms: int = setting(
         "session.timeout.ms",
@@ -163,6 +184,7 @@ class GroupMemberSettings(ClientConfig):
         45 * SECOND_MS,
         "A member that the coordinator does not hear of for this long is removed.",
         importance=HIGH,
+        has_effect=True,
     )
 
 
@@ -172,6 +194,7 @@ class ConsumerConfig(FetchSettings, GroupMemberSettings):
         BOOLEAN,
         True,
         "Whether a broker may make a topic that is subscribed to and missing.",
+        has_effect=True,
     )
     default_api_timeout_ms: int = setting(
         "default.api.timeout.ms",
@@ -186,6 +209,7 @@ class ConsumerConfig(FetchSettings, GroupMemberSettings):
         BOOLEAN,
         True,
         "Whether a subscribed pattern leaves out Kafka's own topics.",
+        has_effect=True,
     )
     interceptor_classes: tuple[Any, ...] = setting(
         "interceptor.classes",
@@ -193,6 +217,7 @@ class ConsumerConfig(FetchSettings, GroupMemberSettings):
         (),
         "Objects that see records before poll gives them, and what is committed.",
         importance=LOW,
+        has_effect=True,
     )
     internal_throw_on_fetch_stable_offset_unsupported: bool = setting(
         "internal.throw.on.fetch.stable.offset.unsupported",
