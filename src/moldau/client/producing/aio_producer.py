@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError
-from moldau.client.producing.deliveries import Deliveries
+from moldau.client.producing.deliveries import AwaitableDeliveries
 from moldau.client.producing.engine import ProducerEngine
 from moldau.client.producing.face import ProducerFace
 from moldau.client.producing.preparing import Headers, ProducerRecord
@@ -94,7 +94,7 @@ class Producer:
         *,
         partition: int | None = None,
         timestamp: int | None = None,
-    ) -> Deliveries:
+    ) -> AwaitableDeliveries:
         """As `send` for each of them, several times as fast."""
         engine = await self._started()
         values = values if isinstance(values, list) else list(values)
@@ -115,16 +115,16 @@ class Producer:
             one = await self.send(topic, values[row], key, partition=partition, timestamp=timestamp)
             pieces.append((one.batch, one.index, 1))
             row += 1
-        return Deliveries(pieces)
+        return AwaitableDeliveries(pieces)
 
     async def send_table(
         self, topic: str, table: Any, *, partition: int | None = None
-    ) -> Deliveries:
+    ) -> AwaitableDeliveries:
         """A `pyarrow.Table` or `RecordBatch`: column `value` and, if they are there, `key`,
         `headers`, `timestamp`, `partition`. Serializers and interceptors are not asked.
         """
         await self._started()
-        return await self._face.append_table(topic, table, partition)
+        return AwaitableDeliveries(await self._face.append_table(topic, table, partition))
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as the blocking one
         """Waits until everything sent so far has an outcome, good or bad; `timeout` is in

@@ -1,10 +1,10 @@
 """What becomes of many records that were sent in one call."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NamedTuple, Protocol
 
-from moldau.core.client.batching import Delivery, Piece, leaf_of
-from moldau.core.client.outcomes import NO_OFFSET, Written
+from moldau.core.client.batching import Batch, Delivery, Piece, leaf_of
+from moldau.core.client.outcomes import NO_OFFSET, RecordMetadata, Written
 
 
 class WrittenRange(NamedTuple):
@@ -15,6 +15,19 @@ class WrittenRange(NamedTuple):
     first_offset: int
     """-1 if the broker did not say."""
     records: int
+
+
+class Sent(Protocol):
+    """What became, or will become, of a record that the blocking producer took."""
+
+    @property
+    def batch(self) -> Batch: ...
+    @property
+    def index(self) -> int: ...
+    def done(self) -> bool: ...
+    def exception(self, timeout: float | None = None) -> Exception | None: ...
+    def result(self, timeout: float | None = None) -> RecordMetadata: ...
+    def add_callback(self, fn: Callable[["Sent"], object]) -> None: ...
 
 
 class Deliveries:
@@ -28,7 +41,7 @@ class Deliveries:
     def __len__(self) -> int:
         return sum(count for _, _, count in self._pieces)
 
-    def __iter__(self) -> Iterator[Delivery]:
+    def __iter__(self) -> Iterator[Sent]:
         """One for each record; its time is that of the batch's first."""
         for batch, first, count in self._pieces:
             for index in range(first, first + count):
@@ -45,14 +58,6 @@ class Deliveries:
             error = last.exception(timeout)
             if error is not None:
                 raise error
-        return self._ranges()
-
-    def __await__(self):  # type: ignore[no-untyped-def] # noqa: ANN204
-        return self._all().__await__()
-
-    async def _all(self) -> list[WrittenRange]:
-        for last in self._last_ones():
-            await last
         return self._ranges()
 
     def _last_ones(self) -> Iterator[Delivery]:
@@ -78,3 +83,16 @@ class Deliveries:
                 found.append(WrittenRange(leaf.topic, leaf.partition, offset, taken))
                 index += taken
         return found
+
+
+class AwaitableDeliveries(Deliveries):
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, list[WrittenRange]]:
+        """All of them; raises the first error."""
+        return self._all().__await__()
+
+    async def _all(self) -> list[WrittenRange]:
+        for last in self._last_ones():
+            await last
+        return self._ranges()

@@ -189,8 +189,10 @@ class ProducerEngine:
         if self.sending.identity is None and not self.options.rules.is_transactional:
             self.once("identity", self._identify())
         plan = self.sending.plan(now_ms, self.topics.leader_of, self._has_room)
-        for node, batches in plan.requests.items():
-            self._send(node, batches)
+        while plan.requests:
+            for node, batches in plan.requests.items():
+                self._send(node, batches)
+            plan = self.sending.plan(now_ms, self.topics.leader_of, self._has_room)
         if plan.homeless:
             self.once("metadata", self._refresh(plan.homeless))
         if self._timer is not None:

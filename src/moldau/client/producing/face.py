@@ -7,7 +7,6 @@ from typing import Any
 
 from moldau.client.cluster import Cluster
 from moldau.client.errors import ClientError
-from moldau.client.producing.deliveries import Deliveries
 from moldau.client.producing.engine import ProducerEngine
 from moldau.client.producing.options import engine_options, producer_config
 from moldau.client.producing.preparing import Preparation, ProducerRecord
@@ -66,7 +65,7 @@ class ProducerFace:
             delivery.add_callback(self.preparation.acknowledge)
         return delivery
 
-    async def append_table(self, topic: str, table: Any, partition: int | None) -> Deliveries:
+    async def append_table(self, topic: str, table: Any, partition: int | None) -> list[Piece]:
         from moldau.client.producing.tables import table_batches
 
         engine = self.opened
@@ -79,7 +78,7 @@ class ProducerFace:
         for batch in table_batches(engine, known, table, partition):
             await self._file(engine, batch)
             pieces.append((batch, 0, batch.count))
-        return Deliveries(pieces)
+        return pieces
 
     async def _file(self, engine: ProducerEngine, batch: Batch) -> None:
         most = self.options.rules.request_bytes_max

@@ -8,16 +8,18 @@ import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from moldau.client.blocking import LoopThread
 from moldau.client.errors import ClientTimeoutError
-from moldau.client.producing.deliveries import Deliveries
+from moldau.client.producing.deliveries import Deliveries, Sent
 from moldau.client.producing.face import ProducerFace
 from moldau.client.producing.preparing import Headers, ProducerRecord
 from moldau.client.producing.waiting import ThreadPatience, mark_own_thread
-from moldau.core.client.batching import Delivery, Piece
 from moldau.types import TopicPartition
+
+if TYPE_CHECKING:
+    from moldau.core.client.batching import Piece
 
 _EXIT_PATIENCE_S = 5.0
 _alive: "weakref.WeakSet[Producer]" = weakref.WeakSet()
@@ -62,7 +64,7 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
         headers: Headers = (),
-    ) -> Delivery:
+    ) -> Sent:
         """Takes the record and returns; it is sent in the background. Waits only if the topic is
         new here or the memory is full, max.block.ms at most. `delivery.result()` waits for the
         broker's answer, `delivery.add_callback(fn)` does not.
@@ -74,7 +76,7 @@ class Producer:
         record = ProducerRecord(topic, value, key, partition, timestamp, headers)  # type: ignore[arg-type]
         return self._send_slowly(record)
 
-    def _send_slowly(self, record: ProducerRecord) -> Delivery:
+    def _send_slowly(self, record: ProducerRecord) -> Sent:
         if not self._thread.is_usable:
             raise self._thread.refusal()
         face = self._face
@@ -125,7 +127,7 @@ class Producer:
         """A `pyarrow.Table` or `RecordBatch`: column `value` and, if they are there, `key`,
         `headers`, `timestamp`, `partition`. Serializers and interceptors are not asked.
         """
-        return self._thread.run(self._face.append_table(topic, table, partition))
+        return Deliveries(self._thread.run(self._face.append_table(topic, table, partition)))
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until everything sent so far has an outcome, good or bad; `timeout` is in
