@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from types import TracebackType
 from typing import Self, TypeVar
 
-from moldau.client.connections import Connections
+from moldau.client.connections import Connections, chance
 from moldau.client.errors import (
     ClientError,
     ClientTimeoutError,
@@ -177,7 +177,7 @@ class Cluster:
 
     def pause_ms(self, failures: int) -> float:
         """Before something is tried again that failed so many times in a row."""
-        return self.settings.retry.pause_ms(failures, self._connections.chance())
+        return self.settings.retry.pause_ms(failures, chance())
 
     def may_pass(self, error: MoldauError) -> bool:
         """A cluster that was never met is at another address; one that was may come back."""

@@ -3,7 +3,7 @@ after a pause that grows, closed when it is idle.
 """
 
 import asyncio
-import random
+import os
 from collections.abc import Collection, Iterable
 
 from moldau.client.errors import AuthenticationError
@@ -29,7 +29,6 @@ class Connections:
         self._settings = settings
         self._clock = clock
         self._tasks = tasks
-        self._rng = random.Random()  # noqa: S311 - it spreads pauses, it keeps no secret
         self._open: dict[tuple[Address, str], NodeConnection] = {}
         self._locks: dict[tuple[Address, str], asyncio.Lock] = {}
         self._trouble: dict[Address, _Trouble] = {}
@@ -56,12 +55,7 @@ class Connections:
 
     def in_good_order(self, addresses: Iterable[Address]) -> list[Address]:
         """By chance, but those that failed lately come last."""
-        shuffled = list(dict.fromkeys(addresses))
-        self._rng.shuffle(shuffled)
-        return sorted(shuffled, key=self._pause_ms)
-
-    def chance(self) -> float:
-        return self._rng.random()
+        return sorted(dict.fromkeys(addresses), key=lambda one: (self._pause_ms(one), chance()))
 
     def keep_only(self, addresses: Collection[Address]) -> None:
         """Brokers that left the cluster are not connected to any more."""
@@ -91,14 +85,14 @@ class Connections:
         if (pause_ms := self._pause_ms(address)) > 0:
             await self._clock.sleep(pause_ms)
         trouble = self._trouble.setdefault(address, _Trouble())
-        patience_ms = self._settings.connect_timeout.pause_ms(trouble.failures + 1, self.chance())
+        patience_ms = self._settings.connect_timeout.pause_ms(trouble.failures + 1, chance())
         try:
             connection = await NodeConnection.open(
                 address, self._clock, self._settings, self._tasks, connect_timeout_ms=patience_ms
             )
         except (ChannelError, AuthenticationError):
             trouble.failures += 1
-            pause_ms = self._settings.reconnect.pause_ms(trouble.failures, self.chance())
+            pause_ms = self._settings.reconnect.pause_ms(trouble.failures, chance())
             trouble.not_before_ms = self._clock.mono_ms() + pause_ms
             raise
         self._trouble.pop(address, None)
@@ -126,3 +120,8 @@ class Connections:
                 channel.drop("the connection was idle")
 
         self._clock.call_later(idle_ms_max, look)
+
+
+def chance() -> float:
+    """From 0 to 1. The module `random` would take longer to load than all that is asked of it."""
+    return int.from_bytes(os.urandom(4), "big") / 2**32

@@ -1,7 +1,7 @@
 """A connection to one broker: the versions that both sides speak, and who we are on it."""
 
 import logging
-import random
+import os
 from typing import NamedTuple, TypeVar
 
 from moldau import __version__
@@ -93,7 +93,7 @@ class NodeConnection:
 
         def renew_in_time(lifetime_ms: int) -> None:
             if lifetime_ms > 0:
-                share = _RENEWED_FROM + _RENEWED_WITHIN * random.random()  # noqa: S311
+                share = _RENEWED_FROM + _RENEWED_WITHIN * os.urandom(1)[0] / 255
                 clock.call_later(lifetime_ms * share, begin)
 
         renew_in_time(await log_in(self.channel, login, version))

@@ -3,18 +3,17 @@ wrong with files or names is said here, before anything is connected to.
 """
 
 import re
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moldau.client.errors import ConfigError
-from moldau.core.client.login import MECHANISMS, Credentials
 from moldau.frozen import frozen
 
+# Most connections are plain, and command line tools start often: what they need not comes late.
 if TYPE_CHECKING:
     import ssl
 
     from moldau.config.client_settings.common import ClientConfig
+    from moldau.core.client.login import Credentials
 
 _PEM = "-----BEGIN "
 _TLS_VERSIONS = {"TLSv1.2": "TLSv1_2", "TLSv1.3": "TLSv1_3"}
@@ -26,7 +25,7 @@ _JAAS_OPTION = re.compile(r"""([\w.]+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*
 @frozen
 class Security:
     tls: "ssl.SSLContext | None" = None
-    login: Credentials | None = None
+    login: "Credentials | None" = None
 
 
 def security_of(config: "ClientConfig") -> Security:
@@ -37,7 +36,9 @@ def security_of(config: "ClientConfig") -> Security:
     )
 
 
-def _credentials(config: "ClientConfig") -> Credentials:
+def _credentials(config: "ClientConfig") -> "Credentials":
+    from moldau.core.client.login import MECHANISMS, Credentials
+
     mechanism = config.sasl_mechanism.upper()
     if mechanism not in MECHANISMS:
         raise ConfigError(
@@ -128,6 +129,7 @@ def _trust(context: "ssl.SSLContext", config: "ClientConfig") -> None:
 def _show(context: "ssl.SSLContext", config: "ClientConfig") -> None:
     """Who we are, if a broker wants to know."""
     import ssl
+    import tempfile
 
     if config.ssl_keystore_key is not None or config.ssl_keystore_certificate_chain is not None:
         name = "ssl.keystore.certificate.chain and ssl.keystore.key"
@@ -157,6 +159,8 @@ def _show(context: "ssl.SSLContext", config: "ClientConfig") -> None:
 
 
 def _pem(name: str, place: str) -> str:
+    from pathlib import Path
+
     try:
         content = Path(place).read_bytes()
     except OSError as error:

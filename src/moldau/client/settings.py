@@ -2,20 +2,22 @@
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from moldau.client.config import known_part
 from moldau.client.errors import ClientError
 from moldau.client.security import Security, security_of
-from moldau.config.client_settings.admin import AdminConfig
-from moldau.config.client_settings.common import ClientConfig
-from moldau.config.values import INT32_MAX
 from moldau.core.client.backoff import Backoff
 from moldau.frozen import frozen
 from moldau.net.request_channel import Address, ChannelOptions
 
+if TYPE_CHECKING:
+    from moldau.config.client_settings.admin import AdminConfig
+    from moldau.config.client_settings.common import ClientConfig
+
 DEFAULT_PORT = 9092
 DEFAULT_BOOTSTRAP = f"127.0.0.1:{DEFAULT_PORT}"
 DEFAULT_CLIENT_ID = "moldau"
+RETRIES_MAX = 2**31 - 1
 _PORT_MAX = 65535
 
 
@@ -29,7 +31,7 @@ class ClientSettings:
     request_timeout_ms: int = 30_000
     retry_for_ms: int = 30_000
     """How long errors that may pass are tried again."""
-    retries_max: int = INT32_MAX
+    retries_max: int = RETRIES_MAX
     metadata_max_age_ms: int = 300_000
     rebootstraps: bool = True
     """Whether it begins again with `bootstrap` when no broker that it knows is there any more."""
@@ -47,7 +49,7 @@ class ClientSettings:
 
 
 def cluster_settings(
-    config: ClientConfig, *, retry_for_ms: int, retries_max: int = INT32_MAX
+    config: "ClientConfig", *, retry_for_ms: int, retries_max: int = RETRIES_MAX
 ) -> ClientSettings:
     """Raises ConfigError."""
     return ClientSettings(
@@ -71,11 +73,17 @@ def cluster_settings(
 
 def client_settings(bootstrap: str, properties: Mapping[str, str] | None = None) -> ClientSettings:
     """Of a command line tool: settings that only other kinds of clients know are passed over."""
-    config = known_part(AdminConfig, properties or {}).with_changes(bootstrap_servers=(bootstrap,))
+    if not properties:
+        return ClientSettings(bootstrap=parse_addresses(bootstrap))
+    # Some two hundred declarations, which a tool without a file starts quicker without.
+    from moldau.client.config import known_part
+    from moldau.config.client_settings.admin import AdminConfig
+
+    config = known_part(AdminConfig, properties).with_changes(bootstrap_servers=(bootstrap,))
     return admin_settings(config)
 
 
-def admin_settings(config: AdminConfig) -> ClientSettings:
+def admin_settings(config: "AdminConfig") -> ClientSettings:
     return cluster_settings(
         config, retry_for_ms=config.default_api_timeout_ms, retries_max=config.retries
     )
