@@ -31,6 +31,7 @@ from moldau.protocol.messages.delete_topics import (
 from moldau.types import Uuid
 
 BROKERS_DEFAULT = -1
+_NOT_TOLD = -1
 # Names and ids in one field; brokers before 2.8 know names only.
 _DELETE_STATES_VERSION = 6
 # The first version that leaves numbers to the broker (2.4).
@@ -76,7 +77,18 @@ async def create_topics(
         )
     if not validate_only:
         await _wait_until_seen(cluster, [n for n, o in made.items() if isinstance(o, CreatedTopic)])
-    return made
+    return {name: _with_numbers(cluster, one) for name, one in made.items()}
+
+
+def _with_numbers(cluster: Cluster, made: CreatedTopic | KafkaError) -> CreatedTopic | KafkaError:
+    """Brokers before 2.4 do not tell what they made."""
+    if isinstance(made, KafkaError) or made.partitions != _NOT_TOLD:
+        return made
+    topic = cluster.known.topics.get(made.name)
+    if topic is None or not topic.partitions:
+        return made
+    replicas = len(topic.partitions[0].replicas)
+    return made._replace(partitions=len(topic.partitions), replication_factor=replicas)
 
 
 def _is_complete(topic: NewTopic) -> bool:
