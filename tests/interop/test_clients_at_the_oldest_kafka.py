@@ -3,6 +3,7 @@ cannot do what is asked.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from client.admin_cases import code, member, new_name
@@ -123,7 +124,7 @@ def test_groups_and_their_offsets(bootstrap: str, admin: moldau.Admin, topic: st
 
 def test_our_consumers_share_a_group(bootstrap: str, topic: str) -> None:
     group_id = new_name("group")
-    settings = {"group_id": group_id, "auto_offset_reset": "earliest"}
+    settings: dict[str, Any] = {"group_id": group_id, "auto_offset_reset": "earliest"}
     with moldau.Producer(bootstrap, linger_ms=0) as producer:
         for number in range(20):
             producer.send(topic, b"%d" % number, partition=number % 2).result(30)
@@ -149,7 +150,10 @@ def test_transactions_in_the_older_protocol(bootstrap: str, topic: str) -> None:
         producer.begin_transaction()
         _ = producer.send(topic, b"committed", partition=0)
         producer.commit_transaction()
-    settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+    settings: dict[str, Any] = {
+        "auto_offset_reset": "earliest",
+        "isolation_level": "read_committed",
+    }
     with moldau.Consumer(bootstrap, **settings) as consumer:
         consumer.assign([partition])
         values: list[bytes | None] = []
