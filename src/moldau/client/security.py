@@ -111,6 +111,7 @@ def _trust(context: "ssl.SSLContext", config: "ClientConfig") -> None:
         "ssl.ca.location": config.ssl_ca_location,
         "ssl.truststore.location": config.ssl_truststore_location,
     }
+    _check_type("ssl.truststore.type", config.ssl_truststore_type)
     texts = {name: _pem(name, path) for name, path in given.items() if path is not None}
     if config.ssl_truststore_certificates is not None:
         texts["ssl.truststore.certificates"] = config.ssl_truststore_certificates
@@ -136,6 +137,7 @@ def _show(context: "ssl.SSLContext", config: "ClientConfig") -> None:
         parts = [config.ssl_keystore_certificate_chain, config.ssl_keystore_key]
     elif config.ssl_keystore_location is not None:
         name = "ssl.keystore.location"
+        _check_type("ssl.keystore.type", config.ssl_keystore_type)
         parts = [_pem(name, config.ssl_keystore_location)]
     elif config.ssl_certificate_location is not None or config.ssl_key_location is not None:
         name = "ssl.certificate.location and ssl.key.location"
@@ -156,6 +158,12 @@ def _show(context: "ssl.SSLContext", config: "ClientConfig") -> None:
             raise ConfigError(
                 f"{name}: no certificate and private key that fit each other and ssl.key.password"
             ) from None
+
+
+def _check_type(name: str, kind: str) -> None:
+    # JKS is what Kafka's clients take where nothing is said.
+    if kind.upper() not in {"PEM", "JKS"}:
+        raise ConfigError(f"{name}={kind}: there is PEM only; `openssl pkcs12 -nodes` makes it")
 
 
 def _pem(name: str, place: str) -> str:

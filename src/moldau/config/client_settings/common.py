@@ -61,7 +61,7 @@ class ConnectionSettings(SettingGroup):
         "socket.connection.setup.timeout.ms",
         LONG,
         10 * SECOND_MS,
-        "How long a connection may take to be made, TLS and SASL included.",
+        "How long a connection may take to be made, TLS included.",
         has_effect=True,
     )
     socket_connection_setup_timeout_max_ms: int = setting(
