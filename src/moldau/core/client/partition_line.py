@@ -64,6 +64,9 @@ class PartitionLine:
         self.is_unresolved = False
         """Whether the broker has a batch that was given up is not known."""
         self._acknowledged_next = 0
+        self._is_met = False
+        """Whether the broker has a batch of this producer. Until then it takes any number for the
+        first one, so a second batch must not overtake it: one is under way at a time."""
 
     @property
     def is_idle(self) -> bool:
@@ -85,8 +88,11 @@ class PartitionLine:
         if not self.under_way:
             # Fresh numbers wait until it is known what became of the old ones.
             return not self.is_unresolved or bool(self.again)
-        is_settled = not (self.again or self.is_gapped or self.is_unresolved)
-        return is_settled and self.identity == identity
+        # A broker knows the last five batches: none may be sent that pushes out one which may be
+        # there already.
+        is_repeating = bool(self.again) or any(one.attempts > 1 for one in self.under_way)
+        is_settled = not (is_repeating or self.is_gapped or self.is_unresolved)
+        return is_settled and self.identity == identity and (self._is_met or identity == NOBODY)
 
     def take(self, identity: ProducerIdentity) -> Outgoing:
         """The head goes. Call it when `may_send` says so."""
@@ -107,6 +113,7 @@ class PartitionLine:
         self.next_sequence = add_to_sequence(self.next_sequence, outgoing.batch.count)
 
     def _start_over(self, identity: ProducerIdentity) -> None:
+        self._is_met = self._is_met and identity.producer_id == self.identity.producer_id
         self.identity = identity
         self.next_sequence = self._acknowledged_next = 0
         self.is_gapped = self.is_unresolved = False
@@ -123,6 +130,7 @@ class PartitionLine:
     def acknowledged(self, outgoing: Outgoing) -> None:
         self.under_way.remove(outgoing)
         self.failures = 0
+        self._is_met = self._is_met or outgoing.identity.producer_id == self.identity.producer_id
         if outgoing.sequence != NO_SEQUENCE and outgoing.identity == self.identity:
             end = add_to_sequence(outgoing.sequence, outgoing.batch.count)
             self._acknowledged_next = end
@@ -184,11 +192,6 @@ class PartitionLine:
         self.again.clear()
         self.waiting.clear()
         return dropped
-
-    def reset(self) -> None:
-        """Numbers begin again under the next identity, whatever it is."""
-        assert not self.under_way
-        self.identity = NOBODY
 
     def needs_new_epoch(self) -> bool:
         """Looks whether what was unresolved has resolved itself."""
