@@ -16,5 +16,5 @@ class Backoff:
 
     def pause_ms(self, failures: int, chance: float) -> float:
         """After so many failures in a row, the first being 1. `chance` is from 0 to 1."""
-        grown_ms = self.first_ms * 2 ** min(max(failures - 1, 0), _DOUBLINGS_MAX)
+        grown_ms = self.first_ms * 2.0 ** min(max(failures - 1, 0), _DOUBLINGS_MAX)
         return min(grown_ms * (1 + JITTER * (2 * chance - 1)), self.max_ms)
