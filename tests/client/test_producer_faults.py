@@ -240,6 +240,25 @@ def test_closing_in_a_hurry_fails_what_is_left_and_leaves_no_thread(node: Thread
     assert set(threading.enumerate()) <= before
 
 
+def test_a_closed_producer_leaves_no_socket_and_no_thread(node: ThreadBroker) -> None:
+    import psutil
+
+    topic = fresh_topic(node)
+    process = psutil.Process()
+    producer_of(node).close()
+    before = process.num_fds(), process.num_threads()
+    for number in range(20):
+        with producer_of(node, **QUICK) as producer:
+            producer.send(topic, b"v")
+            if number % 3 == 0:
+                producer.flush(PATIENCE_S)
+                node.drop_connections()
+                producer.send(topic, b"w").result(PATIENCE_S)
+    # The broker closes its ends of the connections a moment later.
+    node.drop_connections()
+    assert (process.num_fds(), process.num_threads()) <= (before[0] + 2, before[1])
+
+
 def test_a_restarted_broker_gets_the_rest(tmp_path: Path) -> None:
     with broker(directory=tmp_path) as node:
         assert isinstance(node, ThreadBroker)

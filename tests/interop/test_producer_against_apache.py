@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from client.produced import PATIENCE_S, numbered
@@ -31,7 +32,7 @@ def values(node: LiveBroker, topic: str, partitions: int = 1) -> dict[int, list[
     return {place.partition: [row.value for row in served[place]] for place in places}
 
 
-def fresh_topic(node: LiveBroker, partitions: int = 1, **settings: str) -> str:
+def fresh_topic(node: LiveBroker, partitions: int = 1, /, **settings: str) -> str:
     name = fresh_name("producer")
     node.create_topic(name, partitions, **settings)
     return name
@@ -77,7 +78,7 @@ def test_tables_and_asyncio(node: LiveBroker) -> None:
 
 
 def test_too_large_batches_are_split(node: LiveBroker) -> None:
-    topic = fresh_topic(node, **{"max.message.bytes": "3000"})
+    topic = fresh_topic(node, 1, **{"max.message.bytes": "3000"})
     with Producer(node.address, batch_size=50_000, linger_ms=100) as producer:
         producer.partitions_for(topic)
         producer.send_many(topic, [value * 20 for value in numbered(200)]).result(PATIENCE_S)
@@ -90,7 +91,7 @@ def test_too_large_batches_are_split(node: LiveBroker) -> None:
 
 def test_transactions(node: LiveBroker) -> None:
     topic = fresh_topic(node, 2)
-    small = fresh_topic(node, **{"max.message.bytes": "1000"})
+    small = fresh_topic(node, 1, **{"max.message.bytes": "1000"})
     with Producer(node.address, transactional_id=fresh_name("tx")) as producer:
         with producer.transaction():
             producer.send(topic, b"one", partition=0)
@@ -128,7 +129,11 @@ def test_a_second_producer_fences_the_first(node: LiveBroker) -> None:
 
 def test_a_killed_broker_gets_the_rest_once_and_in_order(node: LiveBroker) -> None:
     topic = fresh_topic(node, 2)
-    quick = {"retry_backoff_ms": 20, "reconnect_backoff_ms": 20, "retry_backoff_max_ms": 200}
+    quick: dict[str, Any] = {
+        "retry_backoff_ms": 20,
+        "reconnect_backoff_ms": 20,
+        "retry_backoff_max_ms": 200,
+    }
     with Producer(node.address, batch_size=200, linger_ms=0, **quick) as producer:
         expected = numbered(4_000)
         deliveries = []

@@ -15,6 +15,8 @@ from moldau.client.producing.waiting import LoopPatience
 from moldau.core.client.batching import Delivery, Piece
 from moldau.types import TopicPartition
 
+_TURNS_MASK = 0xFF
+
 
 class Producer:
     """Sends records to topics. Belongs to one event loop; use it as `async with`.
@@ -43,6 +45,7 @@ class Producer:
         self._face = ProducerFace(bootstrap_servers, config, settings)
         self._is_plain = False
         self._is_closed = False
+        self._turns = 0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> Self:
@@ -79,6 +82,10 @@ class Producer:
         if self._is_plain:
             delivery = self._append(topic, key, value, partition, timestamp, headers)
             if delivery is not None:
+                self._turns += 1
+                if not self._turns & _TURNS_MASK:
+                    # Other tasks, and answers, have their turn.
+                    await asyncio.sleep(0)
                 return delivery
         record = ProducerRecord(topic, value, key, partition, timestamp, headers)  # type: ignore[arg-type]
         await self._started()

@@ -48,41 +48,31 @@ class Deliveries:
                 yield Delivery(batch, index, batch.base_timestamp)
 
     def done(self) -> bool:
-        return all(one.done() for one in self._last_ones())
+        return all(one.done() for one in self)
 
     def result(self, timeout: float | None = None) -> list[WrittenRange]:
         """Waits for all of them, `timeout` seconds at most for each batch; raises the first
         error.
         """
-        for last in self._last_ones():
-            error = last.exception(timeout)
-            if error is not None:
-                raise error
-        return self._ranges()
-
-    def _last_ones(self) -> Iterator[Delivery]:
-        """The last record of each stretch that shares one outcome."""
-        for batch, first, count in self._pieces:
-            index = first
-            while index < first + count:
-                leaf, inner = leaf_of(batch, index)
-                stop = min(first + count, index + leaf.count - inner)
-                yield Delivery(batch, stop - 1, 0)
-                index = stop
-
-    def _ranges(self) -> list[WrittenRange]:
         found: list[WrittenRange] = []
         for batch, first, count in self._pieces:
             index = first
             while index < first + count:
-                leaf, inner = leaf_of(batch, index)
-                taken = min(first + count - index, leaf.count - inner)
-                assert isinstance(leaf.outcome, Written)
-                base = leaf.outcome.base_offset
-                offset = NO_OFFSET if base < 0 else base + inner
-                found.append(WrittenRange(leaf.topic, leaf.partition, offset, taken))
-                index += taken
+                error = Delivery(batch, index, 0).exception(timeout)
+                if error is not None:
+                    raise error
+                found.append(_range(batch, index, first + count))
+                index += found[-1].records
         return found
+
+
+def _range(batch: Batch, index: int, stop: int) -> WrittenRange:
+    """The records from `index` on that share an outcome with it, which is known and good."""
+    leaf, inner = leaf_of(batch, index)
+    assert isinstance(leaf.outcome, Written)
+    base = leaf.outcome.base_offset
+    offset = NO_OFFSET if base < 0 else base + inner
+    return WrittenRange(leaf.topic, leaf.partition, offset, min(stop - index, leaf.count - inner))
 
 
 class AwaitableDeliveries(Deliveries):
@@ -93,6 +83,11 @@ class AwaitableDeliveries(Deliveries):
         return self._all().__await__()
 
     async def _all(self) -> list[WrittenRange]:
-        for last in self._last_ones():
-            await last
-        return self._ranges()
+        found: list[WrittenRange] = []
+        for batch, first, count in self._pieces:
+            index = first
+            while index < first + count:
+                await Delivery(batch, index, 0)
+                found.append(_range(batch, index, first + count))
+                index += found[-1].records
+        return found

@@ -1,5 +1,6 @@
 """Does what a transaction asks of coordinators, one request after the other."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,8 +69,10 @@ class Transactor:
 
     def _failed(self, error: Exception) -> None:
         if self.state.phase is not Phase.ABORTING:
-            self.state.failed(error)
+            failure = self.state.failed(error)
             self._engine.appender.is_closed = True
+            # What was not sent will not be: nobody should wait for it.
+            asyncio.get_running_loop().call_soon(self._engine.drop_unsent, failure)
 
     def _may_write(self, partition: TopicPartition) -> bool:
         may = self.state.may_write(partition)

@@ -259,6 +259,8 @@ cdef class Delivery:
         outcome = place.outcome
         if outcome is None:
             outcome = self.batch.patience.wait(self, timeout)
+            # It may have been split meanwhile.
+            _, index = place_of(self.batch, self.index)
         return outcome.error_of(index)
 
     def result(self, timeout=None):
