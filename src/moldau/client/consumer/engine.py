@@ -72,6 +72,7 @@ class Engine:
         self._is_polling = False
         self._is_woken = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closing = False
         self.is_closed = False
         self._warned: set[str] = set()
 
@@ -92,9 +93,9 @@ class Engine:
 
     async def close(self, patience_ms: float) -> None:
         """Commits, leaves the group and lets everything go. Closing twice is fine."""
-        if self.is_closed:
+        if self._is_closing:
             return
-        self.is_closed = True
+        self._is_closing = True
         try:
             if self._loop is not None:
                 async with self.cluster.clock.timeout(patience_ms):
@@ -102,6 +103,7 @@ class Engine:
         except (TimeoutError, MoldauError) as error:
             _log.warning("the consumer was closed before it was done: %s", error)
         finally:
+            self.is_closed = True
             await self.fetching.close()
             await self._tasks.close()
             if self.group is not None:
@@ -347,8 +349,8 @@ class Engine:
         if self.group is not None and self.is_subscribed:
             await self.group.advance()
         self.committing.look()
-        self._locate()
         self.fetching.raise_error()
+        self._locate()
 
     async def _run_commit_callbacks(self) -> None:
         while self.committing.for_user:
@@ -383,8 +385,8 @@ class Engine:
             if state.position is not None:
                 return state.position
             self._change.clear()
-            self._locate()
             self.fetching.raise_error()
+            self._locate()
             left_ms = deadline_ms - clock.mono_ms()
             if left_ms <= 0:
                 raise ClientTimeoutError(f"the position in {partition} was not found in time")
