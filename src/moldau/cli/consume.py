@@ -144,6 +144,7 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
     """
     from moldau.cli.consuming import Reading, consume_all
     from moldau.cli.record_formats import Parts, plain, unescaped
+    from moldau.config.client_settings.consumer import ConsumerConfig
 
     parts = Parts(
         timestamps=timestamps, partitions=partitions, offsets=offsets, headers=headers, keys=keys
@@ -162,7 +163,11 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
         formatter=_formatter(formatter, own_format, as_json=as_json, as_hex=as_hex),
     )
     reading.check()
-    run(connection, lambda cluster: consume_all(cluster, reading), fast=True)
+    patience_ms = round(connection.patience_s * 1000)
+    settings = connection.client(
+        ConsumerConfig, default_api_timeout_ms=patience_ms, **reading.settings()
+    )
+    run(connection, lambda cluster: consume_all(cluster, reading, settings), fast=True)
 
 
 def _start(text: str | None, *, follow: bool) -> "StartAt":
