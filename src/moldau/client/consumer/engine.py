@@ -274,6 +274,9 @@ class Engine:
         if self.group is not None:
             self.group.look_at(found)
         self._warn_of(found)
+        if not found.topics.keys() >= set(self.topics):
+            # It may be made, or get a leader, any moment.
+            self._watch.refresh_soon()
         self.changed()
         self.fetching.look()
 
