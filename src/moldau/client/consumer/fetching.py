@@ -136,7 +136,6 @@ class Fetching:
 
     def look(self) -> None:
         """Asks everybody who is not being asked for what can be fetched now."""
-        self._seeking.look()
         self.wants_room = False
         now_ms = self._cluster.clock.mono_ms()
         buffered_bytes = sum(state.buffered_bytes for state in self._positions)
@@ -154,6 +153,8 @@ class Fetching:
                 self.wants_room = True
             else:
                 by_node.setdefault(node_id, {})[state.partition] = self._row(state)
+        # Behind the loop: that is where new leaders are noticed.
+        self._seeking.look()
         for node_id, rows in by_node.items():
             self._under_way.add(node_id)
             self._start(self._fetch(node_id, rows), f"fetch from {node_id}")
