@@ -13,7 +13,6 @@ from client.produced import PATIENCE_S, numbered, producer_of
 
 from moldau import Producer
 from moldau.client.admin.groups import committed_offsets
-from moldau.client.fetcher import FetchOptions
 from moldau.errors import (
     ClientError,
     KafkaError,
@@ -21,7 +20,6 @@ from moldau.errors import (
     MustStopError,
     TransactionMisuseError,
 )
-from moldau.protocol.enums import IsolationLevel
 from moldau.testing import ThreadBroker, broker
 from moldau.types import TopicPartition
 
@@ -34,9 +32,8 @@ def transactional(node: ThreadBroker, **settings: object) -> Producer:
 
 def committed(node: ThreadBroker, topic: str) -> list[bytes | None]:
     async def read() -> list[bytes | None]:
-        options = FetchOptions(isolation=IsolationLevel.READ_COMMITTED)
         async with cluster_of(node) as cluster:
-            found = await read_all(cluster, topic, options)
+            found = await read_all(cluster, topic, "read_committed")
         return [record.value for rows in found.values() for record in rows]
 
     return asyncio.run(read())

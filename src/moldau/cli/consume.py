@@ -1,7 +1,7 @@
 """`moldau consume`: records of topics, as lines, JSON or in a format of the user's own."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,7 @@ from moldau.cli.connection import Connection, connected, run
 from moldau.cli.parsing import parse_ago_ms, parse_time_ms
 
 if TYPE_CHECKING:
+    from moldau.cli.consuming import Reading
     from moldau.cli.record_formats import Formatter
     from moldau.client.start_positions import StartAt
 
@@ -144,7 +145,6 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
     """
     from moldau.cli.consuming import Reading, consume_all
     from moldau.cli.record_formats import Parts, plain, unescaped
-    from moldau.config.client_settings.consumer import ConsumerConfig
 
     parts = Parts(
         timestamps=timestamps, partitions=partitions, offsets=offsets, headers=headers, keys=keys
@@ -163,11 +163,17 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
         formatter=_formatter(formatter, own_format, as_json=as_json, as_hex=as_hex),
     )
     reading.check()
+    settings = _settings(connection, reading)
+    run(connection, lambda cluster: consume_all(cluster, reading, settings), fast=True)
+
+
+def _settings(connection: Connection, reading: "Reading") -> dict[str, Any]:
+    from moldau.config.client_settings.consumer import ConsumerConfig
+
     patience_ms = round(connection.patience_s * 1000)
-    settings = connection.client(
+    return connection.client(
         ConsumerConfig, default_api_timeout_ms=patience_ms, **reading.settings()
     )
-    run(connection, lambda cluster: consume_all(cluster, reading, settings), fast=True)
 
 
 def _start(text: str | None, *, follow: bool) -> "StartAt":

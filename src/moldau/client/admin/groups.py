@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from moldau.client.cluster import Cluster
 from moldau.client.errors import check, error_code
-from moldau.client.group_protocol import read_assignment
 from moldau.client.node_connection import VersionRange
+from moldau.core.client.consumer_protocol import read_assignment
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -158,7 +158,7 @@ def _classic_group(group: DescribedGroup, coordinator: int) -> Group:
             member.group_instance_id,
             member.client_id,
             member.client_host,
-            read_assignment(member.member_assignment) if is_consumer else (),
+            tuple(sorted(read_assignment(member.member_assignment))) if is_consumer else (),
             None,
             None,
         )
