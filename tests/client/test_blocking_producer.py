@@ -3,6 +3,7 @@
 import threading
 import zlib
 from typing import Any
+from uuid import UUID
 
 import pytest
 from client.clusters import fresh_topic
@@ -228,6 +229,28 @@ def test_serializers_turn_values_into_bytes(node: ThreadBroker) -> None:
         (None, None),
         (None, b"\x07"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "content"),
+    [
+        ("IntegerSerializer", -2, b"\xff\xff\xff\xfe"),
+        ("org.apache.kafka.common.serialization.LongSerializer", 1, bytes(7) + b"\x01"),
+        ("DoubleSerializer", 1.0, b"\x3f\xf0" + bytes(6)),
+        ("UUIDSerializer", UUID(int=1), b"00000000-0000-0000-0000-000000000001"),
+        ("org.apache.kafka.common.serialization.StringSerializer", "x", b"x"),
+        ("ByteArraySerializer", b"x", b"x"),
+    ],
+)
+def test_serializers_have_kafkas_names(
+    node: ThreadBroker, name: str, value: object, content: bytes
+) -> None:
+    topic = fresh_topic(node)
+    with producer_of(node, value_serializer=name) as producer:
+        producer.send(topic, value).result(PATIENCE_S)
+        with pytest.raises(ClientError):
+            producer.send(topic, object())
+    assert values_of(node, topic) == [content]
 
 
 def test_interceptors_see_records_and_outcomes(node: ThreadBroker) -> None:

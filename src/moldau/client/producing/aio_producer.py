@@ -79,7 +79,7 @@ class Producer:
         """Takes the record as soon as there is room; it is sent in the background. Await the
         delivery for the broker's answer.
         """
-        if self._is_plain:
+        if self._is_plain and asyncio.get_running_loop() is self._loop:
             delivery = self._append(topic, key, value, partition, timestamp, headers)
             if delivery is not None:
                 self._turns += 1

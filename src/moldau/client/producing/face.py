@@ -2,6 +2,7 @@
 them.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -78,6 +79,8 @@ class ProducerFace:
         for batch in table_batches(engine, known, table, partition):
             await self._file(engine, batch)
             pieces.append((batch, 0, batch.count))
+            # Answers have their turn.
+            await asyncio.sleep(0)
         return pieces
 
     async def _file(self, engine: ProducerEngine, batch: Batch) -> None:

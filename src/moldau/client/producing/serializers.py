@@ -1,8 +1,10 @@
 """How keys and values become bytes."""
 
 import json
+import struct
 from collections.abc import Callable
 from typing import Any, TypeAlias
+from uuid import UUID
 
 from moldau.client.errors import ClientError, ConfigError, did_you_mean
 
@@ -38,12 +40,41 @@ def _json(topic: str, value: Any) -> bytes | None:
         raise ClientError(f"{topic}: cannot be JSON: {error}") from None
 
 
+def _fixed(form: str) -> Serializer:
+    packed = struct.Struct(form)
+
+    def serialize(topic: str, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            return packed.pack(value)
+        except struct.error as error:
+            raise ClientError(f"{topic}: {value!r} is no such number: {error}") from None
+
+    return serialize
+
+
+def _uuid(topic: str, value: Any) -> bytes | None:
+    if value is None or isinstance(value, UUID):
+        return None if value is None else str(value).encode()
+    raise ClientError(f"{topic}: a {type(value).__name__} is no UUID")
+
+
 _NAMED: dict[str, Serializer] = {
     "bytes": as_bytes,
     "str": _text,
     "json": _json,
-    f"{_JAVA}ByteArraySerializer": as_bytes,
-    f"{_JAVA}StringSerializer": _text,
+    # Kafka's own, with or without their package.
+    "ByteArraySerializer": as_bytes,
+    "BytesSerializer": as_bytes,
+    "ByteBufferSerializer": as_bytes,
+    "StringSerializer": _text,
+    "ShortSerializer": _fixed(">h"),
+    "IntegerSerializer": _fixed(">i"),
+    "LongSerializer": _fixed(">q"),
+    "FloatSerializer": _fixed(">f"),
+    "DoubleSerializer": _fixed(">d"),
+    "UUIDSerializer": _uuid,
 }
 
 
@@ -54,12 +85,13 @@ def serializer_of(given: Any, setting: str) -> Serializer | None:
     if given is None:
         return None
     if isinstance(given, str):
-        if given not in _NAMED:
+        name = given.removeprefix(_JAVA)
+        if name not in _NAMED:
             raise ConfigError(
                 f"{setting}={given}: known are bytes, str, json, and any function"
                 f"{did_you_mean(given, _NAMED)}"
             )
-        return None if _NAMED[given] is as_bytes else _NAMED[given]
+        return None if _NAMED[name] is as_bytes else _NAMED[name]
     if not callable(given):
         raise ConfigError(f"{setting} is neither a name nor a function")
     return _checked(given, setting)

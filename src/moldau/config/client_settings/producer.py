@@ -34,7 +34,8 @@ class ProducerConfig(ClientConfig):
         "batch.size",
         INT,
         16 * KIB,
-        "How large a batch of records for one partition may grow, in bytes.",
+        "When a batch of records for one partition is large enough to be sent at once, in bytes. "
+        "One that has to wait for its turn may grow further. 0: every record goes alone.",
         check=at_least(0),
         has_effect=True,
     )

@@ -5,9 +5,12 @@ seals: here a guard keeps them apart, in the compiled module the interpreter's l
 from array import array
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from moldau.types import Buffer
+
+if TYPE_CHECKING:
+    from moldau.core.client.outcomes import RecordMetadata
 
 HEADER_BYTES = 61
 # A length in front and every varint at its longest: 5 + 1 + 10 + 5 + 5 + 5 + 5.
@@ -27,7 +30,7 @@ class Outcome(Protocol):
     """What became of a batch."""
 
     def error_of(self, index: int) -> Exception | None: ...
-    def metadata(self, batch: "Batch", index: int, timestamp: int) -> Any: ...
+    def metadata(self, batch: "Batch", index: int, timestamp: int) -> "RecordMetadata": ...
 
 
 class Patience(Protocol):
@@ -217,7 +220,7 @@ class Delivery:
             _, index = leaf_of(self.batch, self.index)
         return outcome.error_of(index)
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> "RecordMetadata":
         """Where it was written. Waits for that, `timeout` seconds at most."""
         error = self.exception(timeout)
         if error is not None:
@@ -245,9 +248,11 @@ class Delivery:
             else:
                 self.add_callback(fn)
 
-    def __await__(self) -> Generator[Any, None, Any]:
+    def __await__(self) -> 'Generator[Any, None, "RecordMetadata"]':
         assert self.batch.patience is not None
-        waiting: Generator[Any, None, Any] = self.batch.patience.awaited(self).__await__()
+        waiting: Generator[Any, None, RecordMetadata] = self.batch.patience.awaited(
+            self
+        ).__await__()
         return waiting
 
 
