@@ -100,7 +100,8 @@ class Seeking:
             ends = dict.fromkeys(late, LATEST.timestamp(now_ms))
             found |= await list_offsets(self._cluster, ends, self._options.isolation)
         for state in states:
-            if state.version == versions[state.partition]:
+            # One that somebody moved before this began wants nothing any more.
+            if state.partition in found and state.version == versions[state.partition]:
                 state.seek(found[state.partition].offset)
 
     async def _validate(self, state: PartitionState) -> None:
