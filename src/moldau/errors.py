@@ -2,6 +2,13 @@
 `ClientError` is what went wrong on this side. Each text is one line that says what to do.
 """
 
+from moldau.client.consumer.errors import (
+    CommitFailedError,
+    DeserializationError,
+    LogTruncationError,
+    NoOffsetError,
+    WakeupError,
+)
 from moldau.client.errors import (
     AuthenticationError,
     ClientError,
@@ -27,14 +34,19 @@ __all__ = [
     "ClientError",
     "ClientTimeoutError",
     "ClosedError",
+    "CommitFailedError",
     "ConfigError",
+    "DeserializationError",
     "ErrorCode",
     "KafkaError",
+    "LogTruncationError",
     "MoldauError",
     "MustAbortError",
     "MustStopError",
     "NoBrokerError",
+    "NoOffsetError",
     "TransactionMisuseError",
     "UnknownTopicError",
     "UnsupportedError",
+    "WakeupError",
 ]

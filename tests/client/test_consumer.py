@@ -177,8 +177,9 @@ def test_times_are_found(node: ThreadBroker) -> None:
     producer.flush(30)
     place = TopicPartition(topic, 0)
     with consumer_of(node) as consumer:
-        found = consumer.offsets_for_times({place: 1500})
-        assert found[place] == (1, 2000, 0)
+        found = consumer.offsets_for_times({place: 1500})[place]
+        assert found is not None
+        assert (found.offset, found.timestamp) == (1, 2000)
         assert consumer.offsets_for_times({place: 9999}) == {place: None}
         assert consumer.beginning_offsets([place]) == {place: 0}
         assert consumer.end_offsets([place]) == {place: 3}

@@ -5,6 +5,7 @@ twice, and nothing hangs.
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from client.consumed import consumer_of, fresh_name, fresh_topic, produce, read, until, values
@@ -14,7 +15,11 @@ from moldau.client.errors import NoBrokerError
 from moldau.protocol.errors import KafkaError
 from moldau.testing import ProcessBroker, ThreadBroker, broker
 
-SETTINGS = {"retry_backoff_ms": 20, "retry_backoff_max_ms": 100, "reconnect_backoff_ms": 20}
+SETTINGS: dict[str, Any] = {
+    "retry_backoff_ms": 20,
+    "retry_backoff_max_ms": 100,
+    "reconnect_backoff_ms": 20,
+}
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_groups_are_shared_with_confluent_kafka(
         partition_assignment_strategy=[assignor],
         heartbeat_interval_ms=100,
     )
-    found: list[bytes] = []
+    found: list[Any] = []
 
     class Theirs:
         def poll(self, timeout: float) -> None:
@@ -195,7 +195,8 @@ def test_a_pattern_follows_topics_that_come(node: ThreadBroker) -> None:
 
 
 def test_a_leader_notices_new_partitions(node: ThreadBroker) -> None:
-    from confluent_kafka.admin import AdminClient, NewPartitions
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewPartitions
 
     topic = fresh_topic(node, 1)
     with members(node, 2, metadata_max_age_ms=200) as (one, two):

@@ -13,8 +13,8 @@ from interop.live_broker import LiveBroker
 pytestmark = pytest.mark.interop
 
 # These need a broker whose clock can be moved, or that lives in the test's process.
-del test_a_member_stays_while_its_user_is_busy  # type: ignore[name-defined]  # noqa: F821
-del test_a_group_survives_its_broker  # type: ignore[name-defined]  # noqa: F821
+del test_a_member_stays_while_its_user_is_busy  # noqa: F821
+del test_a_group_survives_its_broker  # noqa: F821
 
 
 class ApacheNode:

@@ -60,7 +60,7 @@ def member(*, cooperative: bool = False, instance_id: str | None = None) -> Clas
 
 
 def joined(one: ClassicMembership, generation: int = 1, **changes: Any) -> Joined:
-    answer = {
+    answer: dict[str, Any] = {
         "generation_id": generation,
         "protocol_name": NAMES[one.protocol],
         "leader": "other",
@@ -269,7 +269,7 @@ def test_static_members_do_not_leave() -> None:
 
 def test_assignors_need_a_protocol_in_common() -> None:
     class Odd(RangeAssignor):
-        protocols = ()
+        protocols: Any = ()
 
     with pytest.raises(ValueError, match="in common"):
         common_protocol([Odd(), RangeAssignor()])
