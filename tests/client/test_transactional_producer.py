@@ -195,6 +195,17 @@ def test_steps_out_of_order_are_said(version: ThreadBroker) -> None:
             producer.abort_transaction()
 
 
+def test_a_fenced_producer_closes_quietly(version: ThreadBroker) -> None:
+    topic = fresh_topic(version)
+    with producer_of(version, transactional_id="fenced") as first:
+        first.init_transactions()
+        first.begin_transaction()
+        first.send(topic, b"first").result(PATIENCE_S)
+        with producer_of(version, transactional_id="fenced") as second:
+            second.init_transactions()
+    assert committed(version, topic) == []
+
+
 def test_closing_aborts_what_is_open(version: ThreadBroker) -> None:
     topic = fresh_topic(version)
     with transactional(version) as producer:

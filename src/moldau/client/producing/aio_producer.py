@@ -13,6 +13,7 @@ from moldau.client.producing.face import ProducerFace
 from moldau.client.producing.preparing import Headers, ProducerRecord
 from moldau.client.producing.waiting import LoopPatience
 from moldau.core.client.batching import Delivery, Piece
+from moldau.protocol.errors import MoldauError
 from moldau.types import TopicPartition
 
 _TURNS_MASK = 0xFF
@@ -213,7 +214,8 @@ class Producer:
             return
         self._face.engine.appender.is_closed = True
         try:
-            with contextlib.suppress(TimeoutError):
+            # What could not be sent, or ended, is told by its delivery.
+            with contextlib.suppress(TimeoutError, MoldauError):
                 async with asyncio.timeout(timeout):
                     await self._face.finish()
         finally:

@@ -22,7 +22,7 @@ from moldau.client.producing.requests import (
 )
 from moldau.client.producing.topics import ProducerTopics
 from moldau.core.client.batching import Appender, Batch, Outcome, Patience, TopicBuffers
-from moldau.core.client.outcomes import NO_OFFSET, Failed, Written
+from moldau.core.client.outcomes import NO_OFFSET, Failed, Written, is_done
 from moldau.core.client.partition_line import Outgoing
 from moldau.core.client.partitioners import next_sticky
 from moldau.core.client.sending import Sending, Verdict
@@ -216,7 +216,11 @@ class ProducerEngine:
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
         self.counts.requests += 1
         channel = self._connections[node].channel
-        version = self._connections[node].newest_of(ProduceRequest)
+        try:
+            version = self._connections[node].newest_of(ProduceRequest)
+        except MoldauError as error:
+            self._loop.call_soon(self._take, node, batches, error)
+            return
         if self.options.terms.acks == 0:
             self._loop.call_soon(self._take, node, batches, None)
             channel.post_unanswered(request, version)
@@ -229,7 +233,7 @@ class ProducerEngine:
             )
 
     def _take(
-        self, node: int, batches: list[Outgoing], answer: ProduceResponse | ChannelError | None
+        self, node: int, batches: list[Outgoing], answer: ProduceResponse | MoldauError | None
     ) -> None:
         """None: nobody answers."""
         self._in_flight[node] -= 1
@@ -238,8 +242,9 @@ class ProducerEngine:
         elif isinstance(answer, ProduceResponse):
             answers = read_answer(batches, answer, self.cluster.known.name_of)
         else:
-            lost = ErrorCode.NETWORK_EXCEPTION
-            answers = [PartitionAnswer(one, lost, detail=str(answer)) for one in batches]
+            is_lost = isinstance(answer, ChannelError)
+            code = ErrorCode.NETWORK_EXCEPTION if is_lost else ErrorCode.UNSUPPORTED_VERSION
+            answers = [PartitionAnswer(one, code, detail=str(answer)) for one in batches]
         for one in answers:
             self._take_answer(one, answer)
         if self._progress:
@@ -247,7 +252,7 @@ class ProducerEngine:
         self.look()
 
     def _take_answer(
-        self, answer: PartitionAnswer, whole: ProduceResponse | ChannelError | None
+        self, answer: PartitionAnswer, whole: ProduceResponse | MoldauError | None
     ) -> None:
         outgoing = answer.outgoing
         verdict = self.sending.judge(
@@ -422,7 +427,11 @@ class ProducerEngine:
 
     async def _connect(self, node: int) -> None:
         try:
-            self._connections[node] = await self.cluster.connection(node, _LANE)
+            connection = await self.cluster.connection(node, _LANE)
+            self._connections[node] = connection
+            if not connection.channel.is_free:
+                # It is logging in again.
+                await self._pause()
         except MoldauError as error:
             _log.debug("no connection to broker %s: %s", node, error)
             await self._pause()
@@ -487,9 +496,3 @@ class ProducerEngine:
         if self.options.is_adaptive:
             waiting = self.sending.waiting_by_partition(buffers.name, count)
         return next_sticky(count, self._rng.random(), waiting, usable)
-
-
-def is_done(batch: Batch) -> bool:
-    if batch.parts is not None:
-        return all(map(is_done, batch.parts))
-    return batch.outcome is not None

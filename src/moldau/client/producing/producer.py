@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from moldau.client.blocking import LoopThread
-from moldau.client.errors import ClientTimeoutError
 from moldau.client.producing.deliveries import Deliveries, Sent
 from moldau.client.producing.face import ProducerFace
 from moldau.client.producing.preparing import Headers, ProducerRecord
 from moldau.client.producing.waiting import ThreadPatience, mark_own_thread
+from moldau.protocol.errors import MoldauError
 from moldau.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -197,7 +197,8 @@ class Producer:
         _alive.discard(self)
         self._appender.is_closed = True
         try:
-            with contextlib.suppress(ClientTimeoutError):
+            # What could not be sent, or ended, is told by its delivery.
+            with contextlib.suppress(MoldauError):
                 self._thread.run(self._face.finish(), timeout)
             self._thread.run(self._face.close())
         finally:

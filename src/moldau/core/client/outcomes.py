@@ -57,3 +57,10 @@ class Failed:
 
     def metadata(self, batch: Batch, index: int, timestamp: int) -> RecordMetadata:  # noqa: ARG002
         raise self.error_of(index)
+
+
+def is_done(batch: Batch) -> bool:
+    """Whether it, or all of its parts, have an outcome."""
+    if batch.parts is not None:
+        return all(map(is_done, batch.parts))
+    return batch.outcome is not None
