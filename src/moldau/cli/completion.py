@@ -57,7 +57,8 @@ def _matching(
     async def ask() -> list[str]:
         settings = replace(
             connection.settings(),
-            retry_for_ms=1,
+            retries_max=0,
+            retry_for_ms=_TIMEOUT_MS,
             connect_timeout=Backoff(_TIMEOUT_MS, _TIMEOUT_MS),
         )
         async with asyncio.timeout(_TIMEOUT_MS / 1000), Cluster(settings) as cluster:
