@@ -16,7 +16,8 @@ from moldau.core.client.batching import Delivery, Piece
 from moldau.protocol.errors import MoldauError
 from moldau.types import TopicPartition
 
-_TURNS_MASK = 0xFF
+# Every so many records, some milliseconds; more often would make small requests.
+_TURNS_MASK = 0xFFF
 
 
 class Producer:
