@@ -391,3 +391,25 @@ def test_wrong_use_is_named(node: ThreadBroker) -> None:
         alone.assign([(fresh_topic(node), 0)])
         with pytest.raises(ConfigError, match=r"group\.id"):
             alone.commit({("t", 0): 1})
+
+
+def test_a_loop_goes_on_over_whatever_its_body_does(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"%d" % i for i in range(20)], 0)
+    seen = []
+    with consumer_of(node) as consumer:
+        consumer.subscribe(topic)
+        for record in consumer:
+            seen.append(record.offset)
+            if record.offset == 3 and seen.count(3) == 1:
+                assert consumer.position((topic, 0)) == 3
+                consumer.seek((topic, 0), 10)
+            elif record.offset == 12:
+                assert [one.offset for one in consumer.poll(1, 2)] == [13, 14]
+                assert consumer.position((topic, 0)) == 15
+            elif record.offset == 19:
+                break
+        assert seen == [0, 1, 2, 3, 10, 11, 12, 15, 16, 17, 18, 19]
+        assert consumer.position((topic, 0)) == 19
+        assert consumer.poll(0.1) == []
+        assert consumer.position((topic, 0)) == 20

@@ -45,6 +45,7 @@ class Consumer(BlockingOffsetDesk):
         self._engine = Engine(made, self._call_user)
         self._thread = LoopThread("moldau-consumer")
         self._out = HandingOut(self._engine.positions)
+        self._engine.before_use = self._out.settle
         self._count = made.max_poll_records
         super().__init__(OffsetDesk(self._engine), UserCalls(self._thread, "consumer"))
 
@@ -132,9 +133,7 @@ class Consumer(BlockingOffsetDesk):
         for.
         """
         while True:
-            self._out.put(self.poll(None))
-            while (record := self._out.next()) is not None:
-                yield record
+            yield from self._out.each(self.poll(None))
 
     def batches(self, max_records: int | None = None) -> Iterator[list[ConsumerRecord]]:
         """Lists of records, without an end."""

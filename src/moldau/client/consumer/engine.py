@@ -62,6 +62,8 @@ class Engine:
         self.committing.interceptors = [
             one.on_commit for one in self.interceptors if hasattr(one, "on_commit")
         ]
+        self.before_use: Callable[[], None] = lambda: None
+        """Sets positions right that a loop over records has not told yet."""
         self.topics: tuple[str, ...] = ()
         self.pattern: re.Pattern[str] | None = None
         self._listener: Any = None
@@ -82,6 +84,7 @@ class Engine:
         """In its event loop. Nothing is connected before something is asked for."""
         if self.is_closed:
             raise ClosedError("this consumer is closed")
+        self.before_use()
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
@@ -96,6 +99,7 @@ class Engine:
         if self._is_closing:
             return
         self._is_closing = True
+        self.before_use()
         try:
             if self._loop is not None:
                 async with self.cluster.clock.timeout(patience_ms):

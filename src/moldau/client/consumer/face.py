@@ -83,6 +83,7 @@ class Consumer(OffsetDesk):
     ) -> None:
         super().__init__(Engine(consumer_config(bootstrap_servers, config, settings), _call))
         self._out = HandingOut(self._engine.positions)
+        self._engine.before_use = self._out.settle
 
     async def __aenter__(self) -> Self:
         return self
@@ -157,8 +158,7 @@ class Consumer(OffsetDesk):
         for.
         """
         while True:
-            self._out.put(await self.poll(None))
-            while (record := self._out.next()) is not None:
+            for record in self._out.each(await self.poll(None)):
                 yield record
 
     async def batches(self, max_records: int | None = None) -> AsyncIterator[list[ConsumerRecord]]:

@@ -47,13 +47,20 @@ class Seeking:
         """Begins for all that need it and are not being looked for."""
         resets = [state for state in self._positions if state.reset and self._is_news(state)]
         if resets:
-            self._begin(resets, self._reset(resets), "find where to begin")
+            self._begin(resets, lambda: self._reset(resets), "find where to begin")
         for state in self._positions:
             if state.must_validate and state.position is not None and self._is_news(state):
-                self._begin([state], self._validate(state), f"validate {state.partition}")
+                self._begin(
+                    [state],
+                    lambda state=state: self._validate(state),  # type: ignore[misc]
+                    f"validate {state.partition}",
+                )
 
     def _begin(
-        self, states: list[PartitionState], work: Coroutine[Any, Any, None], name: str
+        self,
+        states: list[PartitionState],
+        work: Callable[[], Coroutine[Any, Any, None]],
+        name: str,
     ) -> None:
         marks = {(state, state.version) for state in states}
         self._under_way |= marks
@@ -61,7 +68,7 @@ class Seeking:
         async def tracked() -> None:
             problem: MoldauError | None = None
             try:
-                await work
+                await work()
             except MoldauError as error:
                 problem = error
                 await self._cluster.clock.sleep(self._cluster.pause_ms(1))
