@@ -73,10 +73,11 @@ async def bench_topic(cluster: Cluster, load: Load) -> AsyncIterator[Topic]:
         return
     name = f"moldau-bench-{os.urandom(4).hex()}"
     wanted = NewTopic(name=name, partitions=load.partitions)
-    (made,) = (await create_topics(cluster, [wanted])).values()
-    if isinstance(made, MoldauError):
-        raise made
+    # Also who is interrupted while it is made leaves nothing behind.
     try:
+        (made,) = (await create_topics(cluster, [wanted])).values()
+        if isinstance(made, MoldauError):
+            raise made
         yield await cluster.topic(name)
     finally:
         # Nobody needs the outcome: the measurement is over.
