@@ -133,3 +133,13 @@ async def test_a_table_begins_where_records_ended(node: ThreadBroker) -> None:
         assert [one.offset for one in await consumer.poll(30, 30)] == list(range(30))
         table = await consumer.fetch_arrow(30)
         assert table["offset"].to_pylist() == list(range(30, 100))
+
+
+async def test_who_polls_without_waiting_gets_records_too(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"a"], 0)
+    async with consumer_of(node) as consumer, asyncio.timeout(60):
+        consumer.subscribe(topic)
+        while not (records := await consumer.poll(0)):
+            pass
+        assert [one.value for one in records] == [b"a"]

@@ -334,6 +334,8 @@ class Engine:
         deadline_ms = self.cluster.clock.mono_ms() + timeout_ms
         self._is_polling = True
         try:
+            # Who polls without ever waiting still lets the fetches and heartbeats go on.
+            await asyncio.sleep(0)
             while True:
                 self._change.clear()
                 await self._do_duties()
