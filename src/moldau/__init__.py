@@ -1,3 +1,32 @@
-"""Moldau: Apache Kafka's system in Python. Importing this package loads nothing heavy."""
+"""Moldau: Apache Kafka's system in Python. Importing this package loads nothing heavy: the clients
+come when they are first named.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from moldau.client.admin.blocking import Admin
+    from moldau.client.consumer.blocking import Consumer
+    from moldau.client.producing.producer import Producer
+
+__all__ = ["Admin", "Consumer", "Producer", "__version__"]
 
 __version__ = "0.2.0"
+
+_CLIENTS = {
+    "Admin": "moldau.client.admin.blocking",
+    "Consumer": "moldau.client.consumer.blocking",
+    "Producer": "moldau.client.producing.producer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CLIENTS:
+        raise AttributeError(f"module 'moldau' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_CLIENTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_CLIENTS])

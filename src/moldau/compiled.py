@@ -14,7 +14,12 @@ class CompiledLoopsMissingWarning(UserWarning):
 def _choose() -> bool:
     if os.environ.get("MOLDAU_PURE_PYTHON") == "1":
         return False
-    loops = ("moldau.protocol._codec", "moldau.protocol._records", "moldau.storage._compaction")
+    loops = (
+        "moldau.protocol._codec",
+        "moldau.protocol._records",
+        "moldau.storage._compaction",
+        "moldau.core.client._batching",
+    )
     if all(importlib.util.find_spec(name) for name in loops):
         return True
     warnings.warn(

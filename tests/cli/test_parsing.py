@@ -24,7 +24,7 @@ from moldau.cli.parsing import (
 from moldau.cli.record_formats import of_tokens, unescaped
 from moldau.cli.record_json import parse_record, record_line
 from moldau.cli.server_properties import with_port
-from moldau.protocol.record import Record
+from moldau.protocol.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
 
@@ -133,7 +133,8 @@ def test_a_record_as_json_is_read_as_it_was(
     headers: tuple[tuple[str, bytes | None], ...],
     timestamp: int,
 ) -> None:
-    line = record_line(TopicPartition("t", 3), Record(7, timestamp, key, value, headers))
+    record = ConsumerRecord("t", 3, 7, timestamp, key, value, headers)
+    line = record_line(TopicPartition("t", 3), record)
     assert "\n" not in line
     found = parse_record(line.encode())
     assert (found.key, found.value, found.headers) == (key, value, headers)
@@ -141,7 +142,7 @@ def test_a_record_as_json_is_read_as_it_was(
 
 
 def test_formats_hold_bytes_and_escapes() -> None:
-    record = Record(7, 1000, b"\xff", None, (("h", b"1"), ("n", None)))
+    record = ConsumerRecord("t", 3, 7, 1000, b"\xff", None, (("h", b"1"), ("n", None)))
     shown = of_tokens("%t-%p@%o %k|%s|%h|%K,%S%%\\t\\x41\\q")(TopicPartition("t", 3), record)
     assert shown == b"t-3@7 \xff||h=1,n=null|1,-1%\tA\\q"
     assert unescaped("a\\tb\\n%k") == b"a\tb\n%k"

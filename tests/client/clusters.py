@@ -3,12 +3,9 @@
 import itertools
 import os
 
+from moldau.aio import Consumer, Producer
 from moldau.client.cluster import Cluster
-from moldau.client.fetcher import FetchOptions
-from moldau.client.producer import Producer
-from moldau.client.readers import PartitionReader
 from moldau.client.settings import client_settings
-from moldau.client.start_positions import Place, StartAt, end_positions, start_positions
 from moldau.protocol.record import Record
 from moldau.testing import ThreadBroker
 from moldau.types import TopicPartition
@@ -29,33 +26,28 @@ def fresh_topic(node: ThreadBroker, partitions: int = 1, **config: str) -> str:
     return name
 
 
-async def write(cluster: Cluster, topic: str, values: list[bytes], partition: int = 0) -> None:
-    async with Producer(cluster, await cluster.topic(topic)) as producer:
-        for value in values:
-            await producer.send(None, value, partition=partition)
+async def write(node: ThreadBroker, topic: str, values: list[bytes], partition: int = 0) -> None:
+    async with Producer(node.bootstrap) as producer:
+        await (await producer.send_many(topic, values, partition=partition))
 
 
 async def read_all(
-    cluster: Cluster, topic: str, options: FetchOptions | None = None
+    cluster: Cluster, topic: str, isolation: str = "read_uncommitted"
 ) -> dict[int, list[Record]]:
     """Everything up to the end, by partition."""
     partitions = (await cluster.topic(topic)).topic_partitions
-    start = await start_positions(cluster, partitions, StartAt(Place.BEGINNING))
-    ends = await end_positions(cluster, partitions)
     found: dict[int, list[Record]] = {one.partition: [] for one in partitions}
-    unfinished = {one for one in partitions if start[one] < ends[one]}
-    async with PartitionReader(cluster, start, options or FetchOptions()) as reader:
-        while unfinished:
-            fetched = await reader.next(30_000)
-            assert fetched is not None, f"no end of {unfinished}"
-            found[fetched.partition.partition] += fetched.records()
-            if fetched.next_offset >= ends[fetched.partition]:
-                unfinished.discard(fetched.partition)
+    bootstrap = ",".join(map(str, cluster.settings.bootstrap))
+    async with Consumer(bootstrap, isolation_level=isolation) as consumer:
+        consumer.assign(partitions)
+        consumer.seek_to_beginning()
+        for partition, end in (await consumer.end_offsets(partitions)).items():
+            while await consumer.position(partition) < end:
+                for one in await consumer.poll(1):
+                    found[one.partition].append(
+                        Record(one.offset, one.timestamp, one.key, one.value, one.headers)
+                    )
     return found
-
-
-def values(records: list[Record]) -> list[bytes | None]:
-    return [record.value for record in records]
 
 
 def partitions_of(topic: str, count: int) -> list[TopicPartition]:

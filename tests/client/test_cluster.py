@@ -6,8 +6,10 @@ import pytest
 from client.clusters import cluster_of, fresh_topic, partitions_of
 from client.strange_server import answer, next_request, strange_server
 
-from moldau.client.admin.cluster import describe_cluster, describe_log_dirs, describe_quorum
+from moldau.client.admin.cluster import describe_cluster
+from moldau.client.admin.log_dirs import describe_log_dirs
 from moldau.client.admin.offsets import LATEST, MAX_TIMESTAMP, list_offsets
+from moldau.client.admin.quorum import describe_quorum
 from moldau.client.cluster import Cluster
 from moldau.client.errors import ClientError, NoBrokerError, UnknownTopicError
 from moldau.client.settings import client_settings
@@ -122,8 +124,8 @@ async def test_an_api_that_a_broker_lacks_is_named() -> None:
 async def test_the_quorum_and_the_disks_are_described(node: ThreadBroker) -> None:
     name = fresh_topic(node)
     async with cluster_of(node) as cluster:
-        found, _ = await describe_quorum(cluster)
-        assert found.leader_id in [voter.replica_id for voter in found.current_voters]
+        found = await describe_quorum(cluster)
+        assert found.leader_id in [voter.node_id for voter in found.voters]
         (directory,) = await describe_log_dirs(cluster, list(await cluster.brokers()))
         assert TopicPartition(name, 0) in [replica.partition for replica in directory.replicas]
 

@@ -38,9 +38,20 @@ def read_attributes() -> frozenset[str]:
     """Every name behind a dot in what runs a node; clients and messages have the same words."""
     found: set[str] = set()
     for path in SOURCE.rglob("*.py"):
-        if path.relative_to(SOURCE).parts[0] in {"broker", "core", "storage", "cli", "testing"}:
-            found |= set(re.findall(r"\.([a-z][a-z0-9_]+)\b", path.read_text(encoding="utf-8")))
+        parts = path.relative_to(SOURCE).parts
+        if parts[0] in {"broker", "core", "storage", "cli", "testing"} and "client" not in parts:
+            found |= _attributes(path)
     return frozenset(found)
+
+
+def read_by_clients() -> frozenset[str]:
+    """Every name behind the word config and a dot in what runs a client."""
+    texts = [path.read_text(encoding="utf-8") for path in (SOURCE / "client").rglob("*.py")]
+    return frozenset(re.findall(r"config\.([a-z][a-z0-9_]+)\b", "\n".join(texts)))
+
+
+def _attributes(path: Path) -> set[str]:
+    return set(re.findall(r"\.([a-z][a-z0-9_]+)\b", path.read_text(encoding="utf-8")))
 
 
 def obeyed_settings() -> tuple[set[str], set[str], set[str]]:

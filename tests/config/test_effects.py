@@ -1,8 +1,11 @@
 """The flag that says whether a setting has an effect is true to the source."""
 
-from config.effects import obeyed_settings
+from config.effects import obeyed_settings, read_by_clients
 
 from moldau.config.broker import BrokerConfig
+from moldau.config.client_settings.admin import AdminConfig
+from moldau.config.client_settings.consumer import ConsumerConfig
+from moldau.config.client_settings.producer import ProducerConfig
 from moldau.config.group import GroupConfig
 from moldau.config.log import LogConfig
 
@@ -19,3 +22,10 @@ def test_settings_say_whether_they_have_an_effect() -> None:
         claimed = {name for name, setting in declared.items() if setting.has_effect}
         assert claimed - obeyed == set(), "these claim an effect, but nothing reads them"
         assert obeyed - claimed == set(), "these are read, but claim to have no effect"
+
+
+def test_settings_of_clients_say_whether_they_have_an_effect() -> None:
+    read = read_by_clients()
+    for config in (ProducerConfig, ConsumerConfig, AdminConfig):
+        for name, setting in config.declared.items():
+            assert setting.has_effect == (setting.attribute in read), name

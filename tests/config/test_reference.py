@@ -1,14 +1,15 @@
-"""docs/reference/configuration.md is what the declarations say."""
+"""The pages of docs/reference are what the declarations say."""
 
 from moldau.config.broker import BrokerConfig
 from moldau.config.group import GroupConfig
 from moldau.config.log import LogConfig
-from tools.generate_configuration import PAGE, render
+from tools.generate_configuration import CLIENT_PAGE, PAGE, render, render_clients
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_the_pages_are_up_to_date() -> None:
     """If this fails: `make protocol`."""
     assert PAGE.read_text(encoding="utf-8") == render()
+    assert CLIENT_PAGE.read_text(encoding="utf-8") == render_clients()
 
 
 def test_every_setting_is_on_the_page() -> None:

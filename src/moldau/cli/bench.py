@@ -17,7 +17,7 @@ from moldau.cli.produce import (
     CompressionChoice,
     LingerMs,
     Rate,
-    producer_options,
+    producer_settings,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ _Size = Annotated[str, typer.Option("--size", "-s", metavar="BYTES", help="Of a 
 _Partitions = Annotated[
     int, typer.Option("--partitions", "-p", min=1, help="Of the topic that is made.")
 ]
+
+_RECORDS_AT_ONCE = 10_000
 
 
 @app.command("produce")
@@ -70,7 +72,7 @@ def produce(  # noqa: PLR0913 - each parameter is an option of the command
     load = Load(
         records=records, size_bytes=parse_size(size), rate=rate, topic=topic, partitions=partitions
     )
-    options = producer_options(acks, compression, linger_ms, batch_size)
+    options = producer_settings(connection, acks, compression, linger_ms, batch_size)
     measured = run(connection, lambda cluster: bench_produce(cluster, load, options), fast=True)
     _show("produce", measured, as_json=as_json)
 
@@ -98,13 +100,17 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
       moldau bench consume orders --json
     """
     from moldau.cli.benching import Load, bench_consume
-    from moldau.client.fetcher import FetchOptions
+    from moldau.config.client_settings.consumer import ConsumerConfig
 
     load = Load(records=records, size_bytes=parse_size(size), topic=topic, partitions=partitions)
-    options = producer_options(AcksChoice.ALL, compression, 5, "256k")
-    fetch = FetchOptions(partition_bytes=parse_size(fetch_size))
+    options = producer_settings(connection, AcksChoice.ALL, compression, 5, "256k")
+    reading = connection.client(
+        ConsumerConfig,
+        max_partition_fetch_bytes=parse_size(fetch_size),
+        max_poll_records=_RECORDS_AT_ONCE,
+    )
     measured = run(
-        connection, lambda cluster: bench_consume(cluster, load, options, fetch), fast=True
+        connection, lambda cluster: bench_consume(cluster, load, options, reading), fast=True
     )
     _show("consume", measured, as_json=as_json)
 
@@ -128,10 +134,14 @@ def latency(
       moldau bench latency --records 10000 --size 1k --acks 1 --json
     """
     from moldau.cli.benching import Load, bench_latency
+    from moldau.config.client_settings.consumer import ConsumerConfig
 
     load = Load(records=records, size_bytes=parse_size(size), topic=topic)
-    options = producer_options(acks, CompressionChoice.NONE, 0, "256k")
-    found = run(connection, lambda cluster: bench_latency(cluster, load, options), fast=True)
+    options = producer_settings(connection, acks, CompressionChoice.NONE, 0, "256k")
+    reading = connection.client(ConsumerConfig)
+    found = run(
+        connection, lambda cluster: bench_latency(cluster, load, options, reading), fast=True
+    )
     if as_json:
         document = found.measured.as_json("latency")
         show_json(document | {"acknowledged": found.acknowledged.as_json()})

@@ -1,22 +1,22 @@
 """The work of `moldau bench`: load for any broker, and what it did with it."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from moldau.cli.latencies import Latencies
 from moldau.cli.progress import Bar, progress_bar
 from moldau.client.admin.topics import NewTopic, create_topics, delete_topics
 from moldau.client.cluster import Cluster
+from moldau.client.consumer.face import Consumer
 from moldau.client.errors import ClientError
-from moldau.client.fetcher import FetchOptions
 from moldau.client.metadata import Topic
-from moldau.client.partition_writer import BatchOutcome, ProducerOptions
-from moldau.client.producer import Producer
-from moldau.client.readers import PartitionReader
+from moldau.client.producing.aio_producer import Producer
 from moldau.client.start_positions import Place, StartAt, end_positions, start_positions
+from moldau.core.client.batching import Delivery
 from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
 
@@ -43,7 +43,7 @@ class Measured:
     seconds: float = 0.0
     failed: int = 0
     latencies: Latencies = field(default_factory=Latencies)
-    error: MoldauError | None = None
+    error: Exception | None = None
 
     @property
     def records_per_s(self) -> float:
@@ -73,44 +73,47 @@ async def bench_topic(cluster: Cluster, load: Load) -> AsyncIterator[Topic]:
         return
     name = f"moldau-bench-{os.urandom(4).hex()}"
     wanted = NewTopic(name=name, partitions=load.partitions)
-    (made,) = (await create_topics(cluster, [wanted])).values()
-    if isinstance(made, MoldauError):
-        raise made
+    # Also who is interrupted while it is made leaves nothing behind.
     try:
+        (made,) = (await create_topics(cluster, [wanted])).values()
+        if isinstance(made, MoldauError):
+            raise made
         yield await cluster.topic(name)
     finally:
         # Nobody needs the outcome: the measurement is over.
         _ = await delete_topics(cluster, [name])
 
 
-async def bench_produce(cluster: Cluster, load: Load, options: ProducerOptions) -> Measured:
+async def bench_produce(cluster: Cluster, load: Load, settings: Mapping[str, Any]) -> Measured:
     async with bench_topic(cluster, load) as topic:
         with progress_bar("producing", load.records) as bar:
-            return await _produce(cluster, topic, load, options, bar)
+            return await _produce(cluster, topic, load, settings, bar)
 
 
 async def _produce(
-    cluster: Cluster, topic: Topic, load: Load, options: ProducerOptions, bar: Bar
+    cluster: Cluster, topic: Topic, load: Load, settings: Mapping[str, Any], bar: Bar
 ) -> Measured:
     measured = Measured()
     clock = cluster.clock
 
-    def take(outcome: BatchOutcome) -> None:
-        count = len(outcome.batch.records)
-        if outcome.error is not None:
-            measured.failed += count
-            measured.error = measured.error or outcome.error
+    def take(offered_ms: list[float], first: Delivery) -> None:
+        """Of a batch; all its records are alike, so that none is ever split."""
+        error = first.exception()
+        if error is not None:
+            measured.failed += len(offered_ms)
+            measured.error = measured.error or error
             return
         now_ms = clock.mono_ms()
-        measured.records += count
-        measured.value_bytes += count * load.size_bytes
-        for offered_ms in outcome.batch.offered_ms:
-            measured.latencies.add(now_ms - offered_ms)
+        measured.records += len(offered_ms)
+        measured.value_bytes += len(offered_ms) * load.size_bytes
+        for one_ms in offered_ms:
+            measured.latencies.add(now_ms - one_ms)
 
     value = os.urandom(load.size_bytes)
+    offered_ms: dict[int, list[float]] = {}
     started_ms = clock.mono_ms()
     teller = _Teller(bar, started_ms)
-    async with Producer(cluster, topic, replace(options, keep_times=True), take) as producer:
+    async with Producer(**settings) as producer:
         for sent in range(load.records):
             if load.rate is not None:
                 wait_ms = started_ms + 1000 * sent / load.rate - clock.mono_ms()
@@ -121,8 +124,12 @@ async def _produce(
                 teller.tell(measured, clock.mono_ms())
                 if measured.error is not None:
                     break
-            if not producer.offer(None, value):
-                await producer.send(None, value)
+            now_ms = clock.mono_ms()
+            delivery = await producer.send(topic.name, value)
+            if delivery.index == 0:
+                times = offered_ms[delivery.batch.partition] = []
+                delivery.add_callback(partial(take, times))
+            offered_ms[delivery.batch.partition].append(now_ms)
     measured.seconds = (clock.mono_ms() - started_ms) / 1000
     return measured
 
@@ -148,13 +155,13 @@ class _Teller:
 
 
 async def bench_consume(
-    cluster: Cluster, load: Load, options: ProducerOptions, fetch: FetchOptions
+    cluster: Cluster, load: Load, producer: Mapping[str, Any], consumer: Mapping[str, Any]
 ) -> Measured:
     """Fills a topic first unless one is named."""
     async with bench_topic(cluster, load) as topic:
         if load.topic is None:
             with progress_bar("filling", load.records) as bar:
-                filled = await _produce(cluster, topic, load, options, bar)
+                filled = await _produce(cluster, topic, load, producer, bar)
             if filled.error is not None:
                 raise filled.error
         start = await start_positions(cluster, topic.topic_partitions, StartAt(Place.BEGINNING))
@@ -164,24 +171,25 @@ async def bench_consume(
             raise ClientError(f"topic '{topic.name}' is empty")
         wanted = min(load.records, there)
         with progress_bar("consuming", wanted) as bar:
-            return await _consume(cluster, start, wanted, fetch, bar)
+            return await _consume(cluster, topic, wanted, consumer, bar)
 
 
 async def _consume(
-    cluster: Cluster, positions: dict[Any, int], wanted: int, fetch: FetchOptions, bar: Bar
+    cluster: Cluster, topic: Topic, wanted: int, settings: Mapping[str, Any], bar: Bar
 ) -> Measured:
     measured = Measured()
     clock = cluster.clock
     started_ms = clock.mono_ms()
     teller = _Teller(bar, started_ms)
-    async with PartitionReader(cluster, positions, fetch) as reader:
+    async with Consumer(**settings) as consumer:
+        consumer.assign(topic.topic_partitions)
+        consumer.seek_to_beginning()
         while measured.records < wanted:
-            fetched = await reader.next(_SILENCE_MS)
-            if fetched is None:
+            records = await consumer.poll(_SILENCE_MS / 1000)
+            if not records:
                 raise ClientError(f"no record for {_SILENCE_MS // 1000} s")
-            for record in fetched.records():
-                measured.records += 1
-                measured.value_bytes += len(record.value or b"")
+            measured.records += len(records)
+            measured.value_bytes += sum(len(record.value or b"") for record in records)
             teller.tell(measured, clock.mono_ms())
     measured.seconds = (clock.mono_ms() - started_ms) / 1000
     return measured
@@ -192,27 +200,27 @@ class EndToEnd(NamedTuple):
     acknowledged: Latencies
 
 
-async def bench_latency(cluster: Cluster, load: Load, options: ProducerOptions) -> EndToEnd:
+async def bench_latency(
+    cluster: Cluster, load: Load, sending: Mapping[str, Any], reading: Mapping[str, Any]
+) -> EndToEnd:
     """One record at a time: sent, acknowledged, read."""
     measured, acknowledged = Measured(), Latencies()
     clock = cluster.clock
     async with bench_topic(cluster, load) as topic:
-        positions = await end_positions(cluster, topic.topic_partitions)
         value = os.urandom(load.size_bytes)
-        at_once = replace(options, linger_ms=0)
         began_ms = clock.mono_ms()
         with progress_bar("measuring", load.records) as bar:
             teller = _Teller(bar, began_ms)
-            async with (
-                Producer(cluster, topic, at_once) as producer,
-                PartitionReader(cluster, positions, FetchOptions()) as reader,
-            ):
+            async with Producer(**sending) as producer, Consumer(**reading) as consumer:
+                consumer.assign(topic.topic_partitions)
+                consumer.seek_to_end()
+                for partition in topic.topic_partitions:
+                    await consumer.position(partition)
                 for _ in range(load.records):
                     started_ms = clock.mono_ms()
-                    await producer.send(None, value)
-                    await producer.flush()
+                    await (await producer.send(topic.name, value))
                     acknowledged.add(clock.mono_ms() - started_ms)
-                    if await reader.next(_SILENCE_MS) is None:
+                    if not await consumer.poll(_SILENCE_MS / 1000):
                         raise ClientError(f"a record did not arrive in {_SILENCE_MS // 1000} s")
                     measured.latencies.add(clock.mono_ms() - started_ms)
                     measured.records += 1

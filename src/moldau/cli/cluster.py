@@ -11,12 +11,9 @@ from moldau.cli.parsing import time_text
 
 if TYPE_CHECKING:
     from moldau.client.admin.cluster import DescribedCluster
+    from moldau.client.admin.quorum import DescribedQuorum, QuorumReplica
     from moldau.client.cluster import Cluster
     from moldau.protocol.messages.api_versions import ApiVersionsResponse
-    from moldau.protocol.messages.describe_quorum import (
-        DescribeQuorumResponse,
-        DescribeQuorumResponsePartitionData,
-    )
 
 app = new_app(help="Brokers, controller, features, API versions.", no_args_is_help=True)
 
@@ -121,43 +118,41 @@ def quorum(connection: Connection, as_json: AsJson = False) -> None:
 
       moldau cluster quorum
     """
-    from moldau.client.admin.cluster import describe_quorum
+    from moldau.client.admin.quorum import describe_quorum
 
-    found, answer = run(connection, describe_quorum)
+    found = run(connection, describe_quorum)
     if as_json:
-        show_json(_quorum_json(found, answer))
+        show_json(_quorum_json(found))
         return
     title = (
         f"leader {found.leader_id}, epoch {found.leader_epoch}, committed {found.high_watermark}"
     )
-    ends = [one.log_end_offset for one in found.current_voters]
+    ends = [one.log_end_offset for one in found.voters]
     rows = [
         (
-            one.replica_id,
+            one.node_id,
             role,
             one.log_end_offset,
             max(ends, default=0) - one.log_end_offset,
-            time_text(one.last_caught_up_timestamp),
+            time_text(one.last_caught_up_ms),
         )
-        for role, replicas in (("voter", found.current_voters), ("observer", found.observers))
+        for role, replicas in (("voter", found.voters), ("observer", found.observers))
         for one in replicas
     ]
     show_table(("node", "role", "log end", "lag", "caught up"), rows, title=title)
 
 
-def _quorum_json(
-    found: "DescribeQuorumResponsePartitionData", answer: "DescribeQuorumResponse"
-) -> dict[str, Any]:
+def _quorum_json(found: "DescribedQuorum") -> dict[str, Any]:
     from moldau.types import uuid_text
 
-    def replicas(states: list[Any]) -> list[dict[str, Any]]:
+    def replicas(states: "tuple[QuorumReplica, ...]") -> list[dict[str, Any]]:
         return [
             {
-                "nodeId": one.replica_id,
-                "directoryId": uuid_text(one.replica_directory_id),
+                "nodeId": one.node_id,
+                "directoryId": uuid_text(one.directory_id),
                 "logEnd": one.log_end_offset,
-                "lastFetchTimestamp": one.last_fetch_timestamp,
-                "lastCaughtUpTimestamp": one.last_caught_up_timestamp,
+                "lastFetchTimestamp": one.last_fetch_ms,
+                "lastCaughtUpTimestamp": one.last_caught_up_ms,
             }
             for one in states
         ]
@@ -166,16 +161,17 @@ def _quorum_json(
         "leaderId": found.leader_id,
         "leaderEpoch": found.leader_epoch,
         "highWatermark": found.high_watermark,
-        "voters": replicas(found.current_voters),
+        "voters": replicas(found.voters),
         "observers": replicas(found.observers),
         "nodes": [
             {
-                "nodeId": node.node_id,
+                "nodeId": node_id,
                 "listeners": [
-                    {"name": one.name, "host": one.host, "port": one.port} for one in node.listeners
+                    {"name": one.name, "host": one.address.host, "port": one.address.port}
+                    for one in listeners
                 ],
             }
-            for node in answer.nodes
+            for node_id, listeners in found.listeners.items()
         ],
     }
 

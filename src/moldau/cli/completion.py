@@ -47,6 +47,7 @@ def _matching(
     ctx: Any, incomplete: str, names: Callable[["Cluster"], Awaitable[list[str]]]
 ) -> list[str]:
     from moldau.client.cluster import Cluster
+    from moldau.core.client.backoff import Backoff
 
     given = ctx.params if ctx is not None else {}
     connection = Connection(
@@ -54,7 +55,12 @@ def _matching(
     )
 
     async def ask() -> list[str]:
-        settings = replace(connection.settings(), retry_for_ms=1, connect_timeout_ms=_TIMEOUT_MS)
+        settings = replace(
+            connection.settings(),
+            retries_max=0,
+            retry_for_ms=_TIMEOUT_MS,
+            connect_timeout=Backoff(_TIMEOUT_MS, _TIMEOUT_MS),
+        )
         async with asyncio.timeout(_TIMEOUT_MS / 1000), Cluster(settings) as cluster:
             return await names(cluster)
 

@@ -18,6 +18,7 @@ from moldau.cli.quiet_pipe import quiet_pipe
 if TYPE_CHECKING:
     from moldau.client.cluster import Cluster
     from moldau.client.settings import ClientSettings
+    from moldau.config.client_settings.common import ClientConfig
 
 Result = TypeVar("Result")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -68,16 +69,30 @@ class Connection(NamedTuple):
     command_config: Path | None = None
     patience_s: float = _PATIENCE_S
 
+    def properties(self) -> dict[str, str]:
+        from moldau.cli.server_properties import read_server_properties
+
+        if self.command_config is None:
+            return {}
+        return read_server_properties(self.command_config)
+
+    def client(self, config_class: "type[ClientConfig]", **settings: Any) -> dict[str, Any]:
+        """What a client of that kind is made with. The file may hold more than it knows; what a
+        command says itself comes first.
+        """
+        own = {setting.name for setting in config_class.declared.values()}
+        given = {name: text for name, text in self.properties().items() if name in own}
+        attributes = {name: config_class.declared[name].attribute for name in given}
+        kept = {name: text for name, text in given.items() if attributes[name] not in settings}
+        kept.pop("bootstrap.servers", None)
+        return {"bootstrap_servers": self.bootstrap, "config": kept, **settings}
+
     def settings(self) -> "ClientSettings":
         from dataclasses import replace
 
-        from moldau.cli.server_properties import read_server_properties
         from moldau.client.settings import client_settings
 
-        properties: dict[str, str] = {}
-        if self.command_config is not None:
-            properties = read_server_properties(self.command_config)
-        settings = client_settings(self.bootstrap, properties)
+        settings = client_settings(self.bootstrap, self.properties())
         if self.patience_s != _PATIENCE_S:
             settings = replace(settings, retry_for_ms=round(self.patience_s * 1000))
         return settings

@@ -1,7 +1,7 @@
 """`moldau consume`: records of topics, as lines, JSON or in a format of the user's own."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,7 @@ from moldau.cli.connection import Connection, connected, run
 from moldau.cli.parsing import parse_ago_ms, parse_time_ms
 
 if TYPE_CHECKING:
+    from moldau.cli.consuming import Reading
     from moldau.cli.record_formats import Formatter
     from moldau.client.start_positions import StartAt
 
@@ -162,7 +163,17 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
         formatter=_formatter(formatter, own_format, as_json=as_json, as_hex=as_hex),
     )
     reading.check()
-    run(connection, lambda cluster: consume_all(cluster, reading), fast=True)
+    settings = _settings(connection, reading)
+    run(connection, lambda cluster: consume_all(cluster, reading, settings), fast=True)
+
+
+def _settings(connection: Connection, reading: "Reading") -> dict[str, Any]:
+    from moldau.config.client_settings.consumer import ConsumerConfig
+
+    patience_ms = round(connection.patience_s * 1000)
+    return connection.client(
+        ConsumerConfig, default_api_timeout_ms=patience_ms, **reading.settings()
+    )
 
 
 def _start(text: str | None, *, follow: bool) -> "StartAt":

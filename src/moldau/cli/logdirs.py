@@ -10,7 +10,7 @@ from moldau.cli.output import AsJson, bytes_text, show_json, show_table
 from moldau.cli.parsing import parse_numbers
 
 if TYPE_CHECKING:
-    from moldau.client.admin.cluster import LogDirectory
+    from moldau.client.admin.log_dirs import LogDirectory
     from moldau.client.cluster import Cluster
 
 
@@ -39,7 +39,7 @@ def logdirs(
 
       moldau logdirs orders --brokers 1 --json
     """
-    from moldau.client.admin.cluster import describe_log_dirs
+    from moldau.client.admin.log_dirs import describe_log_dirs
     from moldau.client.errors import ClientError
 
     async def fetch(cluster: "Cluster") -> list["LogDirectory"]:

@@ -3,7 +3,7 @@
 import sys
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,8 @@ from moldau.cli.parsing import parse_settings, parse_size
 
 if TYPE_CHECKING:
     from moldau.cli.producing import Outcome
-    from moldau.client.partition_writer import ProducerOptions
+
+_MEMORY_BYTES = 64 * 1024 * 1024
 
 
 class AcksChoice(Enum):
@@ -128,27 +129,36 @@ def produce(  # noqa: PLR0913 - each parameter is an option of the command
         partition=partition,
     )
     given = Input(files=tuple(files or ()), is_whole=whole, rate=rate, keep_going=keep_going)
-    options = producer_options(acks, compression, linger_ms, batch_size)
+    settings = producer_settings(connection, acks, compression, linger_ms, batch_size)
     target = topic, create
     outcome = run(
         connection,
-        lambda cluster: produce_all(cluster, target, shape, given, options),
+        lambda cluster: produce_all(cluster, target, shape, given, settings),
         fast=True,
     )
     _tell(outcome, as_json=json_lines, quiet=quiet)
 
 
-def producer_options(
-    acks: AcksChoice, compression: CompressionChoice, linger_ms: float, batch_size: str
-) -> "ProducerOptions":
-    from moldau.client.partition_writer import ProducerOptions
-    from moldau.protocol.compression import COMPRESSION_NAMES
+def producer_settings(
+    connection: Connection,
+    acks: AcksChoice,
+    compression: CompressionChoice,
+    linger_ms: float,
+    batch_size: str,
+) -> dict[str, Any]:
+    """What a producer of a command is made with. Brokers say what is too large, not it."""
+    from moldau.config.client_settings.producer import ProducerConfig
 
-    return ProducerOptions(
-        acks={AcksChoice.ALL: -1, AcksChoice.ONE: 1, AcksChoice.NONE: 0}[acks],
-        compression=COMPRESSION_NAMES[compression.value],
-        linger_ms=linger_ms,
-        batch_bytes=parse_size(batch_size),
+    patience_ms = round(connection.patience_s * 1000)
+    return connection.client(
+        ProducerConfig,
+        acks=acks.value,
+        compression_type=compression.value,
+        linger_ms=round(linger_ms),
+        batch_size=parse_size(batch_size),
+        buffer_memory=_MEMORY_BYTES,
+        max_request_size=_MEMORY_BYTES,
+        max_block_ms=patience_ms,
     )
 
 

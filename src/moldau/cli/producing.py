@@ -3,8 +3,9 @@ Memory is bounded: when the producer has no room, the input waits.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from moldau.cli.record_json import InputRecord, NotARecordError, parse_record
 from moldau.client.cluster import Cluster
 from moldau.client.errors import ClientError, UnknownTopicError
 from moldau.client.metadata import Topic
-from moldau.client.partition_writer import NO_OFFSET, BatchOutcome, ProducerOptions
-from moldau.client.producer import Producer
+from moldau.client.producing.aio_producer import Producer
+from moldau.core.client.batching import Delivery
+from moldau.core.client.outcomes import NO_OFFSET
 from moldau.frozen import frozen
 from moldau.net.clock import Clock
 from moldau.protocol.errors import MoldauError
@@ -94,21 +96,22 @@ class Outcome:
         counts = list(self.reasons.items())[:_PROBLEMS_SHOWN_MAX]
         return [f"{counted(count)} failed: {reason}" for reason, count in counts]
 
-    def take(self, outcome: BatchOutcome) -> None:
-        count = len(outcome.batch.records)
-        if outcome.error is not None:
-            self.fail(str(outcome.error), count)
+    def take(self, value_bytes: int, delivery: Delivery) -> None:
+        error = delivery.exception()
+        if error is not None:
+            self.fail(str(error))
             return
-        self.records += count
-        self.value_bytes += sum(len(record[3] or b"") for record in outcome.batch.records)
+        written = delivery.result()
+        self.records += 1
+        self.value_bytes += value_bytes
         row = self.partitions.setdefault(
-            outcome.partition.partition, {"records": 0, "firstOffset": None, "lastOffset": None}
+            written.partition, {"records": 0, "firstOffset": None, "lastOffset": None}
         )
-        row["records"] += count
-        if outcome.base_offset != NO_OFFSET:
+        row["records"] += 1
+        if written.offset != NO_OFFSET:
             if row["firstOffset"] is None:
-                row["firstOffset"] = outcome.base_offset
-            row["lastOffset"] = outcome.base_offset + count - 1
+                row["firstOffset"] = written.offset
+            row["lastOffset"] = written.offset
 
     def fail(self, reason: str, count: int = 1) -> None:
         self.failed += count
@@ -148,7 +151,7 @@ async def produce_all(
     target: tuple[str, bool],
     shape: Shape,
     given: Input,
-    options: ProducerOptions,
+    settings: Mapping[str, Any],
 ) -> Outcome:
     """`target` is a topic and whether to make it."""
     topic = await find_topic(cluster, *target)
@@ -156,7 +159,7 @@ async def produce_all(
         topic.partition(shape.partition)
     outcome = Outcome(topic.name, started_ms=cluster.clock.mono_ms())
     with progress_bar("producing", given.total_bytes, is_bytes=True) as bar:
-        async with Producer(cluster, topic, options, outcome.take) as producer:
+        async with Producer(**settings) as producer:
             sender = _Sender(cluster.clock, producer, outcome, given)
             try:
                 await sender.send_all(shape, bar)
@@ -227,10 +230,16 @@ class _Sender:
         elif self._sent % _RECORDS_PER_TURN == 0:
             await asyncio.sleep(0)
         self._sent += 1
-        await self._producer.send(
-            record.key,
-            record.value,
-            headers=record.headers,
-            partition=record.partition,
-            timestamp=record.timestamp,
-        )
+        try:
+            delivery = await self._producer.send(
+                self._outcome.topic,
+                record.value,
+                record.key,
+                headers=record.headers,
+                partition=record.partition,
+                timestamp=record.timestamp,
+            )
+        except MoldauError as error:
+            self._outcome.fail(str(error))
+            return
+        delivery.add_callback(partial(self._outcome.take, len(record.value or b"")))

@@ -11,16 +11,17 @@ import typer
 from moldau.cli.parsing import time_text
 from moldau.cli.record_json import record_line
 from moldau.frozen import frozen
-from moldau.protocol.record import Record
+from moldau.protocol.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
-Formatter: TypeAlias = Callable[[TopicPartition, Record], bytes]
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+Formatter: TypeAlias = Callable[[TopicPartition, ConsumerRecord], bytes]
 
 _NULL = b"null"
 _TOKEN = re.compile(rb"%(.)|\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPES = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
-TOKENS: dict[bytes, Callable[[TopicPartition, Record], bytes]] = {
+TOKENS: dict[bytes, Callable[[TopicPartition, ConsumerRecord], bytes]] = {
     b"t": lambda partition, _: partition.topic.encode(),
     b"p": lambda partition, _: b"%d" % partition.partition,
     b"o": lambda _, record: b"%d" % record.offset,
@@ -51,20 +52,20 @@ class Parts:
     keys: bool = False
 
 
-def headers_text(record: Record) -> bytes:
+def headers_text(record: ConsumerRecord) -> bytes:
     return b",".join(
         name.encode() + b"=" + (_NULL if content is None else content)
         for name, content in record.headers
     )
 
 
-def json_lines(partition: TopicPartition, record: Record) -> bytes:
+def json_lines(partition: TopicPartition, record: ConsumerRecord) -> bytes:
     return record_line(partition, record).encode() + b"\n"
 
 
 def plain(parts: Parts, separator: bytes, end: bytes) -> Formatter:
     """The order of Kafka's console consumer: time, partition, offset, headers, key, value."""
-    columns: list[Callable[[TopicPartition, Record], bytes]] = []
+    columns: list[Callable[[TopicPartition, ConsumerRecord], bytes]] = []
     if parts.timestamps:
         columns.append(lambda _, record: time_text(record.timestamp).encode())
     if parts.partitions:
@@ -83,22 +84,33 @@ def plain(parts: Parts, separator: bytes, end: bytes) -> Formatter:
     )
 
 
-def after(change: Callable[[Record], Record], inner: Formatter) -> Formatter:
+def after(change: Callable[[ConsumerRecord], ConsumerRecord], inner: Formatter) -> Formatter:
     return lambda partition, record: inner(partition, change(record))
 
 
-def hexadecimal(record: Record) -> Record:
+def _with(
+    record: ConsumerRecord, key: bytes | None, value: bytes | None, headers: Headers
+) -> ConsumerRecord:
+    """The same record with other content."""
+    return ConsumerRecord(
+        record.topic, record.partition, record.offset, record.timestamp, key, value, headers
+    )
+
+
+def hexadecimal(record: ConsumerRecord) -> ConsumerRecord:
     """Key, value and header contents as digits."""
-    return record._replace(
+    return _with(
+        record,
         key=_digits(record.key),
         value=_digits(record.value),
         headers=tuple((name, _digits(content)) for name, content in record.headers),
     )
 
 
-def printable(record: Record) -> Record:
+def printable(record: ConsumerRecord) -> ConsumerRecord:
     """For a terminal: what does not print is escaped, so that it cannot take the screen over."""
-    return record._replace(
+    return _with(
+        record,
         key=_escaped(record.key),
         value=_escaped(record.value),
         headers=tuple((name, _escaped(content)) for name, content in record.headers),
@@ -124,7 +136,7 @@ def _escaped(content: bytes | None) -> bytes | None:
 
 def of_tokens(text: str) -> Formatter:
     """`%o: %s\\n`. Raises BadParameter for a letter that means nothing."""
-    pieces: list[bytes | Callable[[TopicPartition, Record], bytes]] = []
+    pieces: list[bytes | Callable[[TopicPartition, ConsumerRecord], bytes]] = []
     source = text.encode()
     end = 0
     for match in _TOKEN.finditer(source):
@@ -133,7 +145,7 @@ def of_tokens(text: str) -> Formatter:
     pieces.append(source[end:])
     kept = [piece for piece in pieces if piece != b""]
 
-    def show(partition: TopicPartition, record: Record) -> bytes:
+    def show(partition: TopicPartition, record: ConsumerRecord) -> bytes:
         return b"".join(
             [piece if isinstance(piece, bytes) else piece(partition, record) for piece in kept]
         )
@@ -141,7 +153,7 @@ def of_tokens(text: str) -> Formatter:
     return show
 
 
-def _piece(match: "re.Match[bytes]") -> bytes | Callable[[TopicPartition, Record], bytes]:
+def _piece(match: "re.Match[bytes]") -> bytes | Callable[[TopicPartition, ConsumerRecord], bytes]:
     letter, escape = match[1], match[2]
     if letter is not None:
         if letter not in TOKENS:

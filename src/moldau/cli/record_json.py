@@ -11,7 +11,7 @@ import typer
 
 from moldau.cli.parsing import parse_time_ms
 from moldau.cli.row_fields import compact_json, utf8_text
-from moldau.protocol.record import Record
+from moldau.protocol.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
 _BASE64 = "Base64"
@@ -34,7 +34,7 @@ class InputRecord(NamedTuple):
     timestamp: int | None = None
 
 
-def record_line(partition: TopicPartition, record: Record) -> str:
+def record_line(partition: TopicPartition, record: ConsumerRecord) -> str:
     fields: dict[str, Any] = {
         "topic": partition.topic,
         "partition": partition.partition,

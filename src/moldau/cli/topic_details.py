@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from moldau.client.admin.cluster import describe_log_dirs
 from moldau.client.admin.configs import (
     ConfigResource,
     ConfigSource,
     describe_configs,
 )
+from moldau.client.admin.log_dirs import describe_log_dirs
 from moldau.client.admin.offsets import offset_ranges
 from moldau.client.cluster import Cluster
 from moldau.client.errors import ClientError

@@ -1,24 +1,27 @@
-"""The way into a cluster: connections by node, metadata, leaders and coordinators, and patience for
-errors that pass. Everything else in the client asks through here.
+"""The way into a cluster: metadata, leaders and coordinators, and patience for errors that pass.
+Everything else in the client asks through here.
 """
 
-import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from types import TracebackType
 from typing import Self, TypeVar
 
-from moldau.client.errors import ClientError, NoBrokerError, UnknownTopicError, check
-from moldau.client.metadata import (
-    NO_LEADER,
-    Broker,
-    ClusterMetadata,
-    Topic,
-    read_metadata,
+from moldau.client.connections import Connections, chance
+from moldau.client.errors import (
+    ClientError,
+    ClientTimeoutError,
+    NoBrokerError,
+    UnknownTopicError,
+    check,
 )
+from moldau.client.known_cluster import KnownCluster
+from moldau.client.metadata import NO_LEADER, Broker, ClusterMetadata, Topic, read_metadata
 from moldau.client.node_connection import NodeConnection, VersionRange, spoken
 from moldau.client.settings import ClientSettings
 from moldau.net.clock import Clock
 from moldau.net.request_channel import Address, ChannelError
+from moldau.net.tasks import Tasks
 from moldau.protocol.enums import CoordinatorType
 from moldau.protocol.error_codes import RETRIABLE, ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
@@ -34,12 +37,18 @@ from moldau.protocol.messages.metadata import (
 from moldau.protocol.schema import Message
 from moldau.types import TopicPartition
 
+_log = logging.getLogger(__name__)
+
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
 
 VERSION_MAX = 2**15 - 1
-# Several keys in one request; the older form is not spoken here.
+# Whether a topic may be created by asking for it; all brokers since 0.11 are asked.
+_CREATION_VERSION = 4
+# Several keys in one request; brokers before 3.0 are asked for one.
 _COORDINATOR_BATCH_VERSION = 4
+# Before it a coordinator was always a group's.
+_COORDINATOR_KIND_VERSION = 1
 _COORDINATED = {
     CoordinatorType.GROUP: "group",
     CoordinatorType.TRANSACTION: "transactional id",
@@ -53,11 +62,12 @@ class Cluster:
     def __init__(self, settings: ClientSettings, clock: Clock | None = None) -> None:
         self.settings = settings
         self.clock = clock or Clock()
-        self._connections: dict[tuple[Address, str], NodeConnection] = {}
-        self._opening: dict[tuple[Address, str], asyncio.Lock] = {}
-        self._brokers: dict[int, Broker] = {}
-        self._topics: dict[str, Topic] = {}
+        self.tasks = Tasks()
+        self.known = KnownCluster()
+        self._connections = Connections(settings, self.clock, self.tasks)
         self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
+        self._was_met = False
+        self._unanswered_since_ms: float | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -68,9 +78,8 @@ class Cluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        connections, self._connections = self._connections, {}
-        for connection in connections.values():
-            await connection.channel.close()
+        await self.tasks.close()
+        await self._connections.close()
         self.clock.close()
 
     # Asking.
@@ -96,60 +105,84 @@ class Cluster:
     async def connection(self, node_id: int | None, lane: str = "") -> NodeConnection:
         """Answers come in order, so what may wait long takes a lane of its own."""
         if node_id is None:
-            return await self._any_connection()
-        if node_id not in self._brokers:
+            return self._connections.least_busy() or await self._first_connection()
+        if node_id not in self.known.brokers:
             await self.metadata([])
-        if node_id not in self._brokers:
+        if node_id not in self.known.brokers:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not there")
-        return await self._connect(self._brokers[node_id].address, lane)
+        return await self._connections.to(self.known.brokers[node_id].address, lane)
 
-    async def _any_connection(self) -> NodeConnection:
-        for (_, lane), connection in self._connections.items():
-            if not lane and not connection.channel.is_closed:
-                return connection
-        problems = []
-        # Brokers that were met may outlive the addresses that were given.
-        met = [broker.address for broker in self._brokers.values()]
-        for address in dict.fromkeys([*self.settings.bootstrap, *met]):
+    async def _first_connection(self) -> NodeConnection:
+        """To a broker that was met; if none is there, the client begins again where it began."""
+        problems: list[str] = []
+        met = [broker.address for broker in self.known.brokers.values()]
+        if met:
+            if (found := await self._first_of(met, problems)) is not None:
+                return found
+            if self.settings.rebootstraps:
+                self.begin_again("none of the known brokers is there")
+        begins = self.settings.bootstrap if self.settings.rebootstraps or not met else ()
+        if (found := await self._first_of(begins, problems)) is not None:
+            return found
+        raise NoBrokerError("; ".join(dict.fromkeys(problems)))
+
+    async def _first_of(
+        self, addresses: Iterable[Address], problems: list[str]
+    ) -> NodeConnection | None:
+        for address in self._connections.in_good_order(addresses):
             try:
-                return await self._connect(address, "")
+                return await self._connections.to(address)
             except ChannelError as error:
                 problems.append(str(error))
-        raise NoBrokerError("; ".join(problems))
+        return None
 
-    async def _connect(self, address: Address, lane: str) -> NodeConnection:
-        place = address, lane
-        async with self._opening.setdefault(place, asyncio.Lock()):
-            connection = self._connections.get(place)
-            if connection is None or connection.channel.is_closed:
-                connection = await NodeConnection.open(address, self.clock, self.settings)
-                self._connections[place] = connection
-            return connection
+    def begin_again(self, reason: str) -> None:
+        """With the addresses that were given (KIP-899, KIP-1102)."""
+        _log.info("beginning again with the bootstrap servers: %s", reason)
+        self.known.forget_all()
+        self._coordinators.clear()
+        self._unanswered_since_ms = None
+        self._connections.drop_all(reason)
 
     async def with_patience(
         self, attempt: Callable[[], Awaitable[Result]], *, patience_ms: float | None = None
     ) -> Result:
-        """Runs `attempt` again, with growing pauses, while what it raises may pass."""
-        deadline_ms = self.clock.mono_ms() + (
-            self.settings.retry_for_ms if patience_ms is None else patience_ms
-        )
-        pause_ms = self.settings.backoff_ms
+        """Runs `attempt` again, with growing pauses, while what it raises may pass. Takes no longer
+        than `patience_ms`: then what it raised last comes out, or ClientTimeoutError.
+        """
+        patience_ms = self.settings.retry_for_ms if patience_ms is None else patience_ms
+        deadline_ms = self.clock.mono_ms() + patience_ms
+        failures = 0
+        last: MoldauError | None = None
         while True:
             try:
-                return await attempt()
+                async with self.clock.timeout(deadline_ms - self.clock.mono_ms()):
+                    return await attempt()
             except (KafkaError, ChannelError, NoBrokerError) as error:
+                last = error
+                failures += 1
+                pause_ms = self.pause_ms(failures)
                 is_over = self.clock.mono_ms() + pause_ms >= deadline_ms
-                if is_over or not self.may_pass(error):
+                if is_over or failures > self.settings.retries_max or not self.may_pass(error):
                     raise
+            except TimeoutError as error:
+                if isinstance(error, MoldauError):
+                    raise
+                raise last or ClientTimeoutError(
+                    f"no answer within {round(patience_ms)} ms"
+                ) from None
             # What was known led to the error.
             self.forget()
             await self.clock.sleep(pause_ms)
-            pause_ms = min(2 * pause_ms, self.settings.backoff_ms_max)
+
+    def pause_ms(self, failures: int) -> float:
+        """Before something is tried again that failed so many times in a row."""
+        return self.settings.retry.pause_ms(failures, chance())
 
     def may_pass(self, error: MoldauError) -> bool:
         """A cluster that was never met is at another address; one that was may come back."""
         if isinstance(error, NoBrokerError):
-            return bool(self._brokers)
+            return self._was_met
         if isinstance(error, KafkaError):
             return error.code in RETRIABLE
         return isinstance(error, ChannelError)
@@ -158,24 +191,47 @@ class Cluster:
 
     def forget(self) -> None:
         """Leaders and coordinators are looked up again when they are needed."""
-        self._topics.clear()
+        self.known.doubt()
         self._coordinators.clear()
 
+    def forget_coordinator(self, key: str, kind: CoordinatorType = CoordinatorType.GROUP) -> None:
+        self._coordinators.pop((kind, key), None)
+
     async def metadata(
-        self, topics: Collection[str] | None, *, create: bool = False
+        self, topics: Collection[str] | None, *, create: bool = False, is_lenient: bool = False
     ) -> ClusterMetadata:
         """Of some topics, or of all if that is None. `create`: a broker that may makes those that
-        are missing.
+        are missing. `is_lenient`: a topic that is not shown is a value among the others.
         """
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
-        answer = await self.ask(None, request, MetadataResponse, oldest=4)
+        try:
+            answer = await self.ask(None, request, MetadataResponse, oldest=_CREATION_VERSION)
+        except (ChannelError, NoBrokerError):
+            self._was_not_answered()
+            raise
+        if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self.settings.rebootstraps:
+            self.begin_again("a broker says so")
+            answer = await self.ask(None, request, MetadataResponse, oldest=_CREATION_VERSION)
         found = read_metadata(answer)
-        if found.brokers:
-            self._brokers = found.brokers
-        if topics is not None:
-            self._topics.update(found.topics)
+        self._unanswered_since_ms = None
+        self._was_met = True
+        self.known.take(found)
+        self._connections.keep_only(
+            {broker.address for broker in self.known.brokers.values()}
+            | set(self.settings.bootstrap)
+        )
+        if found.failures and not is_lenient:
+            raise next(iter(found.failures.values()))
         return found
+
+    def _was_not_answered(self) -> None:
+        now_ms = self.clock.mono_ms()
+        since_ms = self._unanswered_since_ms
+        if since_ms is None:
+            self._unanswered_since_ms = now_ms
+        elif self.settings.rebootstraps and now_ms - since_ms >= self.settings.rebootstrap_after_ms:
+            self.begin_again("metadata was not answered for too long")
 
     async def brokers(self) -> dict[int, Broker]:
         return (await self.metadata([])).brokers
@@ -186,20 +242,20 @@ class Cluster:
 
     async def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         names = list(dict.fromkeys(names))
-        unknown = [name for name in names if name not in self._topics]
+        unknown = [name for name in names if not self.known.is_fresh(name)]
         if unknown:
             found = await self.with_patience(lambda: self.metadata(unknown))
             if found.missing:
                 everything = await self.metadata(None)
                 raise UnknownTopicError(min(found.missing), everything.topics)
-        return {name: self._topics[name] for name in names}
+        return {name: self.known.topics[name] for name in names}
 
     async def leader(self, partition: TopicPartition) -> int:
         """Raises LEADER_NOT_AVAILABLE, which may pass."""
         topic = await self.topic(partition.topic)
         leader = topic.partition(partition.partition).leader
         if leader == NO_LEADER:
-            self._topics.pop(partition.topic, None)
+            self.known.doubt(partition.topic)
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader now")
         return leader
 
@@ -217,20 +273,30 @@ class Cluster:
         """Of a group, or of a transactional id."""
         place = kind, key
         if place not in self._coordinators:
-            what = f"{_COORDINATED[kind]} '{key}'"
-            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-            answer = await self.ask(
-                None, request, FindCoordinatorResponse, oldest=_COORDINATOR_BATCH_VERSION
-            )
-            for found in answer.coordinators:
-                check(found.error_code, f"{what}: {found.error_message or ''}")
-                self._coordinators[kind, found.key] = found.node_id
-                self._brokers.setdefault(
-                    found.node_id, Broker(found.node_id, Address(found.host, found.port), None)
-                )
-            if place not in self._coordinators:
-                raise ClientError(f"no broker names a coordinator for {what}")
+            found = await self._find_coordinator(key, kind)
+            self._coordinators[place] = found.node_id
+            self.known.brokers.setdefault(found.node_id, found)
         return self._coordinators[place]
+
+    async def _find_coordinator(self, key: str, kind: CoordinatorType) -> Broker:
+        what = f"{_COORDINATED[kind]} '{key}'"
+        connection = await self.connection(None)
+        if connection.newest_of(FindCoordinatorRequest) >= _COORDINATOR_BATCH_VERSION:
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+            answer = await connection.ask(request, FindCoordinatorResponse)
+            for row in answer.coordinators:
+                check(row.error_code, f"{what}: {row.error_message or ''}")
+                if row.key == key:
+                    return Broker(row.node_id, Address(row.host, row.port), None)
+            raise ClientError(f"no broker names a coordinator for {what}")
+        oldest = 0 if kind is CoordinatorType.GROUP else _COORDINATOR_KIND_VERSION
+        one = await connection.ask(
+            FindCoordinatorRequest(key=key, key_type=kind),
+            FindCoordinatorResponse,
+            VersionRange(oldest, _COORDINATOR_BATCH_VERSION - 1),
+        )
+        check(one.error_code, f"{what}: {one.error_message or ''}")
+        return Broker(one.node_id, Address(one.host, one.port), None)
 
     async def ask_coordinator(
         self,

@@ -11,11 +11,33 @@ _SIMILAR = 0.8
 
 
 class ClientError(MoldauError):
-    """Wrong settings, a broker that cannot do it, or nobody there."""
+    """Wrong use, wrong settings, a broker that cannot do it, or nobody there."""
+
+
+class ConfigError(ClientError):
+    """A setting that does not exist, or a value that it does not take."""
 
 
 class NoBrokerError(ClientError):
     """None of the addresses that were given answers."""
+
+
+class UnsupportedError(ClientError):
+    """The broker is too old, or too new, for what is asked."""
+
+
+class AuthenticationError(ClientError):
+    """The broker does not believe who this client is, or this client not who the broker is. It does
+    not pass by itself.
+    """
+
+
+class ClosedError(ClientError):
+    """The client is closed, or belongs to a process that this one was forked from."""
+
+
+class ClientTimeoutError(ClientError, TimeoutError):
+    """It took longer than it may. What was asked may still happen."""
 
 
 class UnknownTopicError(ClientError):

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from moldau.client.errors import ClientError, check
+from moldau.client.errors import ClientError, check, error_code
 from moldau.net.request_channel import Address
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -63,25 +63,32 @@ class ClusterMetadata(NamedTuple):
     topics: dict[str, Topic]
     missing: frozenset[str]
     """Topics that were asked for and do not exist."""
+    failures: dict[str, MoldauError]
+    """Topics that are there but may not be seen, or are not ready."""
 
 
 def read_metadata(answer: MetadataResponse) -> ClusterMetadata:
-    """Raises KafkaError for a topic that is there but may not be seen, or is not ready."""
     check(answer.error_code)
     found: dict[str, Topic] = {}
     missing = set()
+    failures: dict[str, MoldauError] = {}
     for topic in answer.topics:
         name = topic.name or ""
-        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            missing.add(name)
-            continue
-        if topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
-            raise ClientError(f"'{name}' cannot be the name of a topic")
-        check(topic.error_code, f"topic '{name}'")
-        found[name] = _topic(topic)
+        match topic.error_code:
+            case ErrorCode.NONE:
+                try:
+                    found[name] = _topic(topic)
+                except KafkaError as error:
+                    failures[name] = error
+            case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                missing.add(name)
+            case ErrorCode.INVALID_TOPIC_EXCEPTION:
+                failures[name] = ClientError(f"'{name}' cannot be the name of a topic")
+            case number:
+                failures[name] = KafkaError(error_code(number), f"topic '{name}'")
     brokers = {broker.node_id: _broker(broker) for broker in answer.brokers}
     return ClusterMetadata(
-        answer.cluster_id, answer.controller_id, brokers, found, frozenset(missing)
+        answer.cluster_id, answer.controller_id, brokers, found, frozenset(missing), failures
     )
 
 
@@ -101,7 +108,7 @@ def _topic(topic: MetadataResponseTopic) -> Topic:
 
 def _partition(partition: MetadataResponsePartition) -> Partition:
     if partition.error_code not in _PASSING:
-        raise KafkaError(ErrorCode(partition.error_code), f"partition {partition.partition_index}")
+        raise KafkaError(error_code(partition.error_code), f"partition {partition.partition_index}")
     has_leader = partition.error_code != ErrorCode.LEADER_NOT_AVAILABLE
     return Partition(
         partition.partition_index,

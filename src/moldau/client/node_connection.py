@@ -1,18 +1,28 @@
-"""A connection to one broker and the versions that both sides speak."""
+"""A connection to one broker: the versions that both sides speak, and who we are on it."""
 
+import logging
+import os
 from typing import NamedTuple, TypeVar
 
 from moldau import __version__
-from moldau.client.errors import ClientError, check
+from moldau.client.errors import AuthenticationError, UnsupportedError, check
 from moldau.client.settings import ClientSettings
 from moldau.net.clock import Clock
-from moldau.net.request_channel import Address, RequestChannel
+from moldau.net.request_channel import Address, RequestChannel, UntrustedError
+from moldau.net.tasks import Tasks
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
 from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import MoldauError
 from moldau.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from moldau.protocol.schema import Message
 
+_log = logging.getLogger(__name__)
+
 Answer = TypeVar("Answer", bound=Message)
+
+# When of its time a login is renewed, as Kafka's clients do.
+_RENEWED_FROM = 0.85
+_RENEWED_WITHIN = 0.1
 
 
 class VersionRange(NamedTuple):
@@ -32,14 +42,61 @@ class NodeConnection:
 
     @classmethod
     async def open(
-        cls, address: Address, clock: Clock, settings: ClientSettings
+        cls,
+        address: Address,
+        clock: Clock,
+        settings: ClientSettings,
+        tasks: Tasks,
+        *,
+        connect_timeout_ms: float,
     ) -> "NodeConnection":
-        channel = await RequestChannel.open(address, clock, settings.channel_options)
+        """Raises ChannelError, or AuthenticationError, which does not pass."""
         try:
-            return cls(channel, await _ask_versions(channel))
-        except BaseException:
-            await channel.close()
-            raise
+            channel = await RequestChannel.open(
+                address, clock, settings.channel_options(connect_timeout_ms)
+            )
+            try:
+                connection = cls(channel, await _ask_versions(channel))
+                await connection._log_in(clock, settings, tasks)
+            except BaseException:
+                await channel.close()
+                raise
+        except UntrustedError as error:
+            raise AuthenticationError(str(error)) from None
+        return connection
+
+    async def _log_in(self, clock: Clock, settings: ClientSettings, tasks: Tasks) -> None:
+        login = settings.security.login
+        if login is None:
+            return
+        from moldau.client.sasl import HANDSHAKE_VERSION, log_in
+        from moldau.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+
+        handshake = VersionRange(HANDSHAKE_VERSION, HANDSHAKE_VERSION)
+        self.version_of(ApiKey.SASL_HANDSHAKE, handshake)
+        version = self.newest_of(SaslAuthenticateRequest)
+
+        async def renew() -> None:
+            # Between the two nothing else may be said (KIP-368).
+            self.channel.hold()
+            try:
+                renew_in_time(await log_in(self.channel, login, version))
+            except MoldauError as error:
+                _log.warning("%s", error)
+                self.channel.drop(str(error))
+            finally:
+                self.channel.release()
+
+        def begin() -> None:
+            if not self.channel.is_closed:
+                _ = tasks.start(renew(), f"log in again at {self.channel.address}")
+
+        def renew_in_time(lifetime_ms: int) -> None:
+            if lifetime_ms > 0:
+                share = _RENEWED_FROM + _RENEWED_WITHIN * os.urandom(1)[0] / 255
+                clock.call_later(lifetime_ms * share, begin)
+
+        renew_in_time(await log_in(self.channel, login, version))
 
     def serves(self, api_key: int) -> bool:
         return api_key in self._ranges
@@ -53,10 +110,10 @@ class NodeConnection:
         served = self._ranges.get(api_key)
         name = ApiKey(api_key).name
         if served is None:
-            raise ClientError(f"the broker at {self.channel.address} does not serve {name}")
+            raise UnsupportedError(f"the broker at {self.channel.address} does not serve {name}")
         version = min(served.newest, wanted.newest)
         if version < max(served.oldest, wanted.oldest):
-            raise ClientError(
+            raise UnsupportedError(
                 f"the broker at {self.channel.address} serves {name} {served.oldest} to "
                 f"{served.newest}, needed is {wanted.oldest} to {wanted.newest}"
             )

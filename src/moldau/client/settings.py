@@ -1,77 +1,92 @@
-"""What a client is told: where to begin, who it says it is, how long it waits. Kafka's names of
-these settings are understood in property files.
-"""
+"""What a client's connections obey: where to begin, who it says it is, how long it waits."""
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from moldau.client.errors import ClientError
+from moldau.client.security import Security, security_of
+from moldau.core.client.backoff import Backoff
 from moldau.frozen import frozen
 from moldau.net.request_channel import Address, ChannelOptions
 
+if TYPE_CHECKING:
+    from moldau.config.client_settings.admin import AdminConfig
+    from moldau.config.client_settings.common import ClientConfig
+
 DEFAULT_PORT = 9092
 DEFAULT_BOOTSTRAP = f"127.0.0.1:{DEFAULT_PORT}"
+DEFAULT_CLIENT_ID = "moldau"
+RETRIES_MAX = 2**31 - 1
 _PORT_MAX = 65535
 
 
 @frozen(kw_only=True)
 class ClientSettings:
     bootstrap: tuple[Address, ...]
-    client_id: str = "moldau"
-    connect_timeout_ms: int = 10_000
+    client_id: str = DEFAULT_CLIENT_ID
+    connect_timeout: Backoff = Backoff(10_000, 30_000)
+    reconnect: Backoff = Backoff(50, 1_000)
+    retry: Backoff = Backoff(100, 1_000)
     request_timeout_ms: int = 30_000
     retry_for_ms: int = 30_000
     """How long errors that may pass are tried again."""
-    backoff_ms: int = 50
-    backoff_ms_max: int = 1_000
+    retries_max: int = RETRIES_MAX
+    metadata_max_age_ms: int = 300_000
+    rebootstraps: bool = True
+    """Whether it begins again with `bootstrap` when no broker that it knows is there any more."""
+    rebootstrap_after_ms: int = 300_000
+    connections_max_idle_ms: int = 540_000
+    security: Security = Security()
 
-    @property
-    def channel_options(self) -> ChannelOptions:
+    def channel_options(self, connect_timeout_ms: float) -> ChannelOptions:
         return ChannelOptions(
             client_id=self.client_id,
-            connect_timeout_ms=self.connect_timeout_ms,
+            connect_timeout_ms=round(connect_timeout_ms),
             request_timeout_ms=self.request_timeout_ms,
+            tls=self.security.tls,
         )
 
 
-_NUMBERS = {
-    "request.timeout.ms": "request_timeout_ms",
-    "default.api.timeout.ms": "retry_for_ms",
-    "retry.backoff.ms": "backoff_ms",
-    "retry.backoff.max.ms": "backoff_ms_max",
-    "socket.connection.setup.timeout.ms": "connect_timeout_ms",
-}
+def cluster_settings(
+    config: "ClientConfig", *, retry_for_ms: int, retries_max: int = RETRIES_MAX
+) -> ClientSettings:
+    """Raises ConfigError."""
+    return ClientSettings(
+        bootstrap=parse_addresses(",".join(config.bootstrap_servers)),
+        client_id=config.client_id or DEFAULT_CLIENT_ID,
+        connect_timeout=Backoff(
+            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
+        ),
+        reconnect=Backoff(config.reconnect_backoff_ms, config.reconnect_backoff_max_ms),
+        retry=Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
+        request_timeout_ms=config.request_timeout_ms,
+        retry_for_ms=retry_for_ms,
+        retries_max=retries_max,
+        metadata_max_age_ms=config.metadata_max_age_ms,
+        rebootstraps=config.metadata_recovery_strategy.lower() == "rebootstrap",
+        rebootstrap_after_ms=config.metadata_recovery_rebootstrap_trigger_ms,
+        connections_max_idle_ms=config.connections_max_idle_ms,
+        security=security_of(config),
+    )
 
 
 def client_settings(bootstrap: str, properties: Mapping[str, str] | None = None) -> ClientSettings:
-    """Settings that only other kinds of clients know are passed over, as Kafka's tools do; a
-    security protocol that we do not speak yet is an error.
-    """
-    given = dict(properties or {})
-    protocol = given.get("security.protocol", "PLAINTEXT").upper()
-    if protocol != "PLAINTEXT":
-        raise ClientError(f"security.protocol={protocol} is not supported yet, only PLAINTEXT")
-    settings = ClientSettings(
-        bootstrap=parse_addresses(bootstrap), client_id=given.get("client.id", "moldau")
+    """Of a command line tool: settings that only other kinds of clients know are passed over."""
+    if not properties:
+        return ClientSettings(bootstrap=parse_addresses(bootstrap))
+    # Some two hundred declarations, which a tool without a file starts quicker without.
+    from moldau.client.config import known_part
+    from moldau.config.client_settings.admin import AdminConfig
+
+    config = known_part(AdminConfig, properties).with_changes(bootstrap_servers=(bootstrap,))
+    return admin_settings(config)
+
+
+def admin_settings(config: "AdminConfig") -> ClientSettings:
+    return cluster_settings(
+        config, retry_for_ms=config.default_api_timeout_ms, retries_max=config.retries
     )
-    numbers: dict[str, Any] = {
-        attribute: _number(name, given[name])
-        for name, attribute in _NUMBERS.items()
-        if name in given
-    }
-    return replace(settings, **numbers)
-
-
-def _number(name: str, text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        raise ClientError(f"{name}={text}: not a whole number") from None
-    if number <= 0:
-        raise ClientError(f"{name}={text}: must be positive")
-    return number
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:

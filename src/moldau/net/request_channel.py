@@ -4,7 +4,10 @@ the connection: everything still waiting then fails with ChannelError, whose tex
 """
 
 import asyncio
+import logging
 import socket
+import ssl
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
 from moldau.frozen import frozen
@@ -22,6 +25,8 @@ from moldau.protocol.frame import (
 )
 from moldau.protocol.schema import Message
 
+_log = logging.getLogger(__name__)
+
 Answer = TypeVar("Answer", bound=Message)
 
 _CORRELATION_MAX = 2**31 - 1
@@ -31,6 +36,10 @@ _HTTP = b"HTTP"
 
 class ChannelError(MoldauError):
     """The connection could not be made, or did not last."""
+
+
+class UntrustedError(ChannelError):
+    """TLS was not agreed on: one side does not trust the other. It does not pass by itself."""
 
 
 class Address(NamedTuple):
@@ -48,10 +57,34 @@ class ChannelOptions:
     request_timeout_ms: int = 30_000
     frame_bytes_max: int = FRAME_BYTES_MAX
     in_flight_max: int = 64
+    tls: ssl.SSLContext | None = None
+
+
+class _Call:
+    """Called with an answer at once, where a future would tell in the loop's next turn."""
+
+    __slots__ = ("_loop", "_then")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, then: Callable[[Any], None]) -> None:
+        self._loop = loop
+        self._then = then
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, answer: Any) -> None:
+        try:
+            self._then(answer)
+        except Exception:  # noqa: BLE001 - the connection is not to blame
+            _log.exception("an answer could not be dealt with")
+
+    def set_exception(self, error: ChannelError) -> None:
+        # Not at once: the connection is just being taken down.
+        self._loop.call_soon(self._then, error)
 
 
 class _Waiting(NamedTuple):
-    answer: asyncio.Future[Any]
+    answer: "asyncio.Future[Any] | _Call"
     message_class: type[Message]
     version: int
     deadline_ms: float
@@ -69,9 +102,13 @@ class RequestChannel(asyncio.Protocol):
         self._may_write = True
         self._next_id = 0
         self._received_bytes = 0
+        self._answers = 0
         self._failure: ChannelError | None = None
         self._lost = asyncio.Event()
         self._watchdog: Timer | None = None
+        self._is_held = False
+        self.used_ms = clock.mono_ms()
+        """When it last sent or got something."""
 
     @classmethod
     async def open(
@@ -94,9 +131,15 @@ class RequestChannel(asyncio.Protocol):
                             host,
                             port,
                             family=family,
+                            ssl=chosen.tls,
+                            server_hostname=address.host if chosen.tls else None,
                         )
+                    except ssl.SSLError as error:
+                        raise UntrustedError(f"{address}: {_tls_problem(error)}") from None
                     except OSError as error:
                         problem = _connect_problem(error)
+                        if chosen.tls is not None and isinstance(error, ConnectionResetError):
+                            problem = "it hung up instead of speaking TLS"
                         continue
                     return channel
         except TimeoutError:
@@ -122,34 +165,81 @@ class RequestChannel(asyncio.Protocol):
         version: int,
         *,
         timeout_ms: float | None = None,
+        is_urgent: bool = False,
     ) -> Answer:
-        """Waits for room in the pipeline, sends, and waits for the answer."""
-        await self._wait_for_room()
-        correlation_id = self._send(request, version)
-        patience_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
-        waiting = _Waiting(
-            asyncio.get_running_loop().create_future(),
-            answer_class,
-            version,
-            self._clock.mono_ms() + patience_ms,
+        """Waits for room in the pipeline, sends, and waits for the answer. What is urgent goes
+        through while all else is held.
+        """
+        await self._wait_for_room(is_urgent=is_urgent)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._expect(self._send(request, version), future, answer_class, version, timeout_ms)
+        return await future
+
+    @property
+    def is_free(self) -> bool:
+        """Whether `post` may be called."""
+        return (
+            self._failure is None
+            and not self._is_held
+            and self._transport is not None
+            and not self._transport.is_closing()
         )
-        self._waiting[correlation_id] = waiting
-        self._watch(waiting.deadline_ms)
-        answer: Answer = await waiting.answer
-        return answer
+
+    def post(
+        self,
+        request: Message,
+        answer_class: type[Answer],
+        version: int,
+        then: "Callable[[Answer | ChannelError], None]",
+    ) -> None:
+        """Sends at once. `then` is called once, with the answer or with what went wrong; it must
+        not raise. Whoever posts bounds how much is under way.
+        """
+        call = _Call(asyncio.get_running_loop(), then)
+        self._expect(self._send(request, version), call, answer_class, version, None)
+
+    def post_unanswered(self, request: Message, version: int) -> None:
+        """For the one request that has no answer, as `tell`, without waiting."""
+        self._send(request, version)
+
+    def _expect(
+        self,
+        correlation_id: int,
+        answer: "asyncio.Future[Any] | _Call",
+        answer_class: type[Message],
+        version: int,
+        timeout_ms: float | None,
+    ) -> None:
+        patience_ms = self._options.request_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self._clock.mono_ms() + patience_ms
+        self._waiting[correlation_id] = _Waiting(answer, answer_class, version, deadline_ms)
+        self._watch(deadline_ms)
 
     async def tell(self, request: Message, version: int) -> None:
         """For the one request that has no answer: Produce with acks=0."""
         await self._wait_for_room()
         self._send(request, version)
 
+    def hold(self) -> None:
+        """Nothing but what is urgent is sent until `release`."""
+        self._is_held = True
+
+    def release(self) -> None:
+        self._is_held = False
+        self._room.set()
+
+    def drop(self, problem: str) -> None:
+        """Ends the connection; whoever waits is told the problem."""
+        self._fail(problem)
+
     async def close(self) -> None:
         self._fail("the connection was closed here")
         await self._lost.wait()
 
-    async def _wait_for_room(self) -> None:
+    async def _wait_for_room(self, *, is_urgent: bool = False) -> None:
         while self._failure is None and not (
-            self._may_write and len(self._waiting) < self._options.in_flight_max
+            self._may_write
+            and (is_urgent or (not self._is_held and self.in_flight < self._options.in_flight_max))
         ):
             self._room.clear()
             await self._room.wait()
@@ -161,6 +251,7 @@ class RequestChannel(asyncio.Protocol):
 
     def _send(self, request: Message, version: int) -> int:
         assert self._transport is not None
+        self.used_ms = self._clock.mono_ms()
         correlation_id = self._next_id
         self._next_id = 0 if correlation_id == _CORRELATION_MAX else correlation_id + 1
         self._transport.writelines(
@@ -190,10 +281,10 @@ class RequestChannel(asyncio.Protocol):
         else:
             self._watch(next_ms)
 
-    def _fail(self, problem: str) -> None:
+    def _fail(self, problem: str, kind: type[ChannelError] = ChannelError) -> None:
         if self._failure is not None:
             return
-        self._failure = ChannelError(f"{self.address}: {problem}")
+        self._failure = kind(f"{self.address}: {problem}")
         for waiting in self._waiting.values():
             if not waiting.answer.done():
                 waiting.answer.set_exception(self._failure)
@@ -211,6 +302,7 @@ class RequestChannel(asyncio.Protocol):
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
             raise MalformedRequestError(f"an answer to no request of ours ({correlation_id})")
+        self._answers += 1
         self._room.set()
         try:
             _, answer = read_response(
@@ -235,6 +327,7 @@ class RequestChannel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         is_first = not self._received_bytes
         self._received_bytes += len(data)
+        self.used_ms = self._clock.mono_ms()
         if is_first and (stranger := _stranger(data)):
             self._fail(stranger)
         if self._failure is not None:
@@ -252,8 +345,14 @@ class RequestChannel(asyncio.Protocol):
         self._may_write = True
         self._room.set()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        if self._received_bytes:
+    def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, ssl.SSLError):
+            # With TLS 1.3 a server looks at our certificate after the handshake.
+            self._fail(_tls_problem(exc), UntrustedError)
+        elif self._answers == 1 and self._waiting:
+            # Anybody may ask ApiVersions, which comes first.
+            self._fail("the connection was lost at the first question; it may want SASL")
+        elif self._received_bytes:
             self._fail("the connection was lost")
         else:
             self._fail(
@@ -279,6 +378,17 @@ def _answered_version(frame: memoryview, waiting: _Waiting) -> int:
         if int.from_bytes(frame[start : start + 2], "big") == ErrorCode.UNSUPPORTED_VERSION:
             return 0
     return waiting.version
+
+
+def _tls_problem(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    reason = (error.reason or str(error)).replace("_", " ").lower()
+    if "wrong version number" in reason or "record layer failure" in reason:
+        return "this port does not speak TLS"
+    if "certificate" in reason or "handshake failure" in reason:
+        return f"no TLS; it may want a certificate of ours: {reason}"
+    return f"no TLS: {reason}"
 
 
 def _connect_problem(error: OSError) -> str:

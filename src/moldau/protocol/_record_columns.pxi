@@ -224,6 +224,7 @@ cdef int check_validity(_View validity, Py_ssize_t start, Py_ssize_t count) exce
     return 0
 
 
+@cython.final
 cdef class Binary:
     """A binary column to read from. Its offsets are checked before each use."""
     cdef _View offsets_view, content_view, validity_view
@@ -243,6 +244,10 @@ cdef class Binary:
             self.validity = self.validity_view.bytes
             check_validity(self.validity_view, self.start, count)
 
+    cdef Py_ssize_t bytes_from(self, Py_ssize_t row) noexcept:
+        """How many there are from a row on, if the offsets are what they should be."""
+        return <Py_ssize_t>self.offsets[self.start + self.count] - <Py_ssize_t>self.offsets[self.start + row]
+
     cdef inline Py_ssize_t get(self, Py_ssize_t row, const uint8_t** content) except -2:
         """The length, -1 for null."""
         cdef Py_ssize_t index = self.start + row
@@ -257,6 +262,7 @@ cdef class Binary:
         return stop - first
 
 
+@cython.final
 cdef class RowHeaders:
     """The headers of rows to read from."""
     cdef _View offsets_view, validity_view
@@ -325,23 +331,30 @@ cdef inline uint8_t* write_cell(Binary column, Py_ssize_t row, uint8_t* at) exce
     return at
 
 
-cdef inline Py_ssize_t cell_size(Binary column, Py_ssize_t row) except -1:
-    cdef const uint8_t* content = NULL
-    cdef Py_ssize_t length
-    if column is None:
-        return 1
-    length = column.get(row, &content)
+cdef inline Py_ssize_t size_of_cell(Py_ssize_t length) noexcept nogil:
     return 1 if length < 0 else size_of(<uint64_t>length << 1) + length
 
 
+cdef inline uint8_t* put_cell(uint8_t* at, const uint8_t* content, Py_ssize_t length) noexcept nogil:
+    if length < 0:
+        at[0] = 1
+        return at + 1
+    at = write_varint(at, <uint64_t>length << 1)
+    memcpy(at, content, length)
+    return at + length
+
+
+@cython.final
 cdef class RowEncoder:
-    """Rows to bodies. Sizes first, so that the body is allocated once, exactly."""
+    """Rows to bodies. Every cell is looked up once, checked, and copied."""
     cdef Binary key, value
     cdef RowHeaders headers
     cdef _View times_view
     cdef const int64_t* times
     cdef int64_t default_timestamp
     cdef Py_ssize_t count
+    cdef bytearray body
+    cdef Py_ssize_t capacity
 
     def __cinit__(self, columns, int64_t default_timestamp):
         self.count = columns.rows
@@ -362,29 +375,61 @@ cdef class RowEncoder:
     cdef inline int64_t time(self, Py_ssize_t row) noexcept:
         return self.default_timestamp if self.times is NULL else self.times[row]
 
-    cdef inline Py_ssize_t size(self, Py_ssize_t row, int64_t delta, int64_t time_delta) except -1:
-        """Without the length in front."""
-        cdef Py_ssize_t size = 1 + size_of(zigzag(time_delta)) + size_of(zigzag(delta))
-        size += cell_size(self.key, row)
-        size += cell_size(self.value, row)
+    cdef int begin(self, Py_ssize_t first_row, Py_ssize_t reserved, Py_ssize_t body_bytes_max) except -1:
+        """Room for what the columns say is there, or for a full body; headers may ask for more."""
+        cdef Py_ssize_t rows = self.count - first_row, likely = 0
+        if self.key is not None:
+            likely += self.key.bytes_from(first_row)
+        if self.value is not None:
+            likely += self.value.bytes_from(first_row)
+        if rows < body_bytes_max // 24:
+            likely += 24 * rows
+        else:
+            likely = body_bytes_max
+        self.capacity = reserved + max(min(likely, body_bytes_max), 0)
+        self.body = PyByteArray_FromStringAndSize(NULL, self.capacity)
+        memset(PyByteArray_AS_STRING(self.body), 0, reserved)
+        return 0
+
+    cdef int make_room(self, Py_ssize_t wanted) except -1:
+        self.capacity = max(wanted, self.capacity + self.capacity // 2)
+        PyByteArray_Resize(self.body, self.capacity)
+        return 0
+
+    cdef Py_ssize_t write(
+        self, Py_ssize_t row, Py_ssize_t position, int64_t delta, int64_t time_delta, Py_ssize_t end_max
+    ) except -1:
+        """The position behind the record; 0 if it would end behind `end_max`."""
+        cdef const uint8_t* key = NULL
+        cdef const uint8_t* value = NULL
+        cdef Py_ssize_t key_length = -1, value_length = -1, size, end
+        cdef uint8_t* at
+        if self.key is not None:
+            key_length = self.key.get(row, &key)
+        if self.value is not None:
+            value_length = self.value.get(row, &value)
+        size = 1 + size_of(zigzag(time_delta)) + size_of(zigzag(delta))
+        size += size_of_cell(key_length) + size_of_cell(value_length)
         size += 1 if self.headers is None else self.headers.size(row)
         if size > INT32_MAX:
             raise ValueError("a record is larger than 2 GiB")
-        return size
-
-    cdef uint8_t* write(
-        self, Py_ssize_t row, uint8_t* at, int64_t delta, int64_t time_delta
-    ) except NULL:
-        at = write_varint(at, zigzag(self.size(row, delta, time_delta)))
+        end = position + size_of(zigzag(size)) + size
+        if end > end_max:
+            return 0
+        if end > self.capacity:
+            self.make_room(end)
+        at = <uint8_t*>PyByteArray_AS_STRING(self.body) + position
+        at = write_varint(at, zigzag(size))
         at[0] = 0
         at = write_varint(at + 1, zigzag(time_delta))
         at = write_varint(at, zigzag(delta))
-        at = write_cell(self.key, row, at)
-        at = write_cell(self.value, row, at)
-        if self.headers is not None:
-            return self.headers.write(row, at)
-        at[0] = 0
-        return at + 1
+        at = put_cell(at, key, key_length)
+        at = put_cell(at, value, value_length)
+        if self.headers is None:
+            at[0] = 0
+        else:
+            self.headers.write(row, at)
+        return end
 
 
 def encode_columns(
@@ -392,29 +437,24 @@ def encode_columns(
     Py_ssize_t reserved_bytes,
 ):
     cdef RowEncoder rows = RowEncoder(columns, default_timestamp)
-    cdef Py_ssize_t row, total = 0, size
+    cdef Py_ssize_t row, position = reserved_bytes, end
     cdef int64_t base, latest, time
-    cdef bytearray body
-    cdef uint8_t* at
     if not 0 <= first_row < rows.count:
         raise ValueError(f"row {first_row} of {rows.count}")
     base = latest = rows.time(first_row)
+    rows.begin(first_row, reserved_bytes, body_bytes_max)
     row = first_row
     while row < rows.count and row - first_row < INT32_MAX:
         time = rows.time(row)
-        size = rows.size(row, row - first_row, <int64_t>(<uint64_t>time - <uint64_t>base))
-        size += size_of(zigzag(size))
-        if total + size > body_bytes_max and row > first_row:
+        end = rows.write(
+            row, position, row - first_row, <int64_t>(<uint64_t>time - <uint64_t>base),
+            # The first record goes in, however large it is.
+            reserved_bytes + body_bytes_max if row > first_row else PY_SSIZE_T_MAX,
+        )
+        if end == 0:
             break
-        total += size
+        position = end
         latest = max(latest, time)
         row += 1
-    body = PyByteArray_FromStringAndSize(NULL, reserved_bytes + total)
-    at = <uint8_t*>PyByteArray_AS_STRING(body)
-    memset(at, 0, reserved_bytes)
-    at += reserved_bytes
-    cdef Py_ssize_t stop = row
-    for row in range(first_row, stop):
-        time = rows.time(row)
-        at = rows.write(row, at, row - first_row, <int64_t>(<uint64_t>time - <uint64_t>base))
-    return EncodedRows(body, stop - first_row, base, latest)
+    PyByteArray_Resize(rows.body, position)
+    return EncodedRows(rows.body, row - first_row, base, latest)

@@ -4,6 +4,7 @@ Bounds are checked by hand: a position is compared with the end of its record be
 the end of a record with the end of the batch. Nothing here trusts a length from the wire.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -20,6 +21,7 @@ from moldau.protocol.record import Record
 from moldau.protocol.record_columns import BinaryColumn, DecodedColumns, EncodedRows, HeaderColumns
 
 cdef extern from "Python.h":
+    Py_ssize_t PY_SSIZE_T_MAX
     ctypedef struct PyTypeObject:
         object (*tp_alloc)(PyTypeObject*, Py_ssize_t)
 
@@ -615,3 +617,4 @@ def encode_records(
 
 
 include "_record_columns.pxi"
+include "_record_cursor.pxi"

@@ -2,7 +2,7 @@
 a code; no class per code.
 """
 
-from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.error_codes import RETRIABLE, ErrorCode
 
 
 class MoldauError(Exception):
@@ -16,6 +16,11 @@ class KafkaError(MoldauError):
         super().__init__(f"{code.name}: {detail}" if detail else code.name)
         self.code = code
         self.detail = detail
+
+    @property
+    def is_retriable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.code in RETRIABLE
 
 
 class MalformedRequestError(MoldauError):

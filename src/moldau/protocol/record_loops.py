@@ -18,6 +18,7 @@ from moldau.protocol._records_twin import (
 
 if TYPE_CHECKING or not USE_COMPILED:
     from moldau.protocol._record_columns_twin import ColumnSink, encode_columns
+    from moldau.protocol._record_cursor_twin import ConsumerRecord, RecordCursor
     from moldau.protocol._records_twin import (
         decode_records,
         encode_records,
@@ -28,6 +29,8 @@ if TYPE_CHECKING or not USE_COMPILED:
 else:
     from moldau.protocol._records import (
         ColumnSink,
+        ConsumerRecord,
+        RecordCursor,
         decode_records,
         encode_columns,
         encode_records,
@@ -46,6 +49,8 @@ __all__ = [
     "INCOMPLETE",
     "NO_KEY",
     "ColumnSink",
+    "ConsumerRecord",
+    "RecordCursor",
     "RecordToEncode",
     "ScannedBatch",
     "decode_records",

@@ -1,30 +1,21 @@
-"""The cluster as a whole: brokers, controller, features, quorum, versions, log directories."""
+"""The cluster as a whole: brokers and controller, and what each broker serves."""
 
 from typing import NamedTuple
 
 from moldau.client.cluster import Cluster
-from moldau.client.errors import check, error_code
+from moldau.client.errors import check
 from moldau.net.request_channel import Address
-from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.messages.api_versions import ApiVersionsResponse
 from moldau.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from moldau.protocol.messages.describe_log_dirs import (
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
+from moldau.protocol.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
 )
-from moldau.protocol.messages.describe_quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumRequestPartitionData,
-    DescribeQuorumRequestTopicData,
-    DescribeQuorumResponse,
-    DescribeQuorumResponsePartitionData,
-)
-from moldau.types import TopicPartition
 
-METADATA_TOPIC = "__cluster_metadata"
 _FENCED_VERSION = 2
 
 
@@ -41,24 +32,10 @@ class DescribedCluster(NamedTuple):
     brokers: list[DescribedBroker]
 
 
-class Replica(NamedTuple):
-    partition: TopicPartition
-    size_bytes: int
-    offset_lag: int
-    is_future: bool
-
-
-class LogDirectory(NamedTuple):
-    node_id: int
-    path: str
-    error: ErrorCode
-    total_bytes: int
-    usable_bytes: int
-    replicas: list[Replica]
-
-
 async def describe_cluster(cluster: Cluster) -> DescribedCluster:
     connection = await cluster.connection(None)
+    if not connection.serves(ApiKey.DESCRIBE_CLUSTER):
+        return await _described_by_metadata(cluster)
     newest = connection.newest_of(DescribeClusterRequest)
     request = DescribeClusterRequest(include_fenced_brokers=newest >= _FENCED_VERSION)
     answer = await connection.ask(request, DescribeClusterResponse)
@@ -70,48 +47,23 @@ async def describe_cluster(cluster: Cluster) -> DescribedCluster:
     return DescribedCluster(answer.cluster_id, answer.controller_id, sorted(brokers))
 
 
+async def _described_by_metadata(cluster: Cluster) -> DescribedCluster:
+    """As brokers before 2.8 say it."""
+    found = await cluster.metadata([])
+    brokers = [
+        DescribedBroker(one.node_id, one.address, one.rack, is_fenced=False)
+        for one in found.brokers.values()
+    ]
+    return DescribedCluster(found.cluster_id or "", found.controller_id, sorted(brokers))
+
+
 async def served_versions(cluster: Cluster, node_id: int | None = None) -> ApiVersionsResponse:
     """With the features, supported and finalized."""
     return (await cluster.connection(node_id)).served
 
 
-async def describe_quorum(
-    cluster: Cluster,
-) -> tuple[DescribeQuorumResponsePartitionData, DescribeQuorumResponse]:
-    partition = DescribeQuorumRequestPartitionData(partition_index=0)
-    topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
-    answer = await cluster.ask(None, DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse)
+async def unregister_broker(cluster: Cluster, node_id: int) -> None:
+    """For a broker that is gone for good."""
+    request = UnregisterBrokerRequest(broker_id=node_id)
+    answer = await cluster.ask(None, request, UnregisterBrokerResponse)
     check(answer.error_code, answer.error_message)
-    found = answer.topics[0].partitions[0]
-    check(found.error_code, found.error_message)
-    return found, answer
-
-
-async def describe_log_dirs(cluster: Cluster, node_ids: list[int]) -> list[LogDirectory]:
-    found = []
-    for node_id in node_ids:
-        request = DescribeLogDirsRequest(topics=None)
-        answer = await cluster.ask(node_id, request, DescribeLogDirsResponse)
-        check(answer.error_code)
-        for directory in answer.results:
-            replicas = [
-                Replica(
-                    TopicPartition(topic.name, row.partition_index),
-                    row.partition_size,
-                    row.offset_lag,
-                    row.is_future_key,
-                )
-                for topic in directory.topics
-                for row in topic.partitions
-            ]
-            found.append(
-                LogDirectory(
-                    node_id,
-                    directory.log_dir,
-                    error_code(directory.error_code),
-                    directory.total_bytes,
-                    directory.usable_bytes,
-                    sorted(replicas),
-                )
-            )
-    return found

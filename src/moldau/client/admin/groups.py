@@ -2,13 +2,14 @@
 look the same here.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from moldau.client.cluster import Cluster
 from moldau.client.errors import check, error_code
-from moldau.client.group_protocol import read_assignment
+from moldau.client.node_connection import VersionRange
+from moldau.core.client.consumer_protocol import read_assignment
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -41,6 +42,8 @@ from moldau.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
 )
 from moldau.types import TopicPartition
 
@@ -49,10 +52,16 @@ NO_EPOCH = -1
 CONSUMER_PROTOCOL_TYPE = "consumer"
 STATE_EMPTY = "Empty"
 STATE_DEAD = "Dead"
-# Several groups in one request came with 8; from 10 on topics are named by ids, which do not tell
-# a committed offset of a topic that is gone.
-_FETCH_VERSIONS = (8, 9)
+# Several groups in one request; brokers before 3.0 are asked for one.
+_FETCH_GROUPS_VERSION = 8
+# From 10 on topics are named by ids, which do not tell a committed offset of a topic that is gone.
+_FETCH_NAMES_VERSION_MAX = 9
+# The first version that says "all of the group's".
+_FETCH_ALL_VERSION = 2
 _COMMIT_NAMES_VERSION_MAX = 9
+# The first versions that carry these filters.
+_STATES_VERSION = 4
+_KINDS_VERSION = 5
 
 
 class ListedGroup(NamedTuple):
@@ -95,13 +104,17 @@ class Committed(NamedTuple):
     metadata: str = ""
 
 
-async def list_groups(cluster: Cluster) -> list[ListedGroup]:
-    """Of all brokers; sorted by name."""
+async def list_groups(
+    cluster: Cluster, *, states: Collection[str] = (), kinds: Collection[str] = ()
+) -> list[ListedGroup]:
+    """Of all brokers; sorted by name. Those in some states, of some kinds, or all."""
     found: dict[str, ListedGroup] = {}
+    request = ListGroupsRequest(states_filter=list(states), types_filter=list(kinds))
+    oldest = _KINDS_VERSION if kinds else _STATES_VERSION if states else 0
     for node_id in await cluster.brokers():
 
         async def ask(node_id: int = node_id) -> ListGroupsResponse:
-            answer = await cluster.ask(node_id, ListGroupsRequest(), ListGroupsResponse)
+            answer = await cluster.ask(node_id, request, ListGroupsResponse, oldest=oldest)
             check(answer.error_code, f"listing the groups of broker {node_id}")
             return answer
 
@@ -145,7 +158,7 @@ def _classic_group(group: DescribedGroup, coordinator: int) -> Group:
             member.group_instance_id,
             member.client_id,
             member.client_host,
-            read_assignment(member.member_assignment) if is_consumer else (),
+            tuple(sorted(read_assignment(member.member_assignment))) if is_consumer else (),
             None,
             None,
         )
@@ -198,28 +211,39 @@ def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:
 
 async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, Committed]:
     """All that the group has committed."""
-    oldest, newest = _FETCH_VERSIONS
 
     async def attempt() -> dict[TopicPartition, Committed]:
-        request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)]
-        )
-        answer = await cluster.ask_coordinator(
-            group_id, request, OffsetFetchResponse, oldest=oldest, newest=newest
-        )
-        (group,) = answer.groups
-        check(group.error_code, f"group '{group_id}'")
-        found = {}
-        for topic in group.topics:
-            for row in topic.partitions:
-                check(row.error_code, f"group '{group_id}', {topic.name}-{row.partition_index}")
-                if row.committed_offset != NO_OFFSET:
-                    found[TopicPartition(topic.name, row.partition_index)] = Committed(
-                        row.committed_offset, row.committed_leader_epoch, row.metadata or ""
-                    )
-        return dict(sorted(found.items()))
+        connection = await cluster.connection(await cluster.coordinator(group_id))
+        wanted = VersionRange(_FETCH_ALL_VERSION, _FETCH_NAMES_VERSION_MAX)
+        if connection.version_of(ApiKey.OFFSET_FETCH, wanted) >= _FETCH_GROUPS_VERSION:
+            request = OffsetFetchRequest(
+                groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)]
+            )
+            answer = await connection.ask(request, OffsetFetchResponse, wanted)
+            (group,) = answer.groups
+            return _committed(group_id, group.error_code, group.topics)
+        request = OffsetFetchRequest(group_id=group_id, topics=None)
+        answer = await connection.ask(request, OffsetFetchResponse, wanted)
+        return _committed(group_id, answer.error_code, answer.topics)
 
     return await cluster.with_patience(attempt)
+
+
+def _committed(
+    group_id: str,
+    error: int,
+    topics: Sequence[OffsetFetchResponseTopics | OffsetFetchResponseTopic],
+) -> dict[TopicPartition, Committed]:
+    check(error, f"group '{group_id}'")
+    found = {}
+    for topic in topics:
+        for row in topic.partitions:
+            check(row.error_code, f"group '{group_id}', {topic.name}-{row.partition_index}")
+            if row.committed_offset != NO_OFFSET:
+                found[TopicPartition(topic.name, row.partition_index)] = Committed(
+                    row.committed_offset, row.committed_leader_epoch, row.metadata or ""
+                )
+    return dict(sorted(found.items()))
 
 
 class CommitIdentity(NamedTuple):
@@ -237,8 +261,20 @@ async def commit_offsets(
     identity: CommitIdentity | None = None,
 ) -> None:
     """Raises the first error that a partition got."""
+    for error in (await commit_each(cluster, group_id, offsets, identity)).values():
+        if error is not None:
+            raise error
+
+
+async def commit_each(
+    cluster: Cluster,
+    group_id: str,
+    offsets: Mapping[TopicPartition, Committed],
+    identity: CommitIdentity | None = None,
+) -> dict[TopicPartition, KafkaError | None]:
+    """Gives what became of each; errors that may pass are tried again."""
     if not offsets:
-        return
+        return {}
     who = identity or CommitIdentity()
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for partition, committed in offsets.items():
@@ -252,7 +288,7 @@ async def commit_offsets(
             )
         )
 
-    async def attempt() -> None:
+    async def attempt() -> dict[TopicPartition, KafkaError | None]:
         request = OffsetCommitRequest(
             group_id=group_id,
             generation_id_or_member_epoch=who.generation,
@@ -263,12 +299,18 @@ async def commit_offsets(
         answer = await cluster.ask_coordinator(
             group_id, request, OffsetCommitResponse, newest=_COMMIT_NAMES_VERSION_MAX
         )
+        done: dict[TopicPartition, KafkaError | None] = {}
         for result in answer.topics:
             for row in result.partitions:
-                where = f"group '{group_id}', {result.name}-{row.partition_index}"
-                check(row.error_code, where)
+                partition = TopicPartition(result.name, row.partition_index)
+                where = f"group '{group_id}', {partition}"
+                error = KafkaError(error_code(row.error_code), where) if row.error_code else None
+                if error is not None and error.is_retriable:
+                    raise error
+                done[partition] = error
+        return done
 
-    await cluster.with_patience(attempt)
+    return await cluster.with_patience(attempt)
 
 
 async def delete_groups(

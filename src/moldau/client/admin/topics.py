@@ -31,8 +31,11 @@ from moldau.protocol.messages.delete_topics import (
 from moldau.types import Uuid
 
 BROKERS_DEFAULT = -1
-# Names and ids in one field; the older form is not spoken here.
+_NOT_TOLD = -1
+# Names and ids in one field; brokers before 2.8 know names only.
 _DELETE_STATES_VERSION = 6
+# The first version that leaves numbers to the broker (2.4).
+_DEFAULTS_VERSION = 4
 _SEEN_PATIENCE_MS = 10_000
 
 
@@ -61,7 +64,8 @@ async def create_topics(
         timeout_ms=cluster.settings.request_timeout_ms,
         validate_only=validate_only,
     )
-    answer = await cluster.ask(None, request, CreateTopicsResponse)
+    oldest = 0 if all(map(_is_complete, topics)) else _DEFAULTS_VERSION
+    answer = await cluster.ask(None, request, CreateTopicsResponse, oldest=oldest)
     made: dict[str, CreatedTopic | KafkaError] = {}
     for result in answer.topics:
         made[result.name] = (
@@ -73,7 +77,25 @@ async def create_topics(
         )
     if not validate_only:
         await _wait_until_seen(cluster, [n for n, o in made.items() if isinstance(o, CreatedTopic)])
-    return made
+    return {name: _with_numbers(cluster, one) for name, one in made.items()}
+
+
+def _with_numbers(cluster: Cluster, made: CreatedTopic | KafkaError) -> CreatedTopic | KafkaError:
+    """Brokers before 2.4 do not tell what they made."""
+    if isinstance(made, KafkaError) or made.partitions != _NOT_TOLD:
+        return made
+    topic = cluster.known.topics.get(made.name)
+    if topic is None or not topic.partitions:
+        return made
+    replicas = len(topic.partitions[0].replicas)
+    return made._replace(partitions=len(topic.partitions), replication_factor=replicas)
+
+
+def _is_complete(topic: NewTopic) -> bool:
+    return bool(topic.assignment) or BROKERS_DEFAULT not in {
+        topic.partitions,
+        topic.replication_factor,
+    }
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
@@ -110,14 +132,31 @@ async def _wait_until_seen(cluster: Cluster, names: Collection[str]) -> None:
 
 
 async def delete_topics(cluster: Cluster, names: Collection[str]) -> dict[str, KafkaError | None]:
+    connection = await cluster.connection(None)
+    request = DeleteTopicsRequest(timeout_ms=cluster.settings.request_timeout_ms)
+    if connection.newest_of(DeleteTopicsRequest) >= _DELETE_STATES_VERSION:
+        request.topics = [DeleteTopicState(name=name) for name in names]
+    else:
+        request.topic_names = list(names)
+    answer = await connection.ask(request, DeleteTopicsResponse)
+    cluster.forget()
+    return {
+        result.name or "": _failure(result.error_code, result.error_message)
+        for result in answer.responses
+    }
+
+
+async def delete_topics_by_id(
+    cluster: Cluster, topic_ids: Collection[Uuid]
+) -> dict[Uuid, KafkaError | None]:
     request = DeleteTopicsRequest(
-        topics=[DeleteTopicState(name=name) for name in names],
+        topics=[DeleteTopicState(topic_id=one) for one in topic_ids],
         timeout_ms=cluster.settings.request_timeout_ms,
     )
     answer = await cluster.ask(None, request, DeleteTopicsResponse, oldest=_DELETE_STATES_VERSION)
     cluster.forget()
     return {
-        result.name or "": _failure(result.error_code, result.error_message)
+        result.topic_id: _failure(result.error_code, result.error_message)
         for result in answer.responses
     }
 

@@ -1,0 +1,28 @@
+"""The clients for asyncio: same names and behaviour as the blocking ones in `moldau`."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from moldau.client.admin.face import Admin
+    from moldau.client.consumer.face import Consumer
+    from moldau.client.producing.aio_producer import Producer
+
+__all__ = ["Admin", "Consumer", "Producer"]
+
+_CLIENTS = {
+    "Admin": "moldau.client.admin.face",
+    "Consumer": "moldau.client.consumer.face",
+    "Producer": "moldau.client.producing.aio_producer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CLIENTS:
+        raise AttributeError(f"module 'moldau.aio' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_CLIENTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_CLIENTS])

@@ -1,0 +1,97 @@
+"""The admin client that waits: every method is the asyncio one's, run in a thread of its own."""
+
+import functools
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from moldau.client.admin import face
+from moldau.client.blocking import LoopThread
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def _waiting(
+    method: Callable[Concatenate[face.Admin, Arguments], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate["Admin", Arguments], Result]:
+    @functools.wraps(method)
+    def call(self: "Admin", /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return self._thread.run(method(self._admin, *args, **kwargs))
+
+    return call
+
+
+class Admin:
+    """Any number of threads may use it. A process that is forked needs one of its own.
+
+    >>> with Admin("localhost:9092") as admin:  # doctest: +SKIP
+    ...     admin.create_topics(["orders"])
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        """Raises ConfigError. Nothing is connected to before the first call."""
+        self._admin = face.Admin(bootstrap_servers, config=config, **settings)
+        self.config = self._admin.config
+        self._thread = LoopThread("moldau-admin")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closing twice is fine."""
+        if self._thread.is_usable:
+            self._thread.run(self._admin.close())
+            self._thread.close()
+
+    list_topics = _waiting(face.Admin.list_topics)
+    describe_topics = _waiting(face.Admin.describe_topics)
+    create_topics = _waiting(face.Admin.create_topics)
+    delete_topics = _waiting(face.Admin.delete_topics)
+    delete_topics_by_id = _waiting(face.Admin.delete_topics_by_id)
+    create_partitions = _waiting(face.Admin.create_partitions)
+    delete_records = _waiting(face.Admin.delete_records)
+    list_offsets = _waiting(face.Admin.list_offsets)
+    elect_leaders = _waiting(face.Admin.elect_leaders)
+
+    describe_configs = _waiting(face.Admin.describe_configs)
+    alter_configs = _waiting(face.Admin.alter_configs)
+    list_config_resources = _waiting(face.Admin.list_config_resources)
+
+    list_groups = _waiting(face.Admin.list_groups)
+    describe_groups = _waiting(face.Admin.describe_groups)
+    list_group_offsets = _waiting(face.Admin.list_group_offsets)
+    alter_group_offsets = _waiting(face.Admin.alter_group_offsets)
+    delete_group_offsets = _waiting(face.Admin.delete_group_offsets)
+    delete_groups = _waiting(face.Admin.delete_groups)
+    remove_members = _waiting(face.Admin.remove_members)
+
+    list_transactions = _waiting(face.Admin.list_transactions)
+    describe_transactions = _waiting(face.Admin.describe_transactions)
+    describe_producers = _waiting(face.Admin.describe_producers)
+    find_hanging_transactions = _waiting(face.Admin.find_hanging_transactions)
+    abort_transaction = _waiting(face.Admin.abort_transaction)
+    fence_producers = _waiting(face.Admin.fence_producers)
+
+    describe_cluster = _waiting(face.Admin.describe_cluster)
+    describe_quorum = _waiting(face.Admin.describe_quorum)
+    describe_features = _waiting(face.Admin.describe_features)
+    update_features = _waiting(face.Admin.update_features)
+    served_versions = _waiting(face.Admin.served_versions)
+    unregister_broker = _waiting(face.Admin.unregister_broker)
+    describe_log_dirs = _waiting(face.Admin.describe_log_dirs)
+    alter_replica_log_dirs = _waiting(face.Admin.alter_replica_log_dirs)

@@ -1,0 +1,84 @@
+"""Features of the cluster: which levels the brokers could have, and which one is in force."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from moldau.client.cluster import Cluster
+from moldau.client.errors import ClientError, check, error_code
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+# Since it, how a level may go down is said, and the answer is one for all.
+_UPGRADE_TYPE_VERSION = 1
+
+
+class LevelRange(NamedTuple):
+    oldest: int
+    newest: int
+
+
+class DescribedFeatures(NamedTuple):
+    supported: dict[str, LevelRange]
+    finalized: dict[str, LevelRange]
+    epoch: int
+    """Of the finalized ones; -1 if there are none."""
+
+
+class UpgradeType(IntEnum):
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    level: int
+    """0 takes the feature away."""
+    upgrade_type: UpgradeType = UpgradeType.UPGRADE
+
+
+async def describe_features(cluster: Cluster, node_id: int | None = None) -> DescribedFeatures:
+    """As one broker knows them."""
+    served = (await cluster.connection(node_id)).served
+    return DescribedFeatures(
+        {
+            one.name: LevelRange(one.min_version, one.max_version)
+            for one in served.supported_features
+        },
+        {
+            one.name: LevelRange(one.min_version_level, one.max_version_level)
+            for one in served.finalized_features
+        },
+        served.finalized_features_epoch,
+    )
+
+
+async def update_features(
+    cluster: Cluster, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False
+) -> dict[str, KafkaError | None]:
+    """All of them or none, at brokers of this decade."""
+    if not updates:
+        raise ClientError("no feature is given")
+    request = UpdateFeaturesRequest(
+        timeout_ms=cluster.settings.request_timeout_ms,
+        feature_updates=[
+            FeatureUpdateKey(
+                feature=name, max_version_level=update.level, upgrade_type=update.upgrade_type
+            )
+            for name, update in updates.items()
+        ],
+        validate_only=validate_only,
+    )
+    answer = await cluster.ask(None, request, UpdateFeaturesResponse, oldest=_UPGRADE_TYPE_VERSION)
+    done: dict[str, KafkaError | None] = dict.fromkeys(updates)
+    for row in answer.results:
+        if row.error_code:
+            done[row.feature] = KafkaError(error_code(row.error_code), row.error_message or "")
+    if answer.error_code != ErrorCode.NONE and not any(done.values()):
+        check(answer.error_code, answer.error_message)
+    return done

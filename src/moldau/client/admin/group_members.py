@@ -1,0 +1,68 @@
+"""Members of groups, and sending them away."""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from moldau.client.admin.groups import describe_group
+from moldau.client.cluster import Cluster
+from moldau.client.errors import ClientError, check, error_code
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+)
+
+# Several members, and static ones.
+_MEMBERS_VERSION = 3
+_REASON_MAX = 255
+
+
+class Leaver(NamedTuple):
+    """A static member is known by its instance id, any other by its member id."""
+
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+async def remove_members(
+    cluster: Cluster, group_id: str, members: Collection[Leaver] | None, reason: str = ""
+) -> dict[Leaver, KafkaError | None]:
+    """Some members of a classic group, or all if that is None."""
+    if members is None:
+        members = await _all_members(cluster, group_id)
+    if not members:
+        return {}
+    text = f"removed by an admin: {reason or 'no reason given'}"[:_REASON_MAX]
+    request = LeaveGroupRequest(
+        group_id=group_id,
+        members=[
+            MemberIdentity(member_id=one.member_id, group_instance_id=one.instance_id, reason=text)
+            for one in members
+        ],
+    )
+
+    async def attempt() -> LeaveGroupResponse:
+        answer = await cluster.ask_coordinator(
+            group_id, request, LeaveGroupResponse, oldest=_MEMBERS_VERSION
+        )
+        check(answer.error_code, f"group '{group_id}'")
+        return answer
+
+    answer = await cluster.with_patience(attempt)
+    if len(answer.members) != len(members):
+        raise ClientError(f"not all members of group '{group_id}' were answered for")
+    return {
+        member: KafkaError(error_code(row.error_code)) if row.error_code else None
+        for member, row in zip(members, answer.members, strict=True)
+    }
+
+
+async def _all_members(cluster: Cluster, group_id: str) -> list[Leaver]:
+    group = await describe_group(cluster, group_id)
+    if group is None:
+        raise ClientError(f"there is no group '{group_id}'")
+    return [
+        Leaver(instance_id=one.instance_id) if one.instance_id else Leaver(one.member_id)
+        for one in group.members
+    ]

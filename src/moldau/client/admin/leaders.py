@@ -1,0 +1,43 @@
+"""Elections that are asked for: back to the preferred replica, or to one that may lack records."""
+
+from collections.abc import Iterable
+
+from moldau.client.cluster import Cluster
+from moldau.client.errors import check, error_code
+from moldau.protocol.enums import ElectionType
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from moldau.types import TopicPartition
+
+_UNCLEAN_VERSION = 1
+
+
+async def elect_leaders(
+    cluster: Cluster, kind: ElectionType, partitions: Iterable[TopicPartition] | None
+) -> dict[TopicPartition, KafkaError | None]:
+    """Of some partitions, or of all if that is None; then only those that changed are told."""
+    topics: dict[str, TopicPartitions] = {}
+    for name, number in partitions or ():
+        topics.setdefault(name, TopicPartitions(topic=name)).partitions.append(number)
+    request = ElectLeadersRequest(
+        election_type=kind,
+        topic_partitions=None if partitions is None else list(topics.values()),
+        timeout_ms=cluster.settings.request_timeout_ms,
+    )
+    oldest = _UNCLEAN_VERSION if kind is ElectionType.UNCLEAN else 0
+    answer = await cluster.ask(None, request, ElectLeadersResponse, oldest=oldest)
+    check(answer.error_code)
+    cluster.forget()
+    return {
+        TopicPartition(topic.topic, row.partition_id): (
+            KafkaError(error_code(row.error_code), row.error_message or "")
+            if row.error_code
+            else None
+        )
+        for topic in answer.replica_election_results
+        for row in topic.partition_result
+    }

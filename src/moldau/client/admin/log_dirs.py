@@ -1,0 +1,92 @@
+"""Log directories of brokers: what lies in them, and moving replicas between them."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from moldau.client.cluster import Cluster
+from moldau.client.errors import check, error_code
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
+)
+from moldau.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+)
+from moldau.types import TopicPartition
+
+
+class Replica(NamedTuple):
+    partition: TopicPartition
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+class LogDirectory(NamedTuple):
+    node_id: int
+    path: str
+    error: ErrorCode
+    total_bytes: int
+    usable_bytes: int
+    replicas: list[Replica]
+
+
+async def describe_log_dirs(cluster: Cluster, node_ids: Iterable[int]) -> list[LogDirectory]:
+    found = []
+    for node_id in node_ids:
+        request = DescribeLogDirsRequest(topics=None)
+        answer = await cluster.ask(node_id, request, DescribeLogDirsResponse)
+        check(answer.error_code)
+        found += [_directory(node_id, row) for row in answer.results]
+    return found
+
+
+def _directory(node_id: int, row: DescribeLogDirsResult) -> LogDirectory:
+    replicas = [
+        Replica(
+            TopicPartition(topic.name, one.partition_index),
+            one.partition_size,
+            one.offset_lag,
+            one.is_future_key,
+        )
+        for topic in row.topics
+        for one in topic.partitions
+    ]
+    return LogDirectory(
+        node_id,
+        row.log_dir,
+        error_code(row.error_code),
+        row.total_bytes,
+        row.usable_bytes,
+        sorted(replicas),
+    )
+
+
+async def alter_replica_log_dirs(
+    cluster: Cluster, node_id: int, moves: Mapping[TopicPartition, str]
+) -> dict[TopicPartition, KafkaError | None]:
+    """Partition -> the directory of that broker that its replica should lie in."""
+    directories: dict[str, dict[str, AlterReplicaLogDirTopic]] = {}
+    for (name, number), path in moves.items():
+        topics = directories.setdefault(path, {})
+        topics.setdefault(name, AlterReplicaLogDirTopic(name=name)).partitions.append(number)
+    request = AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDir(path=path, topics=list(topics.values()))
+            for path, topics in directories.items()
+        ]
+    )
+    answer = await cluster.ask(node_id, request, AlterReplicaLogDirsResponse)
+    return {
+        TopicPartition(topic.topic_name, row.partition_index): (
+            KafkaError(error_code(row.error_code)) if row.error_code else None
+        )
+        for topic in answer.results
+        for row in topic.partitions
+    }

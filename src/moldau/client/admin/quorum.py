@@ -1,0 +1,77 @@
+"""The controllers' quorum: who leads, who votes, how far each is."""
+
+from typing import NamedTuple
+
+from moldau.client.cluster import Cluster
+from moldau.client.errors import ClientError, check
+from moldau.net.request_channel import Address
+from moldau.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+    ReplicaState,
+)
+from moldau.types import Uuid
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+class QuorumReplica(NamedTuple):
+    node_id: int
+    directory_id: Uuid
+    log_end_offset: int
+    last_fetch_ms: int
+    """-1: not known."""
+    last_caught_up_ms: int
+
+
+class QuorumListener(NamedTuple):
+    name: str
+    address: Address
+
+
+class DescribedQuorum(NamedTuple):
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+    listeners: dict[int, tuple[QuorumListener, ...]]
+    """Of the voters, by node; empty if the broker is older than 3.9."""
+
+
+async def describe_quorum(cluster: Cluster) -> DescribedQuorum:
+    partition = DescribeQuorumRequestPartitionData(partition_index=0)
+    topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
+    answer = await cluster.ask(None, DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse)
+    check(answer.error_code, answer.error_message)
+    rows = [row for one in answer.topics for row in one.partitions]
+    if len(rows) != 1:
+        raise ClientError("the broker does not say how the quorum is")
+    (found,) = rows
+    check(found.error_code, found.error_message)
+    listeners = {
+        node.node_id: tuple(
+            QuorumListener(one.name, Address(one.host, one.port)) for one in node.listeners
+        )
+        for node in answer.nodes
+    }
+    return DescribedQuorum(
+        found.leader_id,
+        found.leader_epoch,
+        found.high_watermark,
+        tuple(map(_replica, found.current_voters)),
+        tuple(map(_replica, found.observers)),
+        listeners,
+    )
+
+
+def _replica(state: ReplicaState) -> QuorumReplica:
+    return QuorumReplica(
+        state.replica_id,
+        state.replica_directory_id,
+        state.log_end_offset,
+        state.last_fetch_timestamp,
+        state.last_caught_up_timestamp,
+    )

@@ -1,0 +1,139 @@
+"""The thread under a blocking client: an event loop of its own, which does the work while the
+user's threads wait. `run` may be called from any thread but that one.
+"""
+
+import asyncio
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
+from concurrent.futures import Future as ThreadFuture
+from concurrent.futures import TimeoutError as WaitTimeoutError
+from typing import Any, ParamSpec, TypeVar
+
+from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError
+
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+_EXIT_PATIENCE_S = 5.0
+_alive: "weakref.WeakSet[LoopThread]" = weakref.WeakSet()
+
+
+class LoopThread:
+    def __init__(self, name: str) -> None:
+        self.is_usable = True
+        """False when it is closed, and in a process that was forked: threads do not come along."""
+        self._is_forked = False
+        self._loop = _new_loop()
+        # A daemon, or a client that was never closed would keep its program from ending.
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+        _alive.add(self)
+
+    def run(self, work: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
+        """Waits for the result. What takes longer than `timeout_s` is cancelled."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise ClientError(
+                "a callback runs in the client's own thread and must not wait for the client; "
+                "call it from another thread"
+            )
+        future = self.start(work)
+        try:
+            return future.result(timeout_s)
+        except WaitTimeoutError:
+            if future.done():
+                raise
+            future.cancel()
+            raise ClientTimeoutError(f"not done within {timeout_s} seconds") from None
+        except CancelledError:
+            raise ClosedError("the client was closed meanwhile") from None
+        except BaseException:
+            # Ctrl-C: nobody waits for it any more.
+            future.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, Result]) -> ThreadFuture[Result]:
+        """Does not wait."""
+        if not self.is_usable:
+            work.close()
+            raise self.refusal()
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(
+        self,
+        function: Callable[Arguments, object],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> None:
+        """Runs a function there soon. Does not wait."""
+        if not self.is_usable:
+            raise self.refusal()
+        self._loop.call_soon_threadsafe(lambda: function(*args, **kwargs))
+
+    def refusal(self) -> ClosedError:
+        """Why it is not usable."""
+        if self._is_forked:
+            return ClosedError(
+                "this client was made before the process was forked; make one in each process"
+            )
+        return ClosedError("this client is closed")
+
+    def close(self, patience_s: float | None = None) -> None:
+        """Cancels what still runs and ends the thread. Closing twice is fine."""
+        if not self.is_usable:
+            return
+        self.is_usable = False
+        _alive.discard(self)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(patience_s)
+
+    def _work(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            _cancel_all(self._loop)
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        finally:
+            asyncio.set_event_loop(None)
+            self._loop.close()
+
+    def _lost_by_fork(self) -> None:
+        self.is_usable = False
+        self._is_forked = True
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks))
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _after_fork() -> None:
+    for thread in list(_alive):
+        thread._lost_by_fork()
+    _alive.clear()
+
+
+def _at_exit() -> None:
+    for thread in list(_alive):
+        thread.close(_EXIT_PATIENCE_S)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

@@ -1,0 +1,127 @@
+"""All connections of a client: one for each broker and lane, opened when it is needed, opened again
+after a pause that grows, closed when it is idle.
+"""
+
+import asyncio
+import os
+from collections.abc import Collection, Iterable
+
+from moldau.client.errors import AuthenticationError
+from moldau.client.node_connection import NodeConnection
+from moldau.client.settings import ClientSettings
+from moldau.net.clock import Clock
+from moldau.net.request_channel import Address, ChannelError
+from moldau.net.tasks import Tasks
+
+
+class _Trouble:
+    """Failures in a row to connect to an address."""
+
+    __slots__ = ("failures", "not_before_ms")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.not_before_ms = 0.0
+
+
+class Connections:
+    def __init__(self, settings: ClientSettings, clock: Clock, tasks: Tasks) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._tasks = tasks
+        self._open: dict[tuple[Address, str], NodeConnection] = {}
+        self._locks: dict[tuple[Address, str], asyncio.Lock] = {}
+        self._trouble: dict[Address, _Trouble] = {}
+
+    async def to(self, address: Address, lane: str = "") -> NodeConnection:
+        """Raises ChannelError or AuthenticationError."""
+        place = address, lane
+        async with self._locks.setdefault(place, asyncio.Lock()):
+            connection = self._open.get(place)
+            if connection is None or connection.channel.is_closed:
+                connection = await self._connect(address)
+                self._open[place] = connection
+                self._watch_idle(connection)
+            return connection
+
+    def least_busy(self) -> NodeConnection | None:
+        """Among those that are open and in nobody's lane."""
+        ready = [
+            connection
+            for (_, lane), connection in self._open.items()
+            if not lane and not connection.channel.is_closed
+        ]
+        return min(ready, key=lambda one: one.channel.in_flight, default=None)
+
+    def in_good_order(self, addresses: Iterable[Address]) -> list[Address]:
+        """By chance, but those that failed lately come last."""
+        return sorted(dict.fromkeys(addresses), key=lambda one: (self._pause_ms(one), chance()))
+
+    def keep_only(self, addresses: Collection[Address]) -> None:
+        """Brokers that left the cluster are not connected to any more."""
+        for address in [one for one in self._trouble if one not in addresses]:
+            del self._trouble[address]
+        for place, connection in list(self._open.items()):
+            if connection.channel.is_closed:
+                del self._open[place]
+            elif place[0] not in addresses and not connection.channel.in_flight:
+                connection.channel.drop("the broker is not in the cluster any more")
+                del self._open[place]
+        for place in [one for one in self._locks if one[0] not in addresses]:
+            if not self._locks[place].locked():
+                del self._locks[place]
+
+    def drop_all(self, problem: str) -> None:
+        for connection in self._open.values():
+            connection.channel.drop(problem)
+        self._open.clear()
+
+    async def close(self) -> None:
+        connections, self._open = self._open, {}
+        for connection in connections.values():
+            await connection.channel.close()
+
+    async def _connect(self, address: Address) -> NodeConnection:
+        if (pause_ms := self._pause_ms(address)) > 0:
+            await self._clock.sleep(pause_ms)
+        trouble = self._trouble.setdefault(address, _Trouble())
+        patience_ms = self._settings.connect_timeout.pause_ms(trouble.failures + 1, chance())
+        try:
+            connection = await NodeConnection.open(
+                address, self._clock, self._settings, self._tasks, connect_timeout_ms=patience_ms
+            )
+        except (ChannelError, AuthenticationError):
+            trouble.failures += 1
+            pause_ms = self._settings.reconnect.pause_ms(trouble.failures, chance())
+            trouble.not_before_ms = self._clock.mono_ms() + pause_ms
+            raise
+        self._trouble.pop(address, None)
+        return connection
+
+    def _pause_ms(self, address: Address) -> float:
+        trouble = self._trouble.get(address)
+        return 0 if trouble is None else max(trouble.not_before_ms - self._clock.mono_ms(), 0)
+
+    def _watch_idle(self, connection: NodeConnection) -> None:
+        idle_ms_max = self._settings.connections_max_idle_ms
+        if idle_ms_max < 0:
+            return
+        channel = connection.channel
+
+        def look() -> None:
+            if channel.is_closed:
+                return
+            left_ms = channel.used_ms + idle_ms_max - self._clock.mono_ms()
+            if channel.in_flight:
+                self._clock.call_later(idle_ms_max, look)
+            elif left_ms > 0:
+                self._clock.call_later(left_ms, look)
+            else:
+                channel.drop("the connection was idle")
+
+        self._clock.call_later(idle_ms_max, look)
+
+
+def chance() -> float:
+    """From 0 to 1. The module `random` would take longer to load than all that is asked of it."""
+    return int.from_bytes(os.urandom(4), "big") / 2**32

@@ -1,0 +1,1 @@
+"""The consumer: one engine, and its faces for asyncio and for threads."""

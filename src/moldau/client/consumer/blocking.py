@@ -1,0 +1,167 @@
+"""The consumer that waits. A thread of its own fetches ahead and keeps the place in the group; what
+is there already is handed out without asking that thread.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from moldau.client.blocking import LoopThread
+from moldau.client.consumer.blocking_desk import BlockingOffsetDesk
+from moldau.client.consumer.columns import ArrowOptions, take_table
+from moldau.client.consumer.desk import OffsetDesk
+from moldau.client.consumer.engine import Engine
+from moldau.client.consumer.face import (
+    CLOSE_PATIENCE_S,
+    consumer_config,
+    pattern_of,
+    topics_of,
+    wait_ms,
+)
+from moldau.client.consumer.handing_out import HandingOut
+from moldau.client.consumer.user_calls import UserCalls
+from moldau.protocol.record_loops import ConsumerRecord
+from moldau.types import TopicPartition
+
+
+class Consumer(BlockingOffsetDesk):
+    """Reads topics, alone or as a member of a group.
+
+    `with Consumer("localhost:9092", group_id="g") as consumer:` and then subscribe or assign, and
+    poll or iterate. All of Kafka's settings are taken, as `config={"max.poll.records": 100}` or as
+    `max_poll_records=100`. One thread at a time uses it; `wakeup` alone may be called by others.
+    Callbacks run in the thread that polls. A process that was forked has to make its own.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | list[str] | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        made = consumer_config(bootstrap_servers, config, settings)
+        self._engine = Engine(made, self._call_user)
+        self._thread = LoopThread("moldau-consumer")
+        self._out = HandingOut(self._engine.positions)
+        self._engine.before_use = self._out.settle
+        self._count = made.max_poll_records
+        super().__init__(OffsetDesk(self._engine), UserCalls(self._thread, "consumer"))
+
+    async def _call_user(self, *call: Any) -> Any:
+        return await self._calls.call(*call)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self, timeout: float = CLOSE_PATIENCE_S) -> None:
+        """Commits if that is automatic, leaves the group, and lets go of everything."""
+        if self._thread.is_usable:
+            try:
+                self._calls.run(self._engine.close(wait_ms(timeout)))
+            finally:
+                self._thread.close()
+
+    def wakeup(self) -> None:
+        """Ends a poll that waits, or the next one, with WakeupError. Any thread may call it."""
+        self._engine.wakeup()
+
+    # What is read.
+
+    def subscribe(
+        self,
+        topics: str | Iterable[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: object = None,
+    ) -> None:
+        """Instead of what was subscribed before. `pattern` has to match a topic's whole name. A
+        `listener` may have on_partitions_assigned, on_partitions_revoked and on_partitions_lost;
+        each gets a list of partitions, in the thread that polls.
+        """
+        names = topics_of(topics, pattern)
+        self._do(self._engine.subscribe, names, pattern_of(pattern), listener)
+
+    def unsubscribe(self) -> None:
+        self._calls.run(self._engine.unsubscribe())
+
+    def subscription(self) -> set[str]:
+        return set(self._engine.subscribed_topics)
+
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Instead of what was assigned before, without the help of a group."""
+        self._do(self._engine.assign, [TopicPartition(*one) for one in partitions])
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self._engine.positions.partitions)
+
+    def partitions_for(self, topic: str) -> list[TopicPartition]:
+        """All partitions of a topic. Raises UnknownTopicError."""
+        return self._calls.run(self._engine.partitions_for(topic))
+
+    # Reading.
+
+    def poll(
+        self, timeout: float | None = 1.0, max_records: int | None = None
+    ) -> list[ConsumerRecord]:
+        """Records as soon as there are some, none when `timeout` seconds are over."""
+        count = max_records or self._count
+        calls = self._calls
+        calls.enter()
+        try:
+            rest = self._out.rest(count)
+            if rest:
+                return rest
+            found = self._engine.take_now(count)
+            if found is not None:
+                return found
+        finally:
+            calls.leave()
+        return calls.run(self._engine.poll(wait_ms(timeout), count))
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """One by one, without an end. What was given last counts as done when the next is asked
+        for.
+        """
+        while True:
+            yield from self._out.each(self.poll(None))
+
+    def batches(self, max_records: int | None = None) -> Iterator[list[ConsumerRecord]]:
+        """Lists of records, without an end."""
+        while True:
+            yield self.poll(None, max_records)
+
+    def fetch_arrow(
+        self,
+        timeout: float | None = 1.0,
+        *,
+        columns: Collection[str] | None = None,
+        max_bytes: int | None = None,
+    ) -> Any:
+        """A `pyarrow.Table` of what came, without a Python object for each record; it has no rows
+        if nothing came in time. `.to_pandas()`, `polars.from_arrow` and DuckDB take it as it is.
+        """
+        options = ArrowOptions.of(columns, max_bytes)
+        fetching = self._engine.fetching
+        self._calls.run(self._engine.wait_until(lambda: fetching.has_ready, wait_ms(timeout)))
+        table = take_table(fetching, options)
+        self._thread.call(fetching.look)
+        return table
+
+    def arrow(
+        self, *, columns: Collection[str] | None = None, max_bytes: int | None = None
+    ) -> Iterator[Any]:
+        """Tables with rows, without an end."""
+        while True:
+            table = self.fetch_arrow(None, columns=columns, max_bytes=max_bytes)
+            if table.num_rows:
+                yield table

@@ -1,0 +1,59 @@
+"""What was fetched, as Arrow tables."""
+
+from collections.abc import Collection
+from typing import Any
+
+from moldau.client.consumer.fetching import Fetching
+from moldau.client.errors import ClientError
+from moldau.frozen import frozen
+from moldau.protocol.arrow import COLUMNS, ArrowRead, arrow_schema, decode_to_arrow
+from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
+
+# Tables of this size are cheap to make and small enough for a cache.
+_BYTES_MAX_DEFAULT = 32 << 20
+
+
+@frozen
+class ArrowOptions:
+    columns: tuple[str, ...]
+    bytes_max: int
+
+    @classmethod
+    def of(cls, columns: Collection[str] | None, max_bytes: int | None) -> "ArrowOptions":
+        chosen = COLUMNS if columns is None else tuple(columns)
+        unknown = [name for name in chosen if name not in COLUMNS]
+        if unknown or not chosen:
+            raise ClientError(
+                f"there is no column {', '.join(unknown) or 'chosen'}; "
+                f"choose of {', '.join(COLUMNS)}"
+            )
+        return cls(chosen, _BYTES_MAX_DEFAULT if max_bytes is None else max_bytes)
+
+
+def take_table(fetching: Fetching, options: ArrowOptions) -> Any:
+    """Everything that is there, up to the size; at least one answer of a broker if there is any."""
+    import pyarrow as pa
+
+    batches = []
+    size_bytes = 0
+    while size_bytes < options.bytes_max and (fetched := fetching.take_whole()) is not None:
+        state = fetched.state
+        size_bytes += fetched.size_bytes
+        topic, number = state.partition
+        batches.append(
+            decode_to_arrow(
+                fetched.buffer,
+                ArrowRead(
+                    topic=topic,
+                    partition=number,
+                    columns=options.columns,
+                    start_offset=max(fetched.start_offset, state.position or 0),
+                    aborted=fetched.aborted,
+                    # They were checked when they came, if that is wanted.
+                    verify_crc=False,
+                    decompressed_bytes_max=STORED_OUTPUT_BYTES_MAX,
+                ),
+            )
+        )
+        fetched.finish()
+    return pa.Table.from_batches(batches, schema=arrow_schema(options.columns))

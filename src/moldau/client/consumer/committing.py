@@ -1,0 +1,166 @@
+"""Commits of one consumer: by itself, or when its user says so."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from moldau.client.cluster import Cluster
+from moldau.client.consumer.group import Group
+from moldau.client.consumer.offsets import (
+    CommitRefusedError,
+    GroupMetadata,
+    Offsets,
+    commit,
+    committed,
+    too_late,
+)
+from moldau.client.errors import ConfigError
+from moldau.core.client.commits import AutoCommit
+from moldau.core.client.membership import CommitRefused
+from moldau.core.client.positions import OffsetAndMetadata, Positions
+from moldau.net.tasks import Tasks
+from moldau.protocol.errors import MoldauError
+from moldau.types import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+Callback = Callable[[Offsets, MoldauError | None], Any]
+
+
+class Committing:
+    def __init__(
+        self,
+        cluster: Cluster,
+        positions: Positions,
+        group: Group | None,
+        auto: AutoCommit,
+        on_done: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._positions = positions
+        self._group = group
+        self.auto = auto
+        self._on_done = on_done
+        self._tasks = Tasks()
+        self.interceptors: list[Callable[[Offsets], Any]] = []
+        self.for_user: deque[tuple[Callback, Offsets, MoldauError | None]] = deque()
+        """Callbacks that the next poll calls."""
+
+    async def finish(self, patience_ms: float) -> None:
+        """Waits for what is under way."""
+        clock = self._cluster.clock
+        deadline_ms = clock.mono_ms() + patience_ms
+        while len(self._tasks) and clock.mono_ms() < deadline_ms:
+            await clock.sleep(1)
+        await self._tasks.close()
+
+    def _member(self) -> Group:
+        if self._group is None:
+            raise ConfigError("offsets are committed by groups; give this consumer a group.id")
+        return self._group
+
+    def committer(self) -> GroupMetadata:
+        return self._member().committer
+
+    # When the user says so.
+
+    async def commit(self, offsets: Offsets | None, patience_ms: float | None = None) -> None:
+        """Raises CommitFailedError if the group has moved on."""
+        wanted = self._positions.consumed() if offsets is None else dict(offsets)
+        if not wanted:
+            self._member()
+            return
+        who = self.committer()
+        try:
+            await self._cluster.with_patience(
+                lambda: commit(self._cluster, who, wanted), patience_ms=patience_ms
+            )
+        except CommitRefusedError as error:
+            self._note_refusal(who, error)
+            raise too_late(error) from None
+        self._note(wanted)
+
+    def commit_async(self, offsets: Offsets | None, callback: Callback | None) -> None:
+        wanted = self._positions.consumed() if offsets is None else dict(offsets)
+        who = self.committer()
+        _ = self._tasks.start(self._commit_once(who, wanted, callback), "commit")
+
+    async def _commit_once(
+        self, who: GroupMetadata, wanted: Offsets, callback: Callback | None
+    ) -> None:
+        """It is not tried again: a later commit may have overtaken it."""
+        problem: MoldauError | None = None
+        try:
+            if wanted:
+                await commit(self._cluster, who, wanted)
+                self._note(wanted)
+        except CommitRefusedError as error:
+            self._note_refusal(who, error)
+            problem = too_late(error)
+        except MoldauError as error:
+            problem = error
+            self._cluster.forget_coordinator(who.group_id)
+        if callback is not None:
+            self.for_user.append((callback, wanted, problem))
+            self._on_done()
+
+    def _note(self, offsets: Offsets) -> None:
+        self.auto.committed(offsets)
+        for intercept in self.interceptors:
+            intercept(offsets)
+
+    def _note_refusal(self, who: GroupMetadata, error: CommitRefusedError) -> None:
+        self._member().step(CommitRefused(who.generation_id, error.code))
+        self._on_done()
+
+    # By itself.
+
+    def look(self) -> None:
+        """In a poll: what was handed out before it is done with."""
+        now_ms = self._cluster.clock.mono_ms()
+        if self.auto.is_due(now_ms):
+            self.look_at_once()
+
+    def look_at_once(self) -> None:
+        if not self.auto.is_enabled or self._group is None:
+            return
+        if self.auto.due_ms != float("inf"):
+            self.auto.sent(self._cluster.clock.mono_ms())
+        news = self.auto.news(self._positions.consumed())
+        if news:
+            _ = self._tasks.start(self._commit_quietly(news), "commit by itself")
+
+    async def _commit_quietly(self, wanted: Offsets) -> None:
+        clock = self._cluster.clock
+        try:
+            await self.commit(wanted)
+        except MoldauError as error:
+            _log.warning("offsets were not committed: %s", error)
+            self.auto.failed(clock.mono_ms(), self._cluster.pause_ms(1))
+
+    async def before_giving_up(
+        self, partitions: Collection[TopicPartition], patience_ms: float
+    ) -> None:
+        """The next reader begins where this one ends."""
+        if not self.auto.is_enabled or self._group is None:
+            return
+        consumed = self._positions.consumed()
+        wanted = {one: at for one, at in consumed.items() if one in set(partitions)}
+        news = self.auto.news(wanted)
+        if not news:
+            return
+        try:
+            await self.commit(news, patience_ms)
+        except MoldauError as error:
+            _log.warning("offsets were not committed before a rebalance: %s", error)
+
+    # Asking.
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], *, is_stable: bool = True
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        group_id = self._member().group_id
+        return await self._cluster.with_patience(
+            lambda: committed(self._cluster, group_id, partitions, is_stable=is_stable)
+        )

@@ -1,0 +1,442 @@
+"""One consumer at work, in one event loop: what is subscribed, what is assigned, what is handed
+out. The faces call it. `take_now` and `take_tables` alone run in the user's thread, while nobody
+waits in `poll`.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Any
+
+from moldau.client.cluster import Cluster
+from moldau.client.consumer.committing import Committing
+from moldau.client.consumer.errors import NoOffsetError, WakeupError
+from moldau.client.consumer.fetching import Fetching
+from moldau.client.consumer.group import Group
+from moldau.client.consumer.options import fetch_options, group_options
+from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError, ConfigError
+from moldau.client.metadata import ClusterMetadata
+from moldau.client.metadata_watch import MetadataWatch
+from moldau.client.settings import cluster_settings
+from moldau.config.client_settings.consumer import ConsumerConfig
+from moldau.core.client.commits import AutoCommit
+from moldau.core.client.membership import Assigned, Prepare, Subscribed
+from moldau.core.client.positions import OffsetAndMetadata, PartitionState, Positions
+from moldau.core.client.resets import ResetKind, ResetPolicy
+from moldau.net.tasks import Tasks
+from moldau.protocol.errors import MoldauError
+from moldau.protocol.record_loops import ConsumerRecord
+from moldau.types import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+CallUser = Callable[..., Awaitable[Any]]
+"""Calls a function of the user's where the user expects it, and waits for it."""
+
+
+class Engine:
+    def __init__(self, config: ConsumerConfig, call_user: CallUser) -> None:
+        self.config = config
+        self._call_user = call_user
+        self.cluster = Cluster(cluster_settings(config, retry_for_ms=config.default_api_timeout_ms))
+        self.positions = Positions()
+        self._options = fetch_options(config)
+        membership = group_options(config)
+        self._watch = MetadataWatch(self.cluster, creates_topics=config.allow_auto_create_topics)
+        self.fetching = Fetching(
+            self.cluster, self._watch, self.positions, self._options, self.changed
+        )
+        self.group = None if membership is None else Group(self.cluster, membership, self)
+        self.committing = Committing(
+            self.cluster,
+            self.positions,
+            self.group,
+            AutoCommit(
+                is_enabled=config.enable_auto_commit and self.group is not None,
+                interval_ms=config.auto_commit_interval_ms,
+            ),
+            self.changed,
+        )
+        self.interceptors = [_made(one) for one in config.interceptor_classes]
+        self.committing.interceptors = [
+            one.on_commit for one in self.interceptors if hasattr(one, "on_commit")
+        ]
+        self.before_use: Callable[[], None] = lambda: None
+        """Sets positions right that a loop over records has not told yet."""
+        self.topics: tuple[str, ...] = ()
+        self.pattern: re.Pattern[str] | None = None
+        self._listener: Any = None
+        self._change = asyncio.Event()
+        self._tasks = Tasks()
+        self._locating: set[tuple[PartitionState, int]] = set()
+        self._polled_ms = 0.0
+        self._is_polling = False
+        self._is_woken = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closing = False
+        self.is_closed = False
+        self._warned: set[str] = set()
+
+    # Life.
+
+    def start(self) -> None:
+        """In its event loop. Nothing is connected before something is asked for."""
+        if self.is_closed:
+            raise ClosedError("this consumer is closed")
+        self.before_use()
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+            self._polled_ms = self.cluster.clock.mono_ms()
+            self._watch.on_update(self._note_metadata)
+            self._watch.start()
+        elif self._loop is not loop:
+            raise ClientError("a consumer belongs to the event loop that it was first used in")
+
+    async def close(self, patience_ms: float) -> None:
+        """Commits, leaves the group and lets everything go. Closing twice is fine."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self.before_use()
+        try:
+            if self._loop is not None:
+                async with self.cluster.clock.timeout(patience_ms):
+                    await self._say_goodbye(patience_ms)
+        except (TimeoutError, MoldauError) as error:
+            _log.warning("the consumer was closed before it was done: %s", error)
+        finally:
+            self.is_closed = True
+            await self.fetching.close()
+            await self._tasks.close()
+            if self.group is not None:
+                await self.group.drop()
+            await self.cluster.__aexit__(None, None, None)
+            self.changed()
+
+    async def _say_goodbye(self, patience_ms: float) -> None:
+        await self._give_up_all(patience_ms)
+        await self.committing.finish(patience_ms)
+        await self._run_commit_callbacks()
+        if self.group is not None:
+            await self.group.leave()
+
+    async def _give_up_all(self, patience_ms: float) -> None:
+        partitions = self.positions.partitions
+        if self.group is None or not self.group.machine.owned:
+            await self.committing.before_giving_up(partitions, patience_ms)
+        else:
+            await self.give_up(Prepare(partitions, False))
+        self.positions.remove(partitions)
+
+    def changed(self) -> None:
+        self._change.set()
+
+    def wakeup(self) -> None:
+        """From any thread: whoever polls, or polls next, gets WakeupError."""
+        self._is_woken = True
+        if self._loop is not None and not self.is_closed:
+            self._loop.call_soon_threadsafe(self._change.set)
+
+    # What is read.
+
+    def subscribe(
+        self, topics: Collection[str], pattern: re.Pattern[str] | None, listener: Any
+    ) -> None:
+        self.start()
+        if self.group is None:
+            raise ConfigError("subscribing needs a group.id; without one, use assign")
+        if self.positions.partitions and not self.is_subscribed:
+            raise ClientError("partitions are assigned by hand; unsubscribe before subscribing")
+        self._listener = listener
+        self.pattern = pattern
+        self.topics = tuple(dict.fromkeys(topics))
+        self._polled_ms = self.cluster.clock.mono_ms()
+        if pattern is None:
+            self._watch.watch_only(self.topics)
+            self.group.step(Subscribed(self.topics))
+        else:
+            self._watch.watch_only(None)
+
+    @property
+    def is_subscribed(self) -> bool:
+        return bool(self.topics) or self.pattern is not None
+
+    async def unsubscribe(self) -> None:
+        self.start()
+        await self._give_up_all(self.config.request_timeout_ms)
+        if self.group is not None:
+            self.group.step(Subscribed(()))
+            await self.group.leave()
+        self.topics = ()
+        self.pattern = None
+        self._watch.watch_only(())
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        self.start()
+        if self.is_subscribed:
+            raise ClientError("topics are subscribed; unsubscribe before assigning by hand")
+        wanted = [TopicPartition(*one) for one in partitions]
+        self.committing.look_at_once()
+        self._take(wanted)
+
+    def _take(self, partitions: Iterable[TopicPartition]) -> None:
+        self.positions.assign(partitions)
+        self.committing.auto.keep_only(self.positions.partitions)
+        self.committing.auto.start(self.cluster.clock.mono_ms())
+        if not self.is_subscribed:
+            self._watch.watch_only({one.topic for one in self.positions.partitions})
+        self._locate()
+        self.fetching.look()
+
+    # What the group asks of its consumer.
+
+    @property
+    def polled_ms(self) -> float:
+        return self.cluster.clock.mono_ms() if self._is_polling else self._polled_ms
+
+    async def give_up(self, effect: Prepare) -> None:
+        if effect.revoked and not effect.is_lost:
+            await self.committing.before_giving_up(effect.revoked, self.config.request_timeout_ms)
+        try:
+            if effect.revoked:
+                await self._tell_listener("lost" if effect.is_lost else "revoked", effect.revoked)
+        finally:
+            self.positions.remove(effect.revoked)
+
+    async def take_over(self, effect: Assigned) -> None:
+        if effect.revoked:
+            await self.give_up(Prepare(effect.revoked, False))
+        self._take(effect.partitions)
+        await self._tell_listener("assigned", effect.added)
+
+    async def _tell_listener(self, what: str, partitions: tuple[TopicPartition, ...]) -> None:
+        told = getattr(self._listener, f"on_partitions_{what}", None)
+        if told is None and what == "lost":
+            told = getattr(self._listener, "on_partitions_revoked", None)
+        if told is not None:
+            await self._call_user(told, list(partitions))
+
+    # Positions.
+
+    def _locate(self) -> None:
+        """Where to begin: what the group committed, or what auto.offset.reset says."""
+        lost = [
+            state
+            for state in self.positions
+            if state.position is None
+            and state.reset is None
+            and (state, state.version) not in self._locating
+        ]
+        if not lost:
+            return
+        marks = {(state, state.version) for state in lost}
+        self._locating |= marks
+        _ = self._tasks.start(self._locate_all(lost, marks), "find committed offsets")
+
+    async def _locate_all(
+        self, states: list[PartitionState], marks: set[tuple[PartitionState, int]]
+    ) -> None:
+        try:
+            found = {}
+            if self.group is not None:
+                found = dict(await self.committing.committed([state.partition for state in states]))
+            for state, version in marks:
+                if state.version != version:
+                    continue
+                at = found.get(state.partition)
+                if at is not None:
+                    state.seek(at.offset, at.leader_epoch)
+                elif self._options.reset.kind is not ResetKind.NONE:
+                    state.want_reset(self._options.reset)
+                else:
+                    self.fetching.fail(
+                        NoOffsetError(
+                            f"{state.partition} has no committed offset, and auto.offset.reset is "
+                            "none; seek to where you want to begin"
+                        )
+                    )
+                    return
+        except MoldauError as error:
+            self.fetching.fail(error)
+            await self.cluster.clock.sleep(self.cluster.pause_ms(1))
+        finally:
+            self._locating -= marks
+            self.changed()
+        self.fetching.look()
+
+    def _note_metadata(self, found: ClusterMetadata) -> None:
+        if self.pattern is not None and self.group is not None:
+            skips_internal = self.config.exclude_internal_topics
+            matching = [
+                name
+                for name, topic in sorted(found.topics.items())
+                if self.pattern.fullmatch(name) and not (topic.is_internal and skips_internal)
+            ]
+            self.group.step(Subscribed(tuple(matching)))
+        if self.group is not None:
+            self.group.look_at(found)
+        self._warn_of(found)
+        if not found.topics.keys() >= set(self.topics):
+            # It may be made, or get a leader, any moment.
+            self._watch.refresh_soon()
+        self.changed()
+        self.fetching.look()
+
+    def _warn_of(self, found: ClusterMetadata) -> None:
+        for name in found.missing - self._warned:
+            self._warned.add(name)
+            _log.warning("topic '%s' does not exist yet", name)
+        read = {*self.topics, *(one.topic for one in self.positions.partitions)}
+        for name, error in found.failures.items():
+            if name in read and not self.cluster.may_pass(error):
+                self.fetching.fail(error)
+
+    # Handing out.
+
+    def take_now(self, count: int) -> list[ConsumerRecord] | None:
+        """In the user's thread: what is there already. None: `poll` has to be asked."""
+        if self._is_woken or self.is_closed or self.committing.for_user:
+            return None
+        if self.group is not None and self.group.needs_user:
+            return None
+        now_ms = self.cluster.clock.mono_ms()
+        if self.committing.auto.is_due(now_ms):
+            return None
+        self._polled_ms = now_ms
+        records, should_look = self.fetching.take(count)
+        if should_look and self._loop is not None:
+            self._loop.call_soon_threadsafe(self.fetching.look)
+        return self._intercepted(records) if records else None
+
+    async def poll(self, timeout_ms: float, count: int) -> list[ConsumerRecord]:
+        """At least one record, unless none came in time."""
+        records: list[ConsumerRecord] = []
+
+        def take() -> bool:
+            taken, should_look = self.fetching.take(count)
+            records.extend(taken)
+            if should_look:
+                self.fetching.look()
+            return bool(taken)
+
+        await self.wait_until(take, timeout_ms)
+        return self._intercepted(records)
+
+    async def wait_until(self, take: Callable[[], bool], timeout_ms: float) -> bool:
+        """Does what has to be done in a poll, until `take` has got something."""
+        self.start()
+        if not self.is_subscribed and not len(self.positions):
+            raise ClientError("nothing is subscribed or assigned; there is nothing to poll")
+        if self._is_polling:
+            raise ClientError("another poll of this consumer is under way")
+        deadline_ms = self.cluster.clock.mono_ms() + timeout_ms
+        self._is_polling = True
+        try:
+            # Who polls without ever waiting still lets the fetches and heartbeats go on.
+            await asyncio.sleep(0)
+            while True:
+                self._change.clear()
+                await self._do_duties()
+                if take():
+                    return True
+                left_ms = deadline_ms - self.cluster.clock.mono_ms()
+                if left_ms <= 0 or not await self._wait_for_change(left_ms):
+                    return False
+        finally:
+            self._is_polling = False
+            self._polled_ms = self.cluster.clock.mono_ms()
+
+    async def _do_duties(self) -> None:
+        if self.is_closed:
+            raise ClosedError("this consumer is closed")
+        if self._is_woken:
+            self._is_woken = False
+            raise WakeupError("somebody called wakeup")
+        await self._run_commit_callbacks()
+        if self.group is not None and self.is_subscribed:
+            await self.group.advance()
+        self.committing.look()
+        self.fetching.raise_error()
+        self._locate()
+
+    async def _run_commit_callbacks(self) -> None:
+        while self.committing.for_user:
+            callback, offsets, problem = self.committing.for_user.popleft()
+            await self._call_user(callback, offsets, problem)
+
+    async def _wait_for_change(self, left_ms: float) -> bool:
+        """False: the time is over. Wakes for what the consumer does by itself."""
+        clock = self.cluster.clock
+        until_commit_ms = self.committing.auto.due_ms - clock.mono_ms()
+        pause_ms = min(left_ms, max(until_commit_ms, 0))
+        timer = clock.call_later(pause_ms, self._change.set)
+        try:
+            await self._change.wait()
+        finally:
+            timer.cancel()
+        return True
+
+    def _intercepted(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        for one in self.interceptors:
+            if hasattr(one, "on_consume"):
+                records = one.on_consume(records)
+        return records
+
+    async def until_known(self, partition: TopicPartition, patience_ms: float) -> int:
+        """The position; waits until it is found."""
+        self.start()
+        clock = self.cluster.clock
+        deadline_ms = clock.mono_ms() + patience_ms
+        while True:
+            state = self.state_of(partition)
+            if state.position is not None:
+                return state.position
+            self._change.clear()
+            self.fetching.raise_error()
+            self._locate()
+            left_ms = deadline_ms - clock.mono_ms()
+            if left_ms <= 0:
+                raise ClientTimeoutError(f"the position in {partition} was not found in time")
+            await self._wait_for_change(left_ms)
+
+    def seek(self, partition: TopicPartition, at: OffsetAndMetadata) -> None:
+        self.start()
+        self.state_of(partition).seek(at.offset, at.leader_epoch)
+        self.fetching.look()
+
+    def reset(self, partitions: Iterable[TopicPartition], policy: ResetPolicy) -> None:
+        self.start()
+        for state in [self.state_of(one) for one in partitions]:
+            state.want_reset(policy)
+        self.fetching.look()
+
+    def pause(self, partitions: Collection[TopicPartition], *, is_paused: bool) -> None:
+        """All that are assigned if none is named."""
+        self.start()
+        for state in [self.state_of(one) for one in partitions] or list(self.positions):
+            state.is_paused = is_paused
+        if not is_paused:
+            self.fetching.resumed()
+        self.fetching.look()
+
+    @property
+    def subscribed_topics(self) -> tuple[str, ...]:
+        if self.pattern is None or self.group is None:
+            return self.topics
+        return self.group.machine.topics
+
+    async def partitions_for(self, topic: str) -> list[TopicPartition]:
+        self.start()
+        return (await self.cluster.topic(topic)).topic_partitions
+
+    def state_of(self, partition: TopicPartition) -> PartitionState:
+        state = self.positions.get(TopicPartition(*partition))
+        if state is None:
+            raise ClientError(f"{partition[0]}-{partition[1]} is not assigned to this consumer")
+        return state
+
+
+def _made(given: Any) -> Any:
+    return given() if isinstance(given, type) else given

@@ -1,0 +1,38 @@
+"""What a consumer's user may have to act on."""
+
+from moldau.client.errors import ClientError
+from moldau.types import TopicPartition
+
+
+class WakeupError(ClientError):
+    """Somebody called `wakeup`."""
+
+
+class NoOffsetError(ClientError):
+    """There is no position to begin with, and auto.offset.reset=none wants none to be made up."""
+
+
+class LogTruncationError(ClientError):
+    """The log is shorter than what was read of it: a new leader does not have these records."""
+
+
+class CommitFailedError(ClientError):
+    """The group does not take this commit: it has moved on. What was read may be read again."""
+
+    def __init__(self, detail: str, *, is_retriable: bool = False) -> None:
+        super().__init__(detail)
+        self.is_retriable = is_retriable
+
+
+class DeserializationError(ClientError):
+    """A key or a value that its deserializer does not take. The position stays in front of it:
+    `seek` behind it to go on.
+    """
+
+    def __init__(self, partition: TopicPartition, offset: int, cause: Exception) -> None:
+        super().__init__(
+            f"{partition} has a record at offset {offset} that cannot be read: {cause}; "
+            f"seek to {offset + 1} to leave it out"
+        )
+        self.partition = partition
+        self.offset = offset

@@ -1,0 +1,354 @@
+"""Fetches ahead of what is handed out. At most one request is under way with each broker; what came
+waits until it is taken, and no more is asked for than the memory bounds allow. Everything runs in
+the event loop but `take`, which the user's thread may call.
+"""
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from moldau.client.cluster import Cluster
+from moldau.client.consumer.errors import DeserializationError
+from moldau.client.consumer.options import FetchOptions
+from moldau.client.consumer.seeking import Seeking
+from moldau.client.errors import check
+from moldau.client.metadata import Broker
+from moldau.client.metadata_watch import MetadataWatch
+from moldau.client.node_connection import VersionRange, spoken
+from moldau.core.client.fetch_sessions import FetchRow, FetchSession, SessionPlan
+from moldau.core.client.fetched import Fetched, FetchedBytes
+from moldau.core.client.positions import NO_NODE, PartitionState, Positions
+from moldau.net.request_channel import Address
+from moldau.net.tasks import Tasks
+from moldau.protocol.enums import IsolationLevel
+from moldau.protocol.error_codes import RETRIABLE, ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from moldau.protocol.record_loops import ConsumerRecord
+from moldau.types import ZERO_UUID, TopicPartition
+
+if TYPE_CHECKING:
+    import asyncio
+
+_LANE = "fetch"
+_CONSUMER = -1
+# From 13 on topics are named by their ids.
+_NAMES_VERSION_MAX = 12
+_SESSION_GONE = {
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+}
+
+
+class Fetching:
+    def __init__(
+        self,
+        cluster: Cluster,
+        watch: MetadataWatch,
+        positions: Positions,
+        options: FetchOptions,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._watch = watch
+        self._positions = positions
+        self._options = options
+        self._on_change = on_change
+        self._seeking = Seeking(cluster, positions, options, self._note_found)
+        self._sessions: dict[int, FetchSession] = {}
+        self._under_way: set[int] = set()
+        self._failures: dict[int, int] = {}
+        self._ready: deque[Fetched] = deque()
+        self._held: list[Fetched] = []
+        """Of paused partitions."""
+        self._tasks = Tasks()
+        self._error: BaseException | None = None
+        self.wants_room = False
+        """Something could be fetched if more were taken."""
+
+    async def close(self) -> None:
+        await self._seeking.close()
+        await self._tasks.close()
+
+    # Handing out: the user's thread.
+
+    def take(self, count: int) -> tuple[list[ConsumerRecord], bool]:
+        """Up to so many records, and whether the event loop should `look` again."""
+        into: list[ConsumerRecord] = []
+        has_room = False
+        while len(into) < count and (fetched := self._next_ready()) is not None:
+            try:
+                has_more = fetched.take(into, count - len(into), self._options.readers)
+            except Exception as error:
+                if into:
+                    break
+                raise self._unreadable(fetched, error) from error
+            if not has_more:
+                self._ready.popleft()
+                has_room = True
+        return into, has_room and self.wants_room
+
+    def take_whole(self) -> Fetched | None:
+        """For readers of columns. The position is theirs to move."""
+        fetched = self._next_ready()
+        if fetched is not None:
+            self._ready.popleft()
+        return fetched
+
+    @property
+    def has_ready(self) -> bool:
+        return self._next_ready() is not None
+
+    def _next_ready(self) -> Fetched | None:
+        while self._ready:
+            fetched = self._ready[0]
+            if fetched.is_stale:
+                self._ready.popleft()
+                fetched.state.taken(fetched.size_bytes)
+            elif fetched.state.is_paused:
+                self._held.append(self._ready.popleft())
+            else:
+                return fetched
+        return None
+
+    def _unreadable(self, fetched: Fetched, error: Exception) -> Exception:
+        if isinstance(error, MoldauError):
+            return error
+        position = fetched.state.position
+        assert position is not None
+        return DeserializationError(fetched.state.partition, position, error)
+
+    def raise_error(self) -> None:
+        """What no further fetch would cure; told once."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    # Deciding what to ask.
+
+    def look(self) -> None:
+        """Asks everybody who is not being asked for what can be fetched now."""
+        self.wants_room = False
+        now_ms = self._cluster.clock.mono_ms()
+        buffered_bytes = sum(state.buffered_bytes for state in self._positions)
+        by_node: dict[int, dict[TopicPartition, FetchRow]] = {}
+        for state in self._positions:
+            node_id = self._node_for(state, now_ms)
+            if node_id is None or node_id in self._under_way:
+                continue
+            if not state.can_fetch:
+                continue
+            if (
+                buffered_bytes >= self._options.buffer_bytes_max
+                or state.buffered_bytes >= self._options.partition_buffer_bytes_max
+            ):
+                self.wants_room = True
+            else:
+                by_node.setdefault(node_id, {})[state.partition] = self._row(state)
+        # Behind the loop: that is where new leaders are noticed.
+        self._seeking.look()
+        for node_id, rows in by_node.items():
+            self._under_way.add(node_id)
+            self._start(self._fetch(node_id, rows), f"fetch from {node_id}")
+
+    def resumed(self) -> None:
+        """What came for partitions while they were paused is given next."""
+        if self._held:
+            back = [one for one in self._held if not one.state.is_paused]
+            self._held = [one for one in self._held if one.state.is_paused and not one.is_stale]
+            self._ready.extendleft(reversed(back))
+
+    def _node_for(self, state: PartitionState, now_ms: float) -> int | None:
+        known = self._cluster.known
+        topic = state.partition.topic
+        leader = known.leader_of(state.partition)
+        if leader is None or not known.is_fresh(topic):
+            self._watch.refresh_soon()
+            return None
+        state.new_leader(leader[1])
+        return state.read_from(leader[0], now_ms)
+
+    def _row(self, state: PartitionState) -> FetchRow:
+        return FetchRow(
+            self._cluster.known.topics[state.partition.topic].topic_id,
+            state.fetch_offset,
+            state.leader_epoch,
+            state.fetch_epoch,
+            self._options.partition_bytes,
+        )
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.start(work, name).add_done_callback(self._note_end)
+
+    def _note_end(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        self._error = self._error or error
+        self._on_change()
+
+    def _note_found(self, error: MoldauError | None) -> None:
+        """A position was found, or cannot be."""
+        if error is not None:
+            self.fail(error)
+        self._on_change()
+        self.look()
+
+    # Asking.
+
+    async def _fetch(self, node_id: int, rows: Mapping[TopicPartition, FetchRow]) -> None:
+        session = self._sessions.setdefault(node_id, FetchSession())
+        versions = {one: state.version for one in rows if (state := self._positions.get(one))}
+        try:
+            answer = await self._ask(node_id, session.plan(rows), rows)
+            check(answer.error_code, f"fetching from broker {node_id}")
+            session.answered(answer.session_id)
+            self._failures.pop(node_id, None)
+            self._take_answer(node_id, answer, versions)
+        except MoldauError as error:
+            await self._recover(node_id, session, error)
+        finally:
+            self._under_way.discard(node_id)
+        self.look()
+
+    async def _recover(self, node_id: int, session: FetchSession, error: MoldauError) -> None:
+        code = error.code if isinstance(error, KafkaError) else None
+        session.reset(is_gone=code in _SESSION_GONE or code is None)
+        if code in _SESSION_GONE:
+            return
+        is_passing = self._cluster.may_pass(error) or code is ErrorCode.BROKER_NOT_AVAILABLE
+        if not is_passing:
+            self.fail(error)
+        failures = self._failures[node_id] = self._failures.get(node_id, 0) + 1
+        for state in self._positions:
+            if state.preferred_replica == node_id:
+                state.preferred_replica = NO_NODE
+        self._cluster.known.doubt()
+        self._watch.refresh_soon()
+        await self._cluster.clock.sleep(self._cluster.pause_ms(failures))
+
+    async def _ask(
+        self, node_id: int, plan: SessionPlan, rows: Mapping[TopicPartition, FetchRow]
+    ) -> FetchResponse:
+        topics: dict[str, FetchTopic] = {}
+        for (name, number), row in plan.rows.items():
+            topic = topics.setdefault(name, FetchTopic(topic=name, topic_id=row.topic_id))
+            topic.partitions.append(
+                FetchPartition(
+                    partition=number,
+                    current_leader_epoch=row.leader_epoch,
+                    fetch_offset=row.fetch_offset,
+                    last_fetched_epoch=-1,
+                    partition_max_bytes=row.max_bytes,
+                )
+            )
+        forgotten: dict[str, ForgottenTopic] = {}
+        for (name, number), topic_id in plan.forgotten.items():
+            gone = forgotten.setdefault(name, ForgottenTopic(topic=name, topic_id=topic_id))
+            gone.partitions.append(number)
+        options = self._options
+        request = FetchRequest(
+            replica_id=_CONSUMER,
+            max_wait_ms=options.max_wait_ms,
+            min_bytes=options.min_bytes,
+            max_bytes=options.max_bytes,
+            isolation_level=options.isolation,
+            session_id=plan.session_id,
+            session_epoch=plan.epoch,
+            topics=list(topics.values()),
+            forgotten_topics_data=list(forgotten.values()),
+            rack_id=options.rack,
+        )
+        has_ids = all(row.topic_id != ZERO_UUID for row in rows.values())
+        ours = spoken(FetchRequest)
+        newest = ours.newest if has_ids else _NAMES_VERSION_MAX
+        connection = await self._cluster.connection(node_id, _LANE)
+        return await connection.ask(
+            request,
+            FetchResponse,
+            VersionRange(ours.oldest, newest),
+            timeout_ms=options.request_timeout_ms + options.max_wait_ms,
+        )
+
+    # Taking answers.
+
+    def _take_answer(
+        self, node_id: int, answer: FetchResponse, versions: Mapping[TopicPartition, int]
+    ) -> None:
+        endpoints = [
+            Broker(one.node_id, Address(one.host, one.port), one.rack)
+            for one in answer.node_endpoints
+        ]
+        for result in answer.responses:
+            name = result.topic or self._cluster.known.name_of(result.topic_id) or ""
+            for row in result.partitions:
+                partition_ = TopicPartition(name, row.partition_index)
+                state = self._positions.get(partition_)
+                if state is None or state.version != versions.get(partition_):
+                    continue
+                try:
+                    self._take_row(node_id, state, row, endpoints)
+                except KafkaError as error:
+                    self.fail(error)
+
+    def _take_row(
+        self, node_id: int, state: PartitionState, row: PartitionData, endpoints: Iterable[Broker]
+    ) -> None:
+        code = row.error_code
+        if code == ErrorCode.NONE:
+            self._take_records(state, row)
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range(node_id, state)
+        elif code in RETRIABLE:
+            hint = row.current_leader
+            if hint.leader_id == NO_NODE or not self._cluster.known.take_leader(
+                state.partition, hint.leader_id, hint.leader_epoch, endpoints
+            ):
+                state.preferred_replica = NO_NODE
+                self._cluster.known.doubt(state.partition.topic)
+                self._watch.refresh_soon()
+        else:
+            check(code, str(state.partition))
+
+    def _out_of_range(self, node_id: int, state: PartitionState) -> None:
+        if node_id == state.preferred_replica:
+            # A follower may be behind; the leader knows better.
+            state.preferred_replica = NO_NODE
+            return
+        self._seeking.lost(state)
+
+    def _take_records(self, state: PartitionState, row: PartitionData) -> None:
+        state.high_watermark = row.high_watermark
+        committed = self._options.isolation is IsolationLevel.READ_COMMITTED
+        state.end_offset = row.last_stable_offset if committed else row.high_watermark
+        state.log_start_offset = row.log_start_offset
+        if row.preferred_read_replica != NO_NODE:
+            now_ms = self._cluster.clock.mono_ms()
+            state.preferred_replica = row.preferred_read_replica
+            state.preferred_until_ms = now_ms + self._options.metadata_max_age_ms
+        if not row.records:
+            return
+        assert isinstance(row.records, bytes | bytearray | memoryview)
+        aborted = None
+        if committed:
+            aborted = [
+                (one.producer_id, one.first_offset) for one in row.aborted_transactions or ()
+            ]
+        fetched = Fetched(
+            state,
+            FetchedBytes(buffer=row.records, aborted=aborted, check_crcs=self._options.check_crcs),
+        )
+        state.arrived(fetched.size_bytes)
+        state.fetch_offset = fetched.next_offset
+        state.fetch_epoch = fetched.last_epoch
+        self._ready.append(fetched)
+        self._on_change()

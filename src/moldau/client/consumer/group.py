@@ -1,0 +1,320 @@
+"""A membership at work: does what its core decides. Requests run in the background and answers are
+steps; what concerns the user waits for the user's next poll.
+"""
+
+from collections import deque
+from collections.abc import Collection
+from typing import Protocol
+
+from moldau.client.cluster import Cluster
+from moldau.client.consumer.offsets import GroupMetadata
+from moldau.client.consumer.options import GroupOptions
+from moldau.client.errors import ClientError, error_code
+from moldau.client.metadata import ClusterMetadata
+from moldau.client.node_connection import NodeConnection
+from moldau.core.client.assignors import Assignor, Shares, TopicRacks
+from moldau.core.client.classic_membership import ClassicMembership
+from moldau.core.client.consumer_protocol import write_assignment
+from moldau.core.client.membership import (
+    Ask,
+    AskFailed,
+    Assigned,
+    Beaten,
+    Effect,
+    Event,
+    Fail,
+    Joined,
+    Left,
+    MakeShares,
+    MemberState,
+    Polled,
+    PollExpired,
+    Prepare,
+    Prepared,
+    RejoinWanted,
+    SharesMade,
+    Synced,
+    Tell,
+)
+from moldau.net.tasks import Tasks
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.messages.heartbeat import HeartbeatResponse
+from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from moldau.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from moldau.protocol.schema import Message
+
+# Answers come in order, and joining may take minutes.
+_LANE = "group"
+_JOIN_GRACE_MS = 5_000
+_LEAVE_PATIENCE_MS = 3_000
+_LEAVE_MEMBERS_VERSION = 3
+
+
+class Owner(Protocol):
+    """The consumer around the group."""
+
+    async def give_up(self, effect: Prepare) -> None: ...
+
+    async def take_over(self, effect: Assigned) -> None: ...
+
+    def changed(self) -> None: ...
+
+    @property
+    def polled_ms(self) -> float:
+        """When the user was last there; now if it is there."""
+
+
+class Group:
+    def __init__(self, cluster: Cluster, options: GroupOptions, owner: Owner) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._owner = owner
+        self.machine = ClassicMembership(options.member, options.assignors)
+        self._assignors: dict[str, Assignor] = {one.name: one for one in options.assignors}
+        self._for_user: deque[Prepare | Assigned] = deque()
+        self._error: MoldauError | None = None
+        self._shared: dict[str, int] = {}
+        """Partitions of each topic when this member shared them out."""
+        self._failures = 0
+        self._tasks = Tasks()
+        self._is_beating = False
+
+    @property
+    def group_id(self) -> str:
+        return self._options.member.group_id
+
+    @property
+    def committer(self) -> GroupMetadata:
+        machine = self.machine
+        return GroupMetadata(
+            self.group_id, machine.generation, machine.member_id, self._options.member.instance_id
+        )
+
+    @property
+    def is_stable(self) -> bool:
+        return self.machine.state is MemberState.STABLE and not self._for_user
+
+    @property
+    def needs_user(self) -> bool:
+        return bool(self._for_user) or self._error is not None or self.machine.needs_user
+
+    # The user is there.
+
+    async def advance(self) -> None:
+        """Goes as far as it can without waiting for the coordinator. Raises what the user has to
+        know.
+        """
+        while True:
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            if self._for_user:
+                await self._do_for_user(self._for_user.popleft())
+            elif self.machine.needs_user:
+                effects = self.machine.step(Polled())
+                if not effects:
+                    return
+                self._apply(effects)
+            else:
+                return
+
+    async def _do_for_user(self, effect: Prepare | Assigned) -> None:
+        if isinstance(effect, Prepare):
+            try:
+                await self._owner.give_up(effect)
+            finally:
+                # What a listener raises is the user's; the group goes on.
+                self.step(Prepared())
+        else:
+            await self._owner.take_over(effect)
+
+    async def leave(self) -> None:
+        """Tells the coordinator, shortly."""
+        await self._tasks.close()
+        self._tasks = Tasks()
+        self._is_beating = False
+        self._for_user.clear()
+        for effect in self.machine.step(Left()):
+            if isinstance(effect, Tell):
+                await self._tell(effect.request)
+
+    async def drop(self) -> None:
+        """Ends everything at once."""
+        await self._tasks.close()
+
+    # Steps.
+
+    def step(self, event: Event) -> None:
+        self._apply(self.machine.step(event))
+
+    def _apply(self, effects: Collection[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Prepare() | Assigned():
+                    self._for_user.append(effect)
+                case Ask():
+                    _ = self._tasks.start(self._ask(effect), f"ask group {self.group_id}")
+                case MakeShares():
+                    _ = self._tasks.start(self._share(effect), f"share out {self.group_id}")
+                case Tell(request):
+                    _ = self._tasks.start(self._tell(request), f"leave {self.group_id}")
+                case Fail(error):
+                    self._error = error
+        if effects:
+            self._owner.changed()
+
+    async def _ask(self, effect: Ask) -> None:
+        if effect.find_coordinator:
+            self._cluster.forget_coordinator(self.group_id)
+        if effect.after_failure:
+            self._failures += 1
+            await self._cluster.clock.sleep(self._cluster.pause_ms(self._failures))
+        try:
+            event = await self._answered(effect.request)
+        except MoldauError as error:
+            if self._may_pass(error):
+                self.step(AskFailed())
+            else:
+                self._stop(error)
+            return
+        self._begin_beating()
+        self.step(event)
+
+    async def _answered(self, request: Message) -> Event:
+        patience_ms = self._options.member.rebalance_timeout_ms + _JOIN_GRACE_MS
+        patience_ms = max(patience_ms, self._cluster.settings.request_timeout_ms)
+        connection = await self._connection()
+        if isinstance(request, JoinGroupRequest):
+            joined = await connection.ask(request, JoinGroupResponse, timeout_ms=patience_ms)
+            return Joined(joined)
+        assert isinstance(request, SyncGroupRequest)
+        synced = await connection.ask(request, SyncGroupResponse, timeout_ms=patience_ms)
+        self._failures = 0
+        return Synced(request.generation_id, synced)
+
+    async def _connection(self) -> NodeConnection:
+        return await self._cluster.connection(await self._cluster.coordinator(self.group_id), _LANE)
+
+    def _may_pass(self, error: MoldauError) -> bool:
+        is_away = isinstance(error, KafkaError) and error.code is ErrorCode.BROKER_NOT_AVAILABLE
+        return is_away or self._cluster.may_pass(error)
+
+    def _stop(self, error: MoldauError) -> None:
+        self._error = error
+        self.machine.state = MemberState.FAILED
+        self._owner.changed()
+
+    async def _tell(self, request: Message) -> None:
+        """Whether it is heard or not: the session would end by itself."""
+        assert isinstance(request, LeaveGroupRequest)
+        try:
+            async with self._cluster.clock.timeout(_LEAVE_PATIENCE_MS):
+                connection = await self._connection()
+                if connection.newest_of(LeaveGroupRequest) < _LEAVE_MEMBERS_VERSION:
+                    (member,) = request.members
+                    request = LeaveGroupRequest(
+                        group_id=request.group_id, member_id=member.member_id
+                    )
+                await connection.ask(request, LeaveGroupResponse)
+        except (MoldauError, TimeoutError):
+            return
+
+    # Sharing out, as the leader.
+
+    async def _share(self, effect: MakeShares) -> None:
+        wanted = {topic for one in effect.members.values() for topic in one.topics}
+
+        async def attempt() -> ClusterMetadata:
+            return await self._cluster.metadata(wanted, is_lenient=True)
+
+        try:
+            found = await self._cluster.with_patience(attempt)
+            topics = _racks(found)
+            shares: Shares = {member: [] for member in effect.members}
+            shares |= self._assignors[effect.assignor].assign(topics, effect.members)
+        except MoldauError as error:
+            self._stop(error)
+            return
+        except Exception as error:  # noqa: BLE001 - an assignor of the user's may raise anything
+            self._stop(ClientError(f"the assignor '{effect.assignor}' failed: {error!r}"))
+            return
+        self._shared = {topic: len(topics.get(topic, ())) for topic in wanted}
+        contents = {member: write_assignment(share) for member, share in shares.items()}
+        self.step(SharesMade(effect.generation, contents))
+
+    def look_at(self, found: ClusterMetadata) -> None:
+        """The leader has to notice partitions that were added, and topics that came or went."""
+        if not self.machine.is_leader or self.machine.state is not MemberState.STABLE:
+            return
+        for topic, count in self._shared.items():
+            now = found.topics.get(topic)
+            is_gone = now is None and topic in found.missing and count > 0
+            if is_gone or (now is not None and len(now.partitions) != count):
+                self._shared = {}
+                self.step(RejoinWanted(f"topic {topic} has other partitions now"))
+                self._owner.changed()
+                return
+
+    # Heartbeats.
+
+    def _begin_beating(self) -> None:
+        if not self._is_beating:
+            self._is_beating = True
+            _ = self._tasks.start(self._beat(), f"heartbeats of {self.group_id}")
+
+    async def _beat(self) -> None:
+        clock = self._cluster.clock
+        interval_ms = self._options.heartbeat_interval_ms
+        while True:
+            left_ms = self._poll_deadline_ms() - clock.mono_ms()
+            await clock.sleep(min(interval_ms, max(left_ms, 0) + 1))
+            if not self.machine.is_beating:
+                continue
+            if clock.mono_ms() >= self._poll_deadline_ms():
+                self.step(PollExpired())
+                self._owner.changed()
+                # Until the user is back there is nothing to say.
+                while not self.machine.is_beating:
+                    await clock.sleep(interval_ms)
+                continue
+            await self._beat_once()
+
+    def _poll_deadline_ms(self) -> float:
+        return self._owner.polled_ms + self._options.max_poll_interval_ms
+
+    async def _beat_once(self) -> None:
+        machine = self.machine
+        generation, member_id = machine.generation, machine.member_id
+        try:
+            connection = await self._connection()
+            answer = await connection.ask(
+                machine.heartbeat(),
+                HeartbeatResponse,
+                timeout_ms=self._options.member.session_timeout_ms,
+            )
+        except MoldauError:
+            self._cluster.forget_coordinator(self.group_id)
+            return
+        code = error_code(answer.error_code)
+        if code in {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
+            self._cluster.forget_coordinator(self.group_id)
+        self.step(Beaten(generation, member_id, code))
+        if self.machine.needs_user:
+            self._owner.changed()
+
+
+def _racks(found: ClusterMetadata) -> TopicRacks:
+    rack_of = {broker.node_id: broker.rack for broker in found.brokers.values()}
+    return {
+        name: [
+            frozenset(
+                rack
+                for node in topic.partitions[number].replicas
+                if (rack := rack_of.get(node)) is not None
+            )
+            for number in sorted(topic.partitions)
+        ]
+        for name, topic in found.topics.items()
+    }

@@ -1,0 +1,168 @@
+"""A group's committed offsets, asked for and changed by a member of it."""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from moldau.client.cluster import Cluster
+from moldau.client.consumer.errors import CommitFailedError
+from moldau.client.errors import check, error_code
+from moldau.core.client.positions import NO_OFFSET, OffsetAndMetadata
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from moldau.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from moldau.types import TopicPartition
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+# From version 10 on topics are named by ids, which do not tell a topic that was made again.
+_NAMES_VERSION_MAX = 9
+_GROUPS_VERSION = 8
+_NOT_A_MEMBER = {
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.FENCED_INSTANCE_ID,
+}
+
+
+class GroupMetadata(NamedTuple):
+    """Who commits. Without a generation: somebody who is no member, if the group allows it."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class CommitRefusedError(KafkaError):
+    """The coordinator does not know the member that committed, or not any more."""
+
+
+async def commit(cluster: Cluster, who: GroupMetadata, offsets: Offsets) -> None:
+    """One attempt. Raises KafkaError, ChannelError or CommitFailedError."""
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for (name, number), at in offsets.items():
+        topic = topics.setdefault(name, OffsetCommitRequestTopic(name=name))
+        topic.partitions.append(
+            OffsetCommitRequestPartition(
+                partition_index=number,
+                committed_offset=at.offset,
+                committed_leader_epoch=at.leader_epoch,
+                committed_metadata=at.metadata,
+            )
+        )
+    request = OffsetCommitRequest(
+        group_id=who.group_id,
+        generation_id_or_member_epoch=who.generation_id,
+        member_id=who.member_id,
+        group_instance_id=who.group_instance_id,
+        topics=list(topics.values()),
+    )
+    answer = await cluster.ask_coordinator(
+        who.group_id, request, OffsetCommitResponse, newest=_NAMES_VERSION_MAX
+    )
+    for result in answer.topics:
+        for row in result.partitions:
+            if row.error_code:
+                where = f"group '{who.group_id}', {result.name}-{row.partition_index}"
+                _refuse(error_code(row.error_code), where)
+
+
+def _refuse(code: ErrorCode, where: str) -> None:
+    if code is ErrorCode.REBALANCE_IN_PROGRESS:
+        raise CommitFailedError(
+            f"{where}: the group is rebalancing; poll until that is over, then commit what you "
+            "still have",
+            is_retriable=True,
+        )
+    if code in _NOT_A_MEMBER:
+        raise CommitRefusedError(code, where)
+    raise KafkaError(code, where)
+
+
+def too_late(error: CommitRefusedError) -> CommitFailedError:
+    return CommitFailedError(
+        f"{error.detail}: the group has given these partitions to others ({error.code.name}); poll "
+        "more often, or raise max.poll.interval.ms or lower max.poll.records"
+    )
+
+
+async def committed(
+    cluster: Cluster,
+    group_id: str,
+    partitions: Collection[TopicPartition],
+    *,
+    is_stable: bool,
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """One attempt; without those that nobody committed. `is_stable`: not while a transaction is
+    about to commit them, which is an error that passes.
+    """
+    by_topic: dict[str, list[int]] = {}
+    for name, number in partitions:
+        by_topic.setdefault(name, []).append(number)
+    node_id = await cluster.coordinator(group_id)
+    connection = await cluster.connection(node_id)
+    if connection.newest_of(OffsetFetchRequest) < _GROUPS_VERSION:
+        return await _committed_of_one(cluster, group_id, by_topic)
+    # Brokers that are asked this way know what stable means.
+    request = OffsetFetchRequest(
+        groups=[
+            OffsetFetchRequestGroup(
+                group_id=group_id,
+                topics=[
+                    OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
+                    for name, numbers in by_topic.items()
+                ],
+            )
+        ],
+        require_stable=is_stable,
+    )
+    answer = await cluster.ask(
+        node_id, request, OffsetFetchResponse, oldest=_GROUPS_VERSION, newest=_NAMES_VERSION_MAX
+    )
+    (group,) = answer.groups
+    check(group.error_code, f"group '{group_id}'")
+    found = {}
+    for topic in group.topics:
+        for row in topic.partitions:
+            check(row.error_code, f"group '{group_id}', {topic.name}-{row.partition_index}")
+            found[TopicPartition(topic.name, row.partition_index)] = OffsetAndMetadata(
+                row.committed_offset, row.metadata or "", row.committed_leader_epoch
+            )
+    return {partition: at for partition, at in found.items() if at.offset != NO_OFFSET}
+
+
+async def _committed_of_one(
+    cluster: Cluster, group_id: str, by_topic: Mapping[str, list[int]]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Brokers before 3.0 are asked for one group, and those before 2.5 know nothing of stable."""
+    request = OffsetFetchRequest(
+        group_id=group_id,
+        topics=[
+            OffsetFetchRequestTopic(name=name, partition_indexes=numbers)
+            for name, numbers in by_topic.items()
+        ],
+    )
+    answer = await cluster.ask_coordinator(
+        group_id, request, OffsetFetchResponse, newest=_GROUPS_VERSION - 1
+    )
+    check(answer.error_code, f"group '{group_id}'")
+    found = {}
+    for topic in answer.topics:
+        for row in topic.partitions:
+            check(row.error_code, f"group '{group_id}', {topic.name}-{row.partition_index}")
+            if row.committed_offset != NO_OFFSET:
+                found[TopicPartition(topic.name, row.partition_index)] = OffsetAndMetadata(
+                    row.committed_offset, row.metadata or "", row.committed_leader_epoch
+                )
+    return found

@@ -1,0 +1,154 @@
+"""Finds positions that are not known: by the reset policy, and by asking a new leader whether its
+log is the one that was read (KIP-320).
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from moldau.client.admin.offsets import list_offsets
+from moldau.client.cluster import Cluster
+from moldau.client.consumer.errors import LogTruncationError, NoOffsetError
+from moldau.client.consumer.options import FetchOptions
+from moldau.client.errors import check
+from moldau.core.client.positions import NO_EPOCH, NO_OFFSET, PartitionState, Positions
+from moldau.core.client.resets import LATEST, ResetKind
+from moldau.net.tasks import Tasks
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.errors import MoldauError
+from moldau.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+_CONSUMER = -1
+
+
+class Seeking:
+    def __init__(
+        self,
+        cluster: Cluster,
+        positions: Positions,
+        options: FetchOptions,
+        on_found: Callable[[MoldauError | None], None],
+    ) -> None:
+        self._cluster = cluster
+        self._positions = positions
+        self._options = options
+        self._on_found = on_found
+        self._under_way: set[tuple[PartitionState, int]] = set()
+        self._tasks = Tasks()
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    def look(self) -> None:
+        """Begins for all that need it and are not being looked for."""
+        resets = [state for state in self._positions if state.reset and self._is_news(state)]
+        if resets:
+            self._begin(resets, lambda: self._reset(resets), "find where to begin")
+        for state in self._positions:
+            if state.must_validate and state.position is not None and self._is_news(state):
+                self._begin(
+                    [state],
+                    lambda state=state: self._validate(state),  # type: ignore[misc]
+                    f"validate {state.partition}",
+                )
+
+    def _begin(
+        self,
+        states: list[PartitionState],
+        work: Callable[[], Coroutine[Any, Any, None]],
+        name: str,
+    ) -> None:
+        marks = {(state, state.version) for state in states}
+        self._under_way |= marks
+
+        async def tracked() -> None:
+            problem: MoldauError | None = None
+            try:
+                await work()
+            except MoldauError as error:
+                problem = error
+                await self._cluster.clock.sleep(self._cluster.pause_ms(1))
+            finally:
+                self._under_way -= marks
+            self._on_found(problem)
+
+        _ = self._tasks.start(tracked(), name)
+
+    def _is_news(self, state: PartitionState) -> bool:
+        # Before its leader is known there is nobody to ask.
+        is_led = self._cluster.known.leader_of(state.partition) is not None
+        return is_led and (state, state.version) not in self._under_way
+
+    def lost(self, state: PartitionState) -> None:
+        """The position is not in the log any more."""
+        if self._options.reset.kind is ResetKind.NONE:
+            self._on_found(
+                NoOffsetError(
+                    f"{state.partition} has no offset {state.fetch_offset} any more, and "
+                    "auto.offset.reset is none; seek to one that is there"
+                )
+            )
+            state.position = None
+            return
+        state.want_reset(self._options.reset)
+
+    async def _reset(self, states: list[PartitionState]) -> None:
+        now_ms = self._cluster.clock.wall_ms()
+        versions = {state.partition: state.version for state in states}
+        wanted = {state.partition: state.reset.timestamp(now_ms) for state in states if state.reset}
+        found = await list_offsets(self._cluster, wanted, self._options.isolation)
+        late = [one for one, at in found.items() if at.offset == NO_OFFSET]
+        if late:
+            # Nothing is so young: what comes next is.
+            ends = dict.fromkeys(late, LATEST.timestamp(now_ms))
+            found |= await list_offsets(self._cluster, ends, self._options.isolation)
+        for state in states:
+            # One that somebody moved before this began wants nothing any more.
+            if state.partition in found and state.version == versions[state.partition]:
+                state.seek(found[state.partition].offset)
+
+    async def _validate(self, state: PartitionState) -> None:
+        version = state.version
+        await self._cluster.with_patience(lambda: self._validate_once(state, version))
+
+    async def _validate_once(self, state: PartitionState, version: int) -> None:
+        leader = await self._cluster.leader(state.partition)
+        connection = await self._cluster.connection(leader)
+        if state.version != version:
+            return
+        if state.fetch_epoch == NO_EPOCH or not connection.serves(ApiKey.OFFSET_FOR_LEADER_EPOCH):
+            state.must_validate = False
+            return
+        name, number = state.partition
+        row = OffsetForLeaderPartition(
+            partition=number,
+            current_leader_epoch=state.leader_epoch,
+            leader_epoch=state.fetch_epoch,
+        )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=_CONSUMER, topics=[OffsetForLeaderTopic(topic=name, partitions=[row])]
+        )
+        answer = await connection.ask(request, OffsetForLeaderEpochResponse)
+        for topic in answer.topics:
+            for end in topic.partitions:
+                check(end.error_code, str(state.partition))
+                if state.version == version:
+                    self._judge(state, end.end_offset, end.leader_epoch)
+
+    def _judge(self, state: PartitionState, end_offset: int, epoch: int) -> None:
+        state.must_validate = False
+        position = state.position
+        if end_offset == NO_OFFSET or position is None or end_offset >= state.fetch_offset:
+            return
+        if self._options.reset.kind is ResetKind.NONE:
+            state.position = None
+            raise LogTruncationError(
+                f"{state.partition} was read up to {position}, its new leader ends at "
+                f"{end_offset}; seek to where you want to go on"
+            )
+        state.seek(min(position, end_offset), epoch)
+        state.must_validate = False

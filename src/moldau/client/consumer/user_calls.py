@@ -1,0 +1,93 @@
+"""Lets the event loop of a blocking client call functions of the user in the user's own thread,
+which waits for the loop meanwhile. A function called so may use the client again.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from moldau.client.blocking import LoopThread
+from moldau.client.errors import ClientError, ClosedError
+
+Result = TypeVar("Result")
+_Call = Callable[[], None]
+
+
+class UserCalls:
+    """One thread at a time is inside; it may come in again from a callback."""
+
+    def __init__(self, thread: LoopThread, what: str) -> None:
+        self._thread = thread
+        self._what = what
+        self._lock = threading.RLock()
+        self._calls: SimpleQueue[_Call | None] | None = None
+
+    def enter(self) -> None:
+        if not self._thread.is_usable:
+            raise self._thread.refusal()
+        if not self._lock.acquire(blocking=False):
+            raise ClientError(
+                f"another thread is using this {self._what}; it is made for one at a time, and "
+                "only wakeup may be called by others"
+            )
+
+    def leave(self) -> None:
+        self._lock.release()
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Does the loop's calls while it waits for the result."""
+        try:
+            self.enter()
+        except ClientError:
+            work.close()
+            raise
+        before, self._calls = self._calls, SimpleQueue()
+        calls = self._calls
+        try:
+            future = self._thread.start(work)
+            future.add_done_callback(lambda _: calls.put(None))
+            try:
+                while (call := calls.get()) is not None:
+                    call()
+            except BaseException:
+                # Ctrl-C: nobody waits for it any more.
+                future.cancel()
+                raise
+            return future.result()
+        except CancelledError:
+            raise ClosedError(f"the {self._what} was closed meanwhile") from None
+        finally:
+            self._calls = before
+            self.leave()
+
+    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """In the event loop: what the function gives when the user's thread has called it."""
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Any] = loop.create_future()
+
+        def settle(result: Any, error: BaseException | None) -> None:
+            if outcome.done():
+                return
+            if error is None:
+                outcome.set_result(result)
+            else:
+                outcome.set_exception(error)
+
+        def run() -> None:
+            result: Any = None
+            problem: BaseException | None = None
+            try:
+                result = function(*arguments)
+            except Exception as error:  # noqa: BLE001 - it comes out of what the user called
+                problem = error
+            loop.call_soon_threadsafe(settle, result, problem)
+
+        calls = self._calls
+        if calls is None:
+            # Nobody waits: the client is being closed by its interpreter.
+            return None
+        calls.put(run)
+        return await outcome

@@ -1,0 +1,107 @@
+"""What a client knows of its cluster, as brokers say. Newer words win: an answer that is older than
+what is known about a partition's leader changes nothing (KIP-320).
+"""
+
+from collections.abc import Iterable
+
+from moldau.client.metadata import NO_LEADER, Broker, ClusterMetadata, Partition, Topic
+from moldau.types import ZERO_UUID, TopicPartition, Uuid
+
+NO_EPOCH = -1
+
+
+class KnownCluster:
+    def __init__(self) -> None:
+        self.brokers: dict[int, Broker] = {}
+        self.topics: dict[str, Topic] = {}
+        self.cluster_id: str | None = None
+        self.controller_id = NO_LEADER
+        self._fresh: set[str] = set()
+        self._names: dict[Uuid, str] = {}
+
+    def take(self, found: ClusterMetadata) -> None:
+        """What Metadata answered."""
+        if found.brokers:
+            self.brokers = dict(found.brokers)
+            self.cluster_id = found.cluster_id
+            self.controller_id = found.controller_id
+        for name in found.missing:
+            self.forget_topic(name)
+        for name, topic in found.topics.items():
+            self._take_topic(name, topic)
+
+    def _take_topic(self, name: str, topic: Topic) -> None:
+        before = self.topics.get(name)
+        if before is not None and before.topic_id == topic.topic_id:
+            newest = {
+                number: _newer(before.partitions.get(number), partition)
+                for number, partition in topic.partitions.items()
+            }
+            topic = topic._replace(partitions=newest)
+        elif before is not None:
+            self._names.pop(before.topic_id, None)
+        self.topics[name] = topic
+        self._fresh.add(name)
+        if topic.topic_id != ZERO_UUID:
+            self._names[topic.topic_id] = name
+
+    def take_leader(
+        self, partition: TopicPartition, leader: int, epoch: int, endpoints: Iterable[Broker] = ()
+    ) -> bool:
+        """A hint that came with a refusal (KIP-951). Gives whether it is news."""
+        topic = self.topics.get(partition.topic)
+        row = None if topic is None else topic.partitions.get(partition.partition)
+        if topic is None or row is None or leader == NO_LEADER or epoch <= row.leader_epoch:
+            return False
+        for broker in endpoints:
+            self.brokers[broker.node_id] = broker
+        if leader not in self.brokers:
+            return False
+        rows = topic.partitions | {
+            partition.partition: row._replace(leader=leader, leader_epoch=epoch)
+        }
+        self.topics[partition.topic] = topic._replace(partitions=rows)
+        return True
+
+    def name_of(self, topic_id: Uuid) -> str | None:
+        return self._names.get(topic_id)
+
+    def leader_of(self, partition: TopicPartition) -> tuple[int, int] | None:
+        """The leader and its epoch; None if none is known."""
+        topic = self.topics.get(partition.topic)
+        row = None if topic is None else topic.partitions.get(partition.partition)
+        if row is None or row.leader == NO_LEADER:
+            return None
+        return row.leader, row.leader_epoch
+
+    def is_fresh(self, name: str) -> bool:
+        """Whether a topic is known, and nothing spoke against what is known."""
+        return name in self._fresh
+
+    def doubt(self, name: str | None = None) -> None:
+        """A topic, or all of them, should be asked about before they are used again. What is known
+        stays, so that an answer that is older still can be told.
+        """
+        if name is None:
+            self._fresh.clear()
+        else:
+            self._fresh.discard(name)
+
+    def forget_topic(self, name: str) -> None:
+        self._fresh.discard(name)
+        topic = self.topics.pop(name, None)
+        if topic is not None:
+            self._names.pop(topic.topic_id, None)
+
+    def forget_all(self) -> None:
+        """Before a new beginning, maybe with another cluster."""
+        self.brokers.clear()
+        self.topics.clear()
+        self._fresh.clear()
+        self._names.clear()
+
+
+def _newer(before: Partition | None, now: Partition) -> Partition:
+    if before is None or now.leader_epoch == NO_EPOCH:
+        return now
+    return before if now.leader_epoch < before.leader_epoch else now

@@ -1,0 +1,3 @@
+"""The producer: `engine.py` does what `moldau.core.client.sending` decides, the faces are in
+`producer.py` and `aio_producer.py`.
+"""

@@ -1,0 +1,498 @@
+"""The producer at work in one event loop: takes what was appended, sends it as `Sending` decides,
+and tells what became of it. Users' threads only append; everything else happens here.
+"""
+
+import asyncio
+import logging
+import random
+import threading
+from typing import TYPE_CHECKING, Any
+
+from moldau.client.cluster import Cluster
+from moldau.client.errors import ClientTimeoutError, ClosedError
+from moldau.client.metadata import Topic
+from moldau.client.producing.counts import Counts
+from moldau.client.producing.identity import ask_for_identity
+from moldau.client.producing.options import EngineOptions
+from moldau.client.producing.requests import (
+    PartitionAnswer,
+    endpoints_of,
+    produce_request,
+    read_answer,
+)
+from moldau.client.producing.topics import ProducerTopics
+from moldau.core.client.batching import Appender, Batch, Outcome, Patience, TopicBuffers
+from moldau.core.client.outcomes import NO_OFFSET, Failed, Written, is_done
+from moldau.core.client.partition_line import Outgoing
+from moldau.core.client.partitioners import next_sticky
+from moldau.core.client.sending import Sending, Verdict
+from moldau.core.client.splitting import halves
+from moldau.net.request_channel import ChannelError
+from moldau.net.tasks import Tasks
+from moldau.protocol.error_codes import REFRESH_METADATA, ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.messages.produce import ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from moldau.client.node_connection import NodeConnection
+    from moldau.net.clock import Timer
+
+_log = logging.getLogger(__name__)
+
+# How much a batch may grow while it waits for its turn, in units of batch.size.
+GROWTH = 32
+_SWEEP_MS_MIN = 20
+_SWEEP_MS_MAX = 1_000
+_LANE = "produce"
+
+
+class ProducerEngine:
+    """Made and used in its event loop; `appender` may be used by any thread."""
+
+    def __init__(
+        self, cluster: Cluster, options: EngineOptions, patience: Patience, *, is_shared: bool
+    ) -> None:
+        """`is_shared`: other threads append."""
+        self.cluster = cluster
+        self.options = options
+        self.sending = Sending(options.rules)
+        self.topics = ProducerTopics(cluster, self._take_topic)
+        self.tasks = Tasks()
+        self.counts = Counts()
+        self.on_failure: Callable[[Exception], None] = lambda _: None
+        """Told of every batch that failed."""
+        self._clock = cluster.clock
+        self._rng = random.Random()  # noqa: S311 - it spreads load, it keeps no secret
+        self._loop = asyncio.get_running_loop()
+        guard: AbstractContextManager[Any] = threading.RLock()
+        self._guard = guard
+        growth = min(options.batch_bytes * GROWTH, options.rules.request_bytes_max // 2)
+        limits = (
+            options.batch_bytes,
+            max(options.batch_bytes, growth) if options.batch_bytes else 1,
+            options.rules.request_bytes_max,
+            options.memory_bytes,
+        )
+        wake = self._wake_from_elsewhere if is_shared else self._wake_from_here
+        hooks = (self._clock.wall_ms, wake, self._choose, patience, guard)
+        self.appender = Appender(limits, hooks)
+        self._patience = patience
+        self._connections: dict[int, NodeConnection] = {}
+        self._in_flight: dict[int, int] = {}
+        self._busy: set[str] = set()
+        self._timer: Timer | None = None
+        self._sweep: Timer | None = None
+        self._progress: list[asyncio.Future[None]] = []
+        self._hurries = 0
+
+    # Appending, the slower way.
+
+    async def append(
+        self,
+        topic: str,
+        record: tuple[bytes | None, bytes | None, int | None, int | None, Any],
+    ) -> Any:
+        """Waits until the topic is known and there is room, max.block.ms at most. The record: key,
+        value, partition, time, headers.
+        """
+        deadline_ms = self._clock.mono_ms() + self.options.max_block_ms
+        known = await self.topic(topic, deadline_ms)
+        key, value, partition, timestamp, headers = record
+        if partition is not None and partition not in known.partitions:
+            known = await self._wait_for_partition(topic, partition, deadline_ms)
+        while True:
+            delivery = self.appender.append(topic, key, value, partition, timestamp, headers)
+            if delivery is not None:
+                return delivery
+            self._refuse_what_cannot_be(key, value)
+            await self.wait_for_room(deadline_ms)
+
+    def _refuse_what_cannot_be(self, key: bytes | None, value: bytes | None) -> None:
+        if self.appender.is_closed:
+            raise ClosedError("this producer is closed")
+        size = len(key or b"") + len(value or b"")
+        most = min(self.options.rules.request_bytes_max, self.options.memory_bytes) - 128
+        if size > most:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a record of {size} bytes; max.request.size and buffer.memory allow {most}",
+            )
+
+    async def topic(self, name: str, deadline_ms: float | None = None) -> Topic:
+        if name not in self.topics.known:
+            if deadline_ms is None:
+                deadline_ms = self._clock.mono_ms() + self.options.max_block_ms
+            backoff_ms = self.options.rules.backoff.first_ms
+            await self.topics.ensure(name, deadline_ms, backoff_ms)
+            self._renew_later(name)
+        return self.topics.known[name]
+
+    async def _wait_for_partition(self, name: str, partition: int, deadline_ms: float) -> Topic:
+        while True:
+            topic = await self.topics.ensure(name, deadline_ms, self.options.rules.backoff.first_ms)
+            if partition in topic.partitions:
+                return topic
+            if self._clock.mono_ms() + self.options.rules.backoff.first_ms >= deadline_ms:
+                topic.partition(partition)
+            await self._clock.sleep(self.options.rules.backoff.first_ms)
+
+    async def wait_for_room(self, deadline_ms: float) -> None:
+        """Until a good part of the memory is free: nobody should wait for each record."""
+        enough = self.options.memory_bytes // 4
+        is_first = True
+        while is_first or (self.appender.room < enough and not self.sending.is_idle):
+            is_first = False
+            left_ms = deadline_ms - self._clock.mono_ms()
+            if left_ms <= 0:
+                raise ClientTimeoutError(
+                    "no room within max.block.ms: records are sent faster than brokers take them"
+                )
+            await self._next_progress(left_ms)
+
+    async def file(self, batch: Batch) -> None:
+        """A batch that was made elsewhere; waits for room for it."""
+        deadline_ms = self._clock.mono_ms() + self.options.max_block_ms
+        while self.appender.room < batch.held_bytes and not self.sending.is_idle:
+            await self.wait_for_room(deadline_ms)
+        if self.appender.is_closed:
+            raise ClosedError("this producer is closed")
+        batch.patience = self._patience
+        self.appender.room -= batch.held_bytes
+        self.sending.file([batch], self._clock.mono_ms())
+        self._sweep_later()
+        self.look()
+
+    def next_partition(self, topic: str) -> int:
+        """For a batch of records without keys."""
+        buffers = self.appender.topic(topic)
+        assert buffers is not None
+        return self._choose(buffers)
+
+    # Sending.
+
+    def _wake_from_elsewhere(self) -> None:
+        self._loop.call_soon_threadsafe(self.look)
+
+    def _wake_from_here(self) -> None:
+        self._loop.call_soon(self.look)
+
+    def look(self) -> None:
+        """Something was appended, answered, connected, or is due."""
+        now_ms = self._clock.mono_ms()
+        begun = self.appender.take_begun()
+        if begun:
+            self.sending.file(begun, now_ms)
+            self._sweep_later()
+        if self.sending.identity is None and not self.options.rules.is_transactional:
+            self.once("identity", self._identify())
+        plan = self.sending.plan(now_ms, self.topics.leader_of, self._has_room)
+        while plan.requests:
+            for node, batches in plan.requests.items():
+                self._send(node, batches)
+            plan = self.sending.plan(now_ms, self.topics.leader_of, self._has_room)
+        if plan.homeless:
+            self.once("metadata", self._refresh(plan.homeless))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if plan.next_ms != float("inf"):
+            self._timer = self._clock.call_later(plan.next_ms - now_ms, self.look)
+
+    def _has_room(self, node: int) -> bool:
+        connection = self._connections.get(node)
+        if connection is None or not connection.channel.is_free:
+            self.once(f"connect {node}", self._connect(node))
+            return False
+        return self._in_flight.get(node, 0) < self.options.in_flight_max
+
+    def _send(self, node: int, batches: list[Outgoing]) -> None:
+        with self._guard:
+            for outgoing in batches:
+                outgoing.batch.seal()
+        request = produce_request(batches, self.topics.known, self.sending, self.options.terms)
+        self._in_flight[node] = self._in_flight.get(node, 0) + 1
+        self.counts.requests += 1
+        channel = self._connections[node].channel
+        try:
+            version = self._connections[node].newest_of(ProduceRequest)
+        except MoldauError as error:
+            self._loop.call_soon(self._take, node, batches, error)
+            return
+        if self.options.terms.acks == 0:
+            self._loop.call_soon(self._take, node, batches, None)
+            channel.post_unanswered(request, version)
+        else:
+            channel.post(
+                request,
+                ProduceResponse,
+                version,
+                lambda answer: self._take(node, batches, answer),
+            )
+
+    def _take(
+        self, node: int, batches: list[Outgoing], answer: ProduceResponse | MoldauError | None
+    ) -> None:
+        """None: nobody answers."""
+        self._in_flight[node] -= 1
+        if answer is None:
+            answers = [PartitionAnswer(one, ErrorCode.NONE) for one in batches]
+        elif isinstance(answer, ProduceResponse):
+            answers = read_answer(batches, answer, self.cluster.known.name_of)
+        else:
+            is_lost = isinstance(answer, ChannelError)
+            code = ErrorCode.NETWORK_EXCEPTION if is_lost else ErrorCode.UNSUPPORTED_VERSION
+            answers = [PartitionAnswer(one, code, detail=str(answer)) for one in batches]
+        for one in answers:
+            self._take_answer(one, answer)
+        if self._progress:
+            self._tell_progress()
+        self.look()
+
+    def _take_answer(
+        self, answer: PartitionAnswer, whole: ProduceResponse | MoldauError | None
+    ) -> None:
+        outgoing = answer.outgoing
+        verdict = self.sending.judge(
+            outgoing, answer.code, self._clock.mono_ms(), self._rng.random()
+        )
+        match verdict:
+            case Verdict.DONE:
+                self.counts.batches += 1
+                self.counts.records += outgoing.batch.count
+                self.counts.record_bytes += outgoing.batch.size_bytes
+                is_told = answer.code is ErrorCode.NONE
+                base_offset = answer.base_offset if is_told else NO_OFFSET
+                self._finish(outgoing.batch, Written(base_offset, answer.append_time_ms))
+            case Verdict.SPLIT:
+                self._split(outgoing)
+            case Verdict.FAILED | Verdict.TOO_LATE:
+                place = f"{outgoing.batch.topic}-{outgoing.batch.partition}"
+                detail = f"{place}: {answer.detail}" if answer.detail else place
+                self._fail(outgoing, KafkaError(answer.code, detail), answer.record_errors)
+            case Verdict.AGAIN:
+                self.counts.retries += 1
+            case Verdict.IGNORED:
+                pass
+        if answer.code in REFRESH_METADATA:
+            partition = outgoing.line.partition
+            if not self.cluster.known.take_leader(
+                partition, answer.leader, answer.leader_epoch, endpoints_of(whole)
+            ):
+                self.once("metadata", self._refresh({partition.topic}))
+
+    # Outcomes.
+
+    def _finish(self, batch: Batch, outcome: Outcome) -> None:
+        with self._guard:
+            if batch.outcome is not None:
+                return
+            batch.outcome = outcome
+            callbacks, batch.callbacks = batch.callbacks, None
+            self.appender.room += batch.held_bytes
+        batch.release()
+        for _, callback, delivery in callbacks or ():
+            try:
+                callback(delivery)
+            except Exception:  # noqa: BLE001 - it is the user's, and logged
+                _log.exception("a delivery's callback failed")
+
+    def _tell_progress(self) -> None:
+        waiting, self._progress = self._progress, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def _fail(self, outgoing: Outgoing, error: KafkaError, details: Any = None) -> None:
+        self.counts.records_failed += outgoing.batch.count
+        self.on_failure(error)
+        self._finish(outgoing.batch, Failed(error, details))
+
+    def _split(self, outgoing: Outgoing) -> None:
+        batch = outgoing.batch
+        parts = halves(batch)
+        self.counts.splits += 1
+        with self._guard:
+            self.appender.room += batch.held_bytes - sum(part.held_bytes for part in parts)
+            batch.parts = parts
+            callbacks, batch.callbacks = batch.callbacks, None
+        for _, callback, delivery in callbacks or ():
+            delivery.add_callback(callback)
+        batch.release()
+        self.sending.split(outgoing, parts)
+
+    def _sweep_later(self) -> None:
+        if self._sweep is not None:
+            return
+        timeout_ms = self.options.rules.delivery_timeout_ms
+        pause_ms = min(max(timeout_ms / 20, _SWEEP_MS_MIN), _SWEEP_MS_MAX)
+        self._sweep = self._clock.call_later(pause_ms, self._expire)
+
+    def _expire(self) -> None:
+        self._sweep = None
+        with self._guard:
+            expired = self.sending.expire(self._clock.mono_ms())
+        timeout_ms = self.options.rules.delivery_timeout_ms
+        for outgoing in expired:
+            place = f"{outgoing.batch.topic}-{outgoing.batch.partition}"
+            detail = f"{place}: not delivered within delivery.timeout.ms={timeout_ms:.0f}"
+            self._fail(outgoing, KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail))
+        self._tell_progress()
+        if not self.sending.is_idle:
+            self._sweep_later()
+            if expired:
+                self.look()
+
+    def metrics(self) -> dict[str, float]:
+        return {
+            **self.counts.named(),
+            "requests_in_flight": sum(self._in_flight.values()),
+            "buffer_available_bytes": self.appender.room,
+            "buffer_total_bytes": self.options.memory_bytes,
+        }
+
+    # Waiting.
+
+    async def _next_progress(self, patience_ms: float) -> None:
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._progress.append(future)
+        timer = self._clock.call_later(
+            patience_ms, lambda: None if future.done() else future.set_result(None)
+        )
+        try:
+            await future
+        finally:
+            timer.cancel()
+
+    async def flush(self) -> None:
+        """Until everything appended so far has an outcome, good or bad."""
+        self.look()
+        batches = [
+            outgoing.batch
+            for line in self.sending.active
+            for outgoing in [*line.under_way, *line.again, *line.waiting]
+        ]
+        self._hurries += 1
+        self.sending.is_hurried = True
+        try:
+            self.look()
+            for batch in batches:
+                while not is_done(batch):
+                    await self._next_progress(_SWEEP_MS_MAX)
+        finally:
+            self._hurries -= 1
+            self.sending.is_hurried = self._hurries > 0
+
+    def drop_unsent(self, error: KafkaError) -> None:
+        self.look()
+        with self._guard:
+            dropped = self.sending.drop_unsent()
+        for outgoing in dropped:
+            self._finish(outgoing.batch, Failed(error))
+        self._tell_progress()
+
+    async def close(self) -> None:
+        """What has no outcome yet gets none from the broker. Flush first."""
+        self.appender.is_closed = True
+        for timer in (self._timer, self._sweep):
+            if timer is not None:
+                timer.cancel()
+        await self.tasks.close()
+        error = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed before")
+        self.drop_unsent(error)
+        for line in list(self.sending.active):
+            for outgoing in list(line.under_way):
+                self._finish(outgoing.batch, Failed(error))
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.tasks.close()
+
+    # What it needs of the cluster.
+
+    def once(self, name: str, work: Any) -> None:
+        """At most one of a name at a time; it looks again when it is done."""
+        if name in self._busy:
+            work.close()
+            return
+        self._busy.add(name)
+        task = self.tasks.start(work, f"producer: {name}")
+        task.add_done_callback(lambda _: self._idle(name))
+
+    def _idle(self, name: str) -> None:
+        self._busy.discard(name)
+        if not self.appender.is_closed or not self.sending.is_idle:
+            self._loop.call_soon(self.look)
+
+    async def _connect(self, node: int) -> None:
+        try:
+            connection = await self.cluster.connection(node, _LANE)
+            self._connections[node] = connection
+            if not connection.channel.is_free:
+                # It is logging in again.
+                await self._pause()
+        except MoldauError as error:
+            _log.debug("no connection to broker %s: %s", node, error)
+            await self._pause()
+            names = {line.partition.topic for line in self.sending.active}
+            await self._refresh(names)
+
+    async def _pause(self) -> None:
+        await self._clock.sleep(self.options.rules.backoff.pause_ms(1, self._rng.random()))
+
+    async def _refresh(self, names: set[str]) -> None:
+        try:
+            if names:
+                await self.topics.refresh(names)
+        except MoldauError as error:
+            _log.debug("no metadata: %s", error)
+        await self._pause()
+
+    async def _identify(self) -> None:
+        try:
+            self.sending.identified(await ask_for_identity(self.cluster))
+        except MoldauError as error:
+            if isinstance(error, KafkaError) and not error.is_retriable:
+                self.drop_unsent(error)
+            await self._pause()
+
+    def _take_topic(self, topic: Topic) -> None:
+        count = len(topic.partitions)
+        if not count:
+            return
+        buffers = self.appender.topic(topic.name)
+        if buffers is None:
+            options = self.options
+            buffers = TopicBuffers(topic.name, count, options.hashes_keys, options.is_sticky)
+            buffers.sticky = self._choose(buffers)
+            self.appender.add_topic(buffers)
+        elif buffers.partition_count != count:
+            buffers.resize(count)
+
+    def _renew_later(self, name: str) -> None:
+        """Partitions are added without anybody being told."""
+
+        def renew() -> None:
+            if not self.appender.is_closed:
+                _ = self.tasks.start(self._renew(name), "producer: metadata of old")
+
+        self._clock.call_later(self.options.metadata_max_age_ms, renew)
+
+    async def _renew(self, name: str) -> None:
+        try:
+            await self.topics.refresh([name])
+        except MoldauError as error:
+            _log.debug("no metadata: %s", error)
+        self._renew_later(name)
+
+    def _choose(self, buffers: TopicBuffers) -> int:
+        count = buffers.partition_count
+        topic = self.topics.known.get(buffers.name)
+        usable = None
+        if topic is not None:
+            usable = [number for number, row in topic.partitions.items() if row.leader >= 0]
+        waiting: list[int] = []
+        if self.options.is_adaptive:
+            waiting = self.sending.waiting_by_partition(buffers.name, count)
+        return next_sticky(count, self._rng.random(), waiting, usable)

@@ -1,0 +1,120 @@
+"""What the blocking and the asyncio producer have in common: settings, and the engine made from
+them.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from moldau.client.cluster import Cluster
+from moldau.client.errors import ClientError
+from moldau.client.producing.engine import ProducerEngine
+from moldau.client.producing.options import engine_options, producer_config
+from moldau.client.producing.preparing import Preparation, ProducerRecord
+from moldau.client.producing.transactor import Transactor
+from moldau.client.settings import cluster_settings
+from moldau.core.client.batching import Batch, Delivery, Patience, Piece
+from moldau.protocol.batches import BATCH_HEADER_SIZE
+
+
+class ProducerFace:
+    """Settings are checked when it is made; the engine is made in its event loop by `open`."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str] | None,
+        config: Mapping[str, Any] | None,
+        settings: Mapping[str, Any],
+    ) -> None:
+        if bootstrap_servers is not None and not isinstance(bootstrap_servers, str):
+            bootstrap_servers = ",".join(bootstrap_servers)
+        self.config = producer_config(config, {**settings, "bootstrap_servers": bootstrap_servers})
+        self.options = engine_options(self.config)
+        self.cluster_settings = cluster_settings(self.config, retry_for_ms=self.config.max_block_ms)
+        self.preparation = Preparation(self.config, self._partition_count)
+        self.cluster: Cluster | None = None
+        self.engine: ProducerEngine | None = None
+        self.transactor: Transactor | None = None
+
+    async def open(self, patience: Patience, *, is_shared: bool) -> ProducerEngine:
+        self.cluster = Cluster(self.cluster_settings)
+        engine = ProducerEngine(self.cluster, self.options, patience, is_shared=is_shared)
+        if self.config.transactional_id is not None:
+            self.transactor = Transactor(
+                engine,
+                self.config.transactional_id,
+                self.config.transaction_timeout_ms,
+                self.options.max_block_ms,
+            )
+        self.engine = engine
+        return engine
+
+    async def append(self, record: ProducerRecord) -> Delivery:
+        """The way of a record that could not be appended at once."""
+        engine = self.opened
+        if self.transactor is not None:
+            self.transactor.state.check_open("send")
+        if record.partition is None and not self.preparation.is_plain:
+            await engine.topic(record.topic)
+            record = self.preparation.route(record)
+        parts = record.key, record.value, record.partition, record.timestamp, record.headers
+        delivery: Delivery = await engine.append(record.topic, parts)
+        return delivery
+
+    def watch(self, delivery: Delivery) -> Delivery:
+        if self.preparation.has_interceptors:
+            delivery.add_callback(self.preparation.acknowledge)
+        return delivery
+
+    async def append_table(self, topic: str, table: Any, partition: int | None) -> list[Piece]:
+        from moldau.client.producing.tables import table_batches
+
+        engine = self.opened
+        if self.transactor is not None:
+            self.transactor.state.check_open("send")
+        known = await engine.topic(topic)
+        if partition is not None:
+            known.partition(partition)
+        pieces: list[Piece] = []
+        for batch in table_batches(engine, known, table, partition):
+            await self._file(engine, batch)
+            pieces.append((batch, 0, batch.count))
+            # Answers have their turn.
+            await asyncio.sleep(0)
+        return pieces
+
+    async def _file(self, engine: ProducerEngine, batch: Batch) -> None:
+        most = self.options.rules.request_bytes_max
+        if batch.size_bytes > most + BATCH_HEADER_SIZE and batch.count == 1:
+            raise ClientError(f"a row of {batch.size_bytes} bytes; max.request.size is {most}")
+        await engine.file(batch)
+
+    @property
+    def opened(self) -> ProducerEngine:
+        assert self.engine is not None
+        return self.engine
+
+    @property
+    def transactions(self) -> Transactor:
+        if self.transactor is None:
+            raise ClientError("transactions need a transactional.id")
+        return self.transactor
+
+    async def finish(self) -> None:
+        """Until everything has an outcome."""
+        if self.transactor is not None and self.transactor.is_open:
+            await self.transactor.abort()
+        await self.opened.flush()
+
+    async def close(self) -> None:
+        if self.engine is not None:
+            await self.engine.close()
+        if self.cluster is not None:
+            await self.cluster.__aexit__(None, None, None)
+        self.preparation.close()
+
+    def _partition_count(self, topic: str) -> int | None:
+        if self.engine is None:
+            return None
+        buffers = self.engine.appender.topic(topic)
+        return None if buffers is None else buffers.partition_count

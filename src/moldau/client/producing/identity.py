@@ -1,0 +1,19 @@
+"""Who a producer is to the brokers: an id and an epoch, so that they know what comes twice."""
+
+from moldau.client.cluster import Cluster
+from moldau.client.errors import check
+from moldau.core.client.partition_line import ProducerIdentity
+from moldau.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+NO_TRANSACTION_MS = 2**31 - 1
+
+
+async def ask_for_identity(cluster: Cluster) -> ProducerIdentity:
+    """Without transactions: any broker gives one."""
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_MS)
+    answer = await cluster.ask(None, request, InitProducerIdResponse)
+    check(answer.error_code, "no producer id")
+    return ProducerIdentity(answer.producer_id, answer.producer_epoch)

@@ -1,0 +1,110 @@
+"""From a producer's settings to what the engine obeys; settings that contradict each other are
+refused as Kafka's producer does.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from moldau.client.config import client_config
+from moldau.client.errors import ConfigError
+from moldau.client.producing.requests import ProduceTerms
+from moldau.config.client_settings.producer import ProducerConfig
+from moldau.core.client.backoff import Backoff
+from moldau.core.client.sending import SendRules
+from moldau.frozen import frozen
+from moldau.protocol.compression import COMPRESSION_NAMES, Compression
+
+ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
+_IN_FLIGHT_MAX_NUMBERED = 5
+_NEGATIVE_LEVEL_IS_DEFAULT = -1
+
+
+@frozen(kw_only=True)
+class EngineOptions:
+    rules: SendRules
+    terms: ProduceTerms
+    batch_bytes: int = 16 * 1024
+    memory_bytes: int = 32 * 1024 * 1024
+    in_flight_max: int = 5
+    max_block_ms: float = 60_000
+    metadata_max_age_ms: float = 300_000
+    hashes_keys: bool = True
+    is_sticky: bool = True
+    is_adaptive: bool = True
+
+
+def producer_config(
+    config: Mapping[str, Any] | None, arguments: Mapping[str, Any]
+) -> ProducerConfig:
+    """Raises ConfigError. Idempotence that was not asked for gives way to what was."""
+    made = client_config(ProducerConfig, config, arguments)
+    given = {name.replace(".", "_") for name in config or {}} | {
+        name for name, value in arguments.items() if value is not None
+    }
+    conflict = _conflict(made)
+    if made.enable_idempotence and conflict is not None:
+        if "enable_idempotence" in given or made.transactional_id is not None:
+            raise ConfigError(f"idempotence needs {conflict}")
+        made = made.with_changes(enable_idempotence=False)
+    if made.transactional_id is not None and not made.enable_idempotence:
+        raise ConfigError("transactional.id needs enable.idempotence")
+    least_ms = made.linger_ms + made.request_timeout_ms
+    if made.delivery_timeout_ms < least_ms:
+        if "delivery_timeout_ms" in given:
+            raise ConfigError(
+                f"delivery.timeout.ms={made.delivery_timeout_ms} is less than linger.ms and "
+                f"request.timeout.ms together, {least_ms}"
+            )
+        made = made.with_changes(delivery_timeout_ms=least_ms)
+    return made
+
+
+def _conflict(config: ProducerConfig) -> str | None:
+    if ACKS[config.acks] != -1:
+        return f"acks=all, not {config.acks}"
+    if config.retries == 0:
+        return "retries"
+    if config.max_in_flight_requests_per_connection > _IN_FLIGHT_MAX_NUMBERED:
+        return "max.in.flight.requests.per.connection of 5 at most"
+    return None
+
+
+def engine_options(config: ProducerConfig) -> EngineOptions:
+    compression = COMPRESSION_NAMES[config.compression_type]
+    rules = SendRules(
+        is_idempotent=config.enable_idempotence,
+        is_transactional=config.transactional_id is not None,
+        linger_ms=config.linger_ms,
+        retries=config.retries,
+        delivery_timeout_ms=config.delivery_timeout_ms,
+        request_bytes_max=config.max_request_size,
+        compression=compression,
+        compression_level=_level(config, compression),
+        backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
+    )
+    is_own = config.partitioner_class is not None
+    return EngineOptions(
+        rules=rules,
+        terms=ProduceTerms(ACKS[config.acks], config.request_timeout_ms, config.transactional_id),
+        batch_bytes=config.batch_size,
+        memory_bytes=config.buffer_memory,
+        in_flight_max=config.max_in_flight_requests_per_connection,
+        max_block_ms=config.max_block_ms,
+        metadata_max_age_ms=config.metadata_max_age_ms,
+        hashes_keys=not is_own and not config.partitioner_ignore_keys,
+        is_sticky=not is_own,
+        is_adaptive=config.partitioner_adaptive_partitioning_enable,
+    )
+
+
+def _level(config: ProducerConfig, compression: Compression) -> int | None:
+    match compression:
+        case Compression.GZIP:
+            level = config.compression_gzip_level
+            return None if level == _NEGATIVE_LEVEL_IS_DEFAULT else level
+        case Compression.LZ4:
+            return config.compression_lz4_level
+        case Compression.ZSTD:
+            return config.compression_zstd_level
+        case Compression.NONE | Compression.SNAPPY:
+            return None

@@ -1,0 +1,148 @@
+"""A record before it is appended: interceptors, serializers, headers, and partitioners of the
+user's own. Runs in the user's thread.
+"""
+
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from moldau.client.errors import ClientError, ConfigError, did_you_mean
+from moldau.client.producing.serializers import as_bytes, serializer_of
+from moldau.config.client_settings.producer import ProducerConfig
+from moldau.core.client.batching import Delivery
+from moldau.core.client.partitioners import (
+    JAVA_NAMES,
+    PARTITIONER_NAMES,
+    Partitioner,
+    named_partitioner,
+)
+
+_log = logging.getLogger(__name__)
+
+Headers: TypeAlias = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+_PARTITION_MAX = 2**31 - 1
+
+
+class ProducerRecord(NamedTuple):
+    """What a user sends; interceptors see it before serializers do."""
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    partition: int | None = None
+    timestamp: int | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Preparation:
+    def __init__(
+        self, config: ProducerConfig, partition_count: Callable[[str], int | None]
+    ) -> None:
+        self._key = serializer_of(config.key_serializer, "key.serializer")
+        self._value = serializer_of(config.value_serializer, "value.serializer")
+        self._interceptors = [_made(one) for one in config.interceptor_classes]
+        self._partitioner = _partitioner(config.partitioner_class)
+        self._partition_count = partition_count
+        ways = (self._key, self._value, self._partitioner)
+        self.is_plain = not self._interceptors and all(way is None for way in ways)
+        """Bytes may be appended as they come."""
+
+    @property
+    def has_interceptors(self) -> bool:
+        return bool(self._interceptors)
+
+    def prepare(self, record: ProducerRecord) -> ProducerRecord:
+        """With bytes for key and value, sound headers, and a partition if it is ours to choose and
+        the topic is known.
+        """
+        for interceptor in self._interceptors:
+            try:
+                record = interceptor.on_send(record) or record
+            except Exception:  # noqa: BLE001 - as Kafka's: what it does wrong is logged
+                _log.exception("an interceptor failed")
+        topic: Any = record.topic
+        if not isinstance(topic, str) or not topic:
+            raise ClientError(f"a topic is named by a str that is not empty, not by {topic!r}")
+        to_key = as_bytes if self._key is None else self._key
+        to_value = as_bytes if self._value is None else self._value
+        key, value = to_key(topic, record.key), to_value(topic, record.value)
+        _check_number(record.partition, "partition", _PARTITION_MAX)
+        _check_number(record.timestamp, "timestamp", 2**63 - 1)
+        made = record._replace(key=key, value=value, headers=_headers(record.headers))
+        return self.route(made)
+
+    def route(self, record: ProducerRecord) -> ProducerRecord:
+        if self._partitioner is None or record.partition is not None:
+            return record
+        count = self._partition_count(record.topic)
+        if count is None:
+            return record
+        chosen: Any = self._partitioner(record.topic, record.key, record.value, count)
+        if not isinstance(chosen, int) or not 0 <= chosen < count:
+            raise ClientError(f"the partitioner chose {chosen!r}; {record.topic} has {count}")
+        return record._replace(partition=chosen)
+
+    def acknowledge(self, delivery: Delivery) -> None:
+        """Interceptors hear of every outcome."""
+        error = delivery.exception()
+        metadata = None if error is not None else delivery.result()
+        for interceptor in self._interceptors:
+            tell = getattr(interceptor, "on_acknowledgement", None)
+            if tell is not None:
+                tell(metadata, error)
+
+    def close(self) -> None:
+        for interceptor in self._interceptors:
+            end = getattr(interceptor, "close", None)
+            if end is not None:
+                end()
+
+
+def _check_number(value: Any, name: str, most: int) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise ClientError(f"{name}={value!r} is no number from 0 to {most}")
+
+
+def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
+    pairs = given.items() if isinstance(given, Mapping) else given or ()
+    made = []
+    for pair in pairs:
+        try:
+            name, content = pair
+        except (TypeError, ValueError):
+            raise ClientError("headers are pairs of a str and bytes") from None
+        if not isinstance(name, str):
+            raise ClientError(f"the name of a header is a str, not {type(name).__name__}")
+        if isinstance(content, str):
+            content = content.encode()
+        made.append((name, as_bytes(f"header '{name}'", content)))
+    return tuple(made)
+
+
+def _made(given: Any) -> Any:
+    if isinstance(given, str):
+        raise ConfigError(f"interceptor.classes: give objects or classes, not the name '{given}'")
+    return given() if isinstance(given, type) else given
+
+
+def _partitioner(given: Any) -> Partitioner | None:
+    if given is None:
+        return None
+    if isinstance(given, str):
+        name = JAVA_NAMES.get(given, given)
+        if name not in PARTITIONER_NAMES:
+            known = ", ".join(PARTITIONER_NAMES)
+            raise ConfigError(
+                f"partitioner.class={given}: known are {known}, and any function"
+                f"{did_you_mean(given, PARTITIONER_NAMES)}"
+            )
+        return named_partitioner(name, random.random)
+    if isinstance(given, type):
+        given = given()
+    if not callable(given):
+        raise ConfigError("partitioner.class is neither a name nor a function")
+    made: Partitioner = given
+    return made

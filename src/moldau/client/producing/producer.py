@@ -1,0 +1,235 @@
+"""The blocking producer: records are appended by the thread that sends them, everything else is
+done by a thread of its own.
+"""
+
+import atexit
+import contextlib
+import os
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from moldau.client.blocking import LoopThread
+from moldau.client.producing.deliveries import Deliveries, Sent
+from moldau.client.producing.face import ProducerFace
+from moldau.client.producing.preparing import Headers, ProducerRecord
+from moldau.client.producing.waiting import ThreadPatience, mark_own_thread
+from moldau.protocol.errors import MoldauError
+from moldau.types import TopicPartition
+
+if TYPE_CHECKING:
+    from moldau.core.client.batching import Piece
+
+_EXIT_PATIENCE_S = 5.0
+_alive: "weakref.WeakSet[Producer]" = weakref.WeakSet()
+
+
+class Producer:
+    """Sends records to topics. Any number of threads may use one producer; a forked process needs
+    one of its own.
+
+    >>> from moldau.testing import broker
+    >>> with broker() as b, Producer(b.bootstrap) as producer:
+    ...     delivery = producer.send("greetings", b"hello", key=b"en")
+    ...     delivery.result(timeout=30).offset
+    0
+
+    Settings are Kafka's, as arguments (`linger_ms=20`) or by their names in `config`
+    (`{"linger.ms": 20}`).
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str] | None = None,
+        *,
+        config: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        self._face = ProducerFace(bootstrap_servers, config, settings)
+        self._thread = LoopThread("moldau-producer")
+        self._thread.call(mark_own_thread)
+        engine = self._thread.run(self._face.open(ThreadPatience(), is_shared=True))
+        self._appender = engine.appender
+        self._append = engine.appender.append
+        self._is_plain = self._face.preparation.is_plain
+        _alive.add(self)
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers = (),
+    ) -> Sent:
+        """Takes the record and returns; it is sent in the background. Waits only if the topic is
+        new here or the memory is full, max.block.ms at most. `delivery.result()` waits for the
+        broker's answer, `delivery.add_callback(fn)` does not.
+        """
+        if self._is_plain:
+            delivery = self._append(topic, key, value, partition, timestamp, headers)
+            if delivery is not None:
+                return delivery
+        record = ProducerRecord(topic, value, key, partition, timestamp, headers)  # type: ignore[arg-type]
+        return self._send_slowly(record)
+
+    def _send_slowly(self, record: ProducerRecord) -> Sent:
+        if not self._thread.is_usable:
+            raise self._thread.refusal()
+        face = self._face
+        record = face.preparation.prepare(record)
+        delivery = None
+        if face.preparation.is_plain or record.partition is not None:
+            delivery = self._append(
+                record.topic,
+                record.key,
+                record.value,
+                record.partition,
+                record.timestamp,
+                record.headers,
+            )
+        if delivery is None:
+            delivery = self._thread.run(face.append(record))
+        return face.watch(delivery)
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Deliveries:
+        """As `send` for each of them, several times as fast."""
+        values = values if isinstance(values, list) else list(values)
+        keys = keys if keys is None or isinstance(keys, list) else list(keys)
+        if keys is not None and len(keys) != len(values):
+            raise ValueError(f"{len(keys)} keys for {len(values)} values")
+        pieces: list[Piece] = []
+        row = 0
+        options = partition, timestamp
+        while row < len(values):
+            if self._is_plain:
+                row += self._appender.append_many(topic, values, keys, options, row, pieces)
+                if row >= len(values):
+                    break
+            key = None if keys is None else keys[row]
+            one = self.send(topic, values[row], key, partition=partition, timestamp=timestamp)
+            pieces.append((one.batch, one.index, 1))
+            row += 1
+        return Deliveries(pieces)
+
+    def send_table(self, topic: str, table: Any, *, partition: int | None = None) -> Deliveries:
+        """A `pyarrow.Table` or `RecordBatch`: column `value` and, if they are there, `key`,
+        `headers`, `timestamp`, `partition`. Serializers and interceptors are not asked.
+        """
+        return Deliveries(self._thread.run(self._face.append_table(topic, table, partition)))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until everything sent so far has an outcome, good or bad; `timeout` is in
+        seconds.
+        """
+        self._thread.run(self._face.opened.flush(), timeout)
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """The numbers of a topic's partitions."""
+        return sorted(self._thread.run(self._face.opened.topic(topic)).partitions)
+
+    def metrics(self) -> dict[str, float]:
+        """What was counted since the start."""
+        return self._face.opened.metrics()
+
+    # Transactions.
+
+    def init_transactions(self) -> None:
+        """Ends what an earlier producer with this transactional.id left, and fences it."""
+        self._thread.run(self._face.transactions.init())
+
+    def begin_transaction(self) -> None:
+        async def begin() -> None:
+            self._face.transactions.begin()
+
+        self._thread.run(begin())
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, Any], group: Any) -> None:
+        """Commits a consumer's offsets with the transaction. `group`: its `group_metadata()`, or
+        the id of the group.
+        """
+        self._thread.run(self._face.transactions.send_offsets(offsets, group))
+
+    def commit_transaction(self) -> None:
+        self._thread.run(self._face.transactions.commit())
+
+    def abort_transaction(self) -> None:
+        self._thread.run(self._face.transactions.abort())
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Commits at the end of the block; an error in it aborts."""
+        if self._face.transactions.is_new:
+            self.init_transactions()
+        self.begin_transaction()
+        try:
+            yield self
+        except BaseException:
+            if not self._face.transactions.must_stop:
+                self.abort_transaction()
+            raise
+        try:
+            self.commit_transaction()
+        except Exception:
+            if self._face.transactions.must_abort:
+                self.abort_transaction()
+            raise
+
+    # The end.
+
+    def close(self, timeout: float | None = None) -> None:
+        """Sends what was taken, `timeout` seconds at most; what is left then fails. Closing twice
+        is fine. An open transaction is aborted.
+        """
+        if not self._thread.is_usable:
+            return
+        _alive.discard(self)
+        self._appender.is_closed = True
+        try:
+            # What could not be sent, or ended, is told by its delivery.
+            with contextlib.suppress(MoldauError):
+                self._thread.run(self._face.finish(), timeout)
+            self._thread.run(self._face.close())
+        finally:
+            self._thread.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _lost_by_fork(self) -> None:
+        self._appender.is_closed = True
+
+
+def _after_fork() -> None:
+    for producer in list(_alive):
+        producer._lost_by_fork()
+    _alive.clear()
+
+
+def _at_exit() -> None:
+    """Whoever forgets to close loses nothing that can be sent soon."""
+    for producer in list(_alive):
+        producer.close(_EXIT_PATIENCE_S)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

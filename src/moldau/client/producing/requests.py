@@ -1,0 +1,107 @@
+"""Batches as a Produce request, and what its answer says about each."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from moldau.client.errors import error_code
+from moldau.client.metadata import Broker, Topic
+from moldau.core.client.partition_line import Outgoing
+from moldau.core.client.sending import Sending
+from moldau.net.request_channel import Address
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from moldau.types import ZERO_UUID, Uuid
+
+TOPIC_ID_VERSION = 13
+SECOND_PROTOCOL_VERSION = 12
+
+
+class ProduceTerms(NamedTuple):
+    acks: int
+    timeout_ms: int
+    transactional_id: str | None
+
+
+class PartitionAnswer(NamedTuple):
+    outgoing: Outgoing
+    code: ErrorCode
+    base_offset: int = -1
+    append_time_ms: int = -1
+    detail: str = ""
+    record_errors: Mapping[int, str] = {}
+    leader: int = -1
+    leader_epoch: int = -1
+
+
+def produce_request(
+    batches: Iterable[Outgoing], topics: Mapping[str, Topic], sending: Sending, terms: ProduceTerms
+) -> ProduceRequest:
+    by_topic: dict[str, list[PartitionProduceData]] = {}
+    for outgoing in batches:
+        data = PartitionProduceData(
+            index=outgoing.batch.partition, records=sending.content_of(outgoing)
+        )
+        by_topic.setdefault(outgoing.batch.topic, []).append(data)
+    return ProduceRequest(
+        transactional_id=terms.transactional_id,
+        acks=terms.acks,
+        timeout_ms=terms.timeout_ms,
+        topic_data=[
+            TopicProduceData(
+                name=name, topic_id=_id_of(topics.get(name)), partition_data=partitions
+            )
+            for name, partitions in by_topic.items()
+        ],
+    )
+
+
+def _id_of(topic: Topic | None) -> Uuid:
+    return ZERO_UUID if topic is None else topic.topic_id
+
+
+def read_answer(
+    batches: Iterable[Outgoing], answer: ProduceResponse, name_of: Callable[[Uuid], str | None]
+) -> list[PartitionAnswer]:
+    """One for each batch; a batch that the answer leaves out counts as not answered."""
+    rows = {
+        (topic.name or name_of(topic.topic_id), row.index): row
+        for topic in answer.responses
+        for row in topic.partition_responses
+    }
+    found = []
+    for outgoing in batches:
+        row = rows.get((outgoing.batch.topic, outgoing.batch.partition))
+        if row is None:
+            missing = "the broker's answer says nothing about it"
+            found.append(PartitionAnswer(outgoing, ErrorCode.NETWORK_EXCEPTION, detail=missing))
+        else:
+            found.append(_read_row(outgoing, row))
+    return found
+
+
+def endpoints_of(answer: object) -> list[Broker]:
+    """Where the leaders are that an answer names (KIP-951)."""
+    if not isinstance(answer, ProduceResponse):
+        return []
+    return [
+        Broker(one.node_id, Address(one.host, one.port), one.rack) for one in answer.node_endpoints
+    ]
+
+
+def _read_row(outgoing: Outgoing, row: PartitionProduceResponse) -> PartitionAnswer:
+    return PartitionAnswer(
+        outgoing,
+        error_code(row.error_code),
+        row.base_offset,
+        row.log_append_time_ms,
+        row.error_message or "",
+        {one.batch_index: one.batch_index_error_message or "" for one in row.record_errors},
+        row.current_leader.leader_id,
+        row.current_leader.leader_epoch,
+    )

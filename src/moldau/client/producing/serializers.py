@@ -1,0 +1,122 @@
+"""How keys and values become bytes."""
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from moldau.client.errors import ClientError, ConfigError, did_you_mean
+
+Serializer: TypeAlias = Callable[[str, Any], bytes | None]
+"""Topic and value -> bytes; None stays None."""
+
+_JAVA = "org.apache.kafka.common.serialization."
+
+
+def as_bytes(topic: str, value: Any) -> bytes | None:
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, bytearray | memoryview | bytes):
+        return bytes(value)
+    hint = ", or give the producer value_serializer='str'" if isinstance(value, str) else ""
+    raise ClientError(f"{topic}: a {type(value).__name__} is no bytes; encode it{hint}")
+
+
+def _text(topic: str, value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise ClientError(f"{topic}: a {type(value).__name__} is no str")
+    return value.encode()
+
+
+def _json(topic: str, value: Any) -> bytes | None:
+    if value is None:
+        return None
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:
+        raise ClientError(f"{topic}: cannot be JSON: {error}") from None
+
+
+def _fixed(form: str) -> Serializer:
+    packed = struct.Struct(form)
+
+    def serialize(topic: str, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            return packed.pack(value)
+        except struct.error as error:
+            raise ClientError(f"{topic}: {value!r} is no such number: {error}") from None
+
+    return serialize
+
+
+def _uuid(topic: str, value: Any) -> bytes | None:
+    if value is None or isinstance(value, UUID):
+        return None if value is None else str(value).encode()
+    raise ClientError(f"{topic}: a {type(value).__name__} is no UUID")
+
+
+_NAMED: dict[str, Serializer] = {
+    "bytes": as_bytes,
+    "str": _text,
+    "json": _json,
+    # Kafka's own, with or without their package.
+    "ByteArraySerializer": as_bytes,
+    "BytesSerializer": as_bytes,
+    "ByteBufferSerializer": as_bytes,
+    "StringSerializer": _text,
+    "ShortSerializer": _fixed(">h"),
+    "IntegerSerializer": _fixed(">i"),
+    "LongSerializer": _fixed(">q"),
+    "FloatSerializer": _fixed(">f"),
+    "DoubleSerializer": _fixed(">d"),
+    "UUIDSerializer": _uuid,
+}
+
+
+def serializer_of(given: Any, setting: str) -> Serializer | None:
+    """A name, or a function of one value or of topic and value. None: bytes are taken as they
+    are.
+    """
+    if given is None:
+        return None
+    if isinstance(given, str):
+        name = given.removeprefix(_JAVA)
+        if name not in _NAMED:
+            raise ConfigError(
+                f"{setting}={given}: known are bytes, str, json, and any function"
+                f"{did_you_mean(given, _NAMED)}"
+            )
+        return None if _NAMED[name] is as_bytes else _NAMED[name]
+    if not callable(given):
+        raise ConfigError(f"{setting} is neither a name nor a function")
+    return _checked(given, setting)
+
+
+def _checked(function: Callable[..., Any], setting: str) -> Serializer:
+    takes_topic = _arity(function) >= 2
+
+    def serialize(topic: str, value: Any) -> bytes | None:
+        made = function(topic, value) if takes_topic else function(value)
+        if made is None or type(made) is bytes:
+            return made
+        if isinstance(made, bytearray | memoryview | bytes):
+            return bytes(made)
+        raise ClientError(f"{setting} gave a {type(made).__name__}, not bytes")
+
+    return serialize
+
+
+def _arity(function: Callable[..., Any]) -> int:
+    from inspect import Parameter, signature
+
+    try:
+        parameters = signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    kinds = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+    return sum(one.kind in kinds and one.default is Parameter.empty for one in parameters)

@@ -1,0 +1,62 @@
+"""The topics a producer writes to: asked about at the first record, again when something speaks
+against what is known, and every so often.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+from moldau.client.cluster import Cluster
+from moldau.client.errors import ClientTimeoutError, NoBrokerError, UnknownTopicError
+from moldau.client.metadata import Topic
+from moldau.net.request_channel import ChannelError
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.types import TopicPartition
+
+
+class ProducerTopics:
+    def __init__(self, cluster: Cluster, on_change: Callable[[Topic], None]) -> None:
+        self._cluster = cluster
+        self._on_change = on_change
+
+    @property
+    def known(self) -> Mapping[str, Topic]:
+        return self._cluster.known.topics
+
+    def leader_of(self, partition: TopicPartition) -> int | None:
+        found = self._cluster.known.leader_of(partition)
+        return None if found is None else found[0]
+
+    async def refresh(self, names: Collection[str]) -> set[str]:
+        """Asks once. Gives those that are not there; raises what an attempt can raise."""
+        found = await self._cluster.metadata(list(names), create=True)
+        for name in found.topics:
+            self._on_change(self.known[name])
+        return set(found.missing)
+
+    async def ensure(self, name: str, deadline_ms: float, backoff_ms: float) -> Topic:
+        """Waits until a topic is known. A broker that may makes it."""
+        clock = self._cluster.clock
+        problem: MoldauError = UnknownTopicError(name)
+        while True:
+            left_ms = deadline_ms - clock.mono_ms()
+            if left_ms <= 0:
+                raise _too_long(name, problem)
+            try:
+                async with clock.timeout(left_ms):
+                    missing = await self.refresh([name])
+            except TimeoutError:
+                raise _too_long(name, problem) from None
+            except (KafkaError, ChannelError, NoBrokerError) as error:
+                if not self._cluster.may_pass(error) and not isinstance(error, NoBrokerError):
+                    raise
+                problem = error
+            else:
+                if name in self.known and name not in missing and self.known[name].partitions:
+                    return self.known[name]
+                problem = UnknownTopicError(name)
+            await clock.sleep(min(backoff_ms, max(deadline_ms - clock.mono_ms(), 0)))
+
+
+def _too_long(name: str, problem: MoldauError) -> MoldauError:
+    if isinstance(problem, UnknownTopicError):
+        return problem
+    return ClientTimeoutError(f"topic '{name}': max.block.ms is over; last problem: {problem}")

@@ -1,0 +1,338 @@
+"""Does what a transaction asks of coordinators, one request after the other."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from moldau.client.errors import ClientError, ClientTimeoutError, check
+from moldau.client.producing.engine import ProducerEngine
+from moldau.core.client.partition_line import NOBODY, ProducerIdentity
+from moldau.core.client.transactions import (
+    SECOND_PROTOCOL,
+    TRANSACTION_VERSION_FEATURE,
+    Phase,
+    Transactions,
+)
+from moldau.net.request_channel import ChannelError
+from moldau.protocol.enums import CoordinatorType
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.messages.add_offsets_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+)
+from moldau.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from moldau.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from moldau.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+from moldau.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
+from moldau.types import TopicPartition
+
+if TYPE_CHECKING:
+    from moldau.client.cluster import Cluster
+
+Result = TypeVar("Result")
+_NO_IDENTITY = (-1, -1)
+# Clients add partitions themselves up to here; newer versions are for brokers.
+_ADD_PARTITIONS_VERSION_MAX = 3
+_SECOND_PROTOCOL_END_VERSION = 5
+_SECOND_PROTOCOL_COMMIT_VERSION = 5
+_KEEP_EPOCH_VERSION = 3
+# The previous transaction is still being completed: that takes a moment.
+_CONCURRENT_PAUSE_MS = 20
+
+
+class Transactor:
+    def __init__(
+        self, engine: ProducerEngine, transactional_id: str, timeout_ms: int, max_block_ms: float
+    ) -> None:
+        self.state = Transactions()
+        self._engine = engine
+        self._cluster: Cluster = engine.cluster
+        self._id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._max_block_ms = max_block_ms
+        engine.sending.may_write = self._may_write
+        engine.on_failure = self._failed
+        engine.appender.is_closed = True
+
+    def _failed(self, error: Exception) -> None:
+        if self.state.phase is not Phase.ABORTING:
+            failure = self.state.failed(error)
+            self._engine.appender.is_closed = True
+            # What was not sent will not be: nobody should wait for it.
+            asyncio.get_running_loop().call_soon(self._engine.drop_unsent, failure)
+
+    def _may_write(self, partition: TopicPartition) -> bool:
+        may = self.state.may_write(partition)
+        if not may and self.state.pending:
+            self._engine.once("partitions", self._add_partitions())
+        return may
+
+    @property
+    def is_new(self) -> bool:
+        return self.state.phase is Phase.NEW
+
+    @property
+    def is_open(self) -> bool:
+        return self.state.phase in {Phase.OPEN, Phase.MUST_ABORT}
+
+    @property
+    def must_abort(self) -> bool:
+        return self.state.phase is Phase.MUST_ABORT
+
+    @property
+    def must_stop(self) -> bool:
+        return self.state.phase is Phase.MUST_STOP
+
+    # What the user asks for.
+
+    async def init(self) -> None:
+        if self.state.phase is not Phase.NEW:
+            if self.state.error is not None:
+                raise self.state.error
+            raise ClientError("transactions are initialized already")
+        identity = await self._patient(lambda: self._ask_identity(NOBODY), "init_transactions")
+        self._engine.sending.identified(identity)
+        self.state.initialized(is_second_protocol=await self._second_protocol())
+
+    def begin(self) -> None:
+        self.state.begin()
+        self._engine.appender.is_closed = False
+
+    async def commit(self) -> None:
+        """What ran out of time can be called again."""
+        if self.state.phase is not Phase.COMMITTING:
+            self.state.begin_commit()
+        self._engine.appender.is_closed = True
+        await self._engine.flush()
+        if self.state.error is not None:
+            raise self.state.error
+        await self._end(is_commit=True)
+
+    async def abort(self) -> None:
+        if self.state.phase is not Phase.ABORTING:
+            self.state.begin_abort()
+        self._engine.appender.is_closed = True
+        aborted = KafkaError(ErrorCode.TRANSACTION_ABORTABLE, "the transaction was aborted")
+        self._engine.drop_unsent(aborted)
+        await self._engine.flush()
+        await self._end(is_commit=False)
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, Any], group: Any) -> None:
+        """`offsets`: partition -> offset, or something with offset, leader_epoch and metadata.
+        `group`: a group id, or a consumer's group_metadata().
+        """
+        self.state.check_open("send offsets")
+        if not offsets:
+            return
+        group_id = group if isinstance(group, str) else group.group_id
+        try:
+            if not self.state.is_second_protocol:
+                await self._patient(lambda: self._add_offsets(group_id), "send_offsets", False)
+            self.state.offsets_added()
+            await self._patient(lambda: self._commit_offsets(offsets, group), "send_offsets", False)
+        except KafkaError as error:
+            raise self.state.failed(error) from None
+
+    # Requests.
+
+    async def _end(self, *, is_commit: bool) -> None:
+        fresh: ProducerIdentity | None = None
+        if self.state.must_be_ended:
+            fresh = await self._patient(lambda: self._end_once(is_commit), "the transaction's end")
+        identity = self._engine.sending.identity
+        assert identity is not None
+        if fresh is None and self.state.needs_new_epoch:
+            fresh = await self._patient(lambda: self._ask_identity(identity), "a new epoch")
+        if fresh is not None:
+            self._engine.sending.identified(fresh)
+        self.state.ended()
+
+    async def _end_once(self, is_commit: bool) -> ProducerIdentity | None:
+        who = self._engine.sending.identity
+        assert who is not None
+        newest = _SECOND_PROTOCOL_END_VERSION - (0 if self.state.is_second_protocol else 1)
+        request = EndTxnRequest(
+            transactional_id=self._id,
+            producer_id=who.producer_id,
+            producer_epoch=who.epoch,
+            committed=is_commit,
+        )
+        answer = await self._ask(request, EndTxnResponse, newest=newest)
+        check(answer.error_code, "the transaction's end")
+        if self.state.is_second_protocol and answer.producer_id >= 0:
+            return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        return None
+
+    async def _ask_identity(self, before: ProducerIdentity) -> ProducerIdentity:
+        node = await self._cluster.coordinator(self._id, CoordinatorType.TRANSACTION)
+        connection = await self._cluster.connection(node)
+        is_old = connection.newest_of(InitProducerIdRequest) < _KEEP_EPOCH_VERSION
+        producer_id, epoch = _NO_IDENTITY if is_old else before
+        request = InitProducerIdRequest(
+            transactional_id=self._id,
+            transaction_timeout_ms=self._timeout_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+        answer = await self._cluster.ask(node, request, InitProducerIdResponse, newest=5)
+        check(answer.error_code, f"transactional id '{self._id}'")
+        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+    async def _add_partitions(self) -> None:
+        wanted = self.state.pending
+        try:
+            await self._patient(lambda: self._add_once(wanted), "adding partitions", False)
+        except MoldauError as error:
+            failure = self.state.failed(error)
+            self._engine.appender.is_closed = True
+            self._engine.drop_unsent(failure)
+
+    async def _add_once(self, wanted: set[TopicPartition]) -> None:
+        if self.state.phase not in {Phase.OPEN, Phase.COMMITTING}:
+            return
+        who = self._engine.sending.identity
+        assert who is not None
+        topics: dict[str, list[int]] = {}
+        for partition in wanted:
+            topics.setdefault(partition.topic, []).append(partition.partition)
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._id,
+            v3_and_below_producer_id=who.producer_id,
+            v3_and_below_producer_epoch=who.epoch,
+            v3_and_below_topics=[
+                AddPartitionsToTxnTopic(name=name, partitions=numbers)
+                for name, numbers in topics.items()
+            ],
+        )
+        answer = await self._ask(
+            request, AddPartitionsToTxnResponse, newest=_ADD_PARTITIONS_VERSION_MAX
+        )
+        rows = [
+            (TopicPartition(topic.name, row.partition_index), row.partition_error_code)
+            for topic in answer.results_by_topic_v3_and_below
+            for row in topic.results_by_partition
+        ]
+        for partition, code in rows:
+            if code != ErrorCode.OPERATION_NOT_ATTEMPTED:
+                check(code, f"adding {partition} to the transaction")
+        self.state.added({partition for partition, _ in rows})
+
+    async def _add_offsets(self, group_id: str) -> None:
+        who = self._engine.sending.identity
+        assert who is not None
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self._id,
+            producer_id=who.producer_id,
+            producer_epoch=who.epoch,
+            group_id=group_id,
+        )
+        answer = await self._ask(request, AddOffsetsToTxnResponse)
+        check(answer.error_code, f"adding the offsets of '{group_id}'")
+
+    async def _commit_offsets(self, offsets: Mapping[TopicPartition, Any], group: Any) -> None:
+        who = self._engine.sending.identity
+        assert who is not None
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for partition, given in offsets.items():
+            row = TxnOffsetCommitRequestPartition(
+                partition_index=partition.partition,
+                committed_offset=given if isinstance(given, int) else given.offset,
+                committed_leader_epoch=_or(getattr(given, "leader_epoch", None), -1),
+                committed_metadata=getattr(given, "metadata", None) or "",
+            )
+            topics.setdefault(partition.topic, []).append(row)
+        group_id = group if isinstance(group, str) else group.group_id
+        request = TxnOffsetCommitRequest(
+            transactional_id=self._id,
+            group_id=group_id,
+            producer_id=who.producer_id,
+            producer_epoch=who.epoch,
+            generation_id=_or(getattr(group, "generation_id", None), -1),
+            member_id=getattr(group, "member_id", None) or "",
+            group_instance_id=getattr(group, "group_instance_id", None),
+            topics=[
+                TxnOffsetCommitRequestTopic(name=name, partitions=rows)
+                for name, rows in topics.items()
+            ],
+        )
+        newest = _SECOND_PROTOCOL_COMMIT_VERSION - (0 if self.state.is_second_protocol else 1)
+        node = await self._cluster.coordinator(group_id)
+        answer = await self._cluster.ask(node, request, TxnOffsetCommitResponse, newest=newest)
+        for topic in answer.topics:
+            for answered in topic.partitions:
+                place = TopicPartition(topic.name, answered.partition_index)
+                check(answered.error_code, f"the offset of {place} for '{group_id}'")
+
+    async def _ask(self, request: Any, answer_class: Any, *, newest: int = 2**15 - 1) -> Any:
+        node = await self._cluster.coordinator(self._id, CoordinatorType.TRANSACTION)
+        return await self._cluster.ask(node, request, answer_class, newest=newest)
+
+    async def _second_protocol(self) -> bool:
+        node = await self._cluster.coordinator(self._id, CoordinatorType.TRANSACTION)
+        served = (await self._cluster.connection(node)).served
+        return any(
+            feature.name == TRANSACTION_VERSION_FEATURE
+            and feature.max_version_level >= SECOND_PROTOCOL
+            for feature in served.finalized_features
+        )
+
+    async def _patient(
+        self, attempt: Callable[[], Awaitable[Result]], what: str, is_final: bool = True
+    ) -> Result:
+        """Tries again what may pass, max.block.ms at most. `is_final`: an error of the broker is
+        one of the transaction.
+        """
+        clock = self._cluster.clock
+        deadline_ms = clock.mono_ms() + self._max_block_ms
+        failures = 0
+        while True:
+            try:
+                async with clock.timeout(deadline_ms - clock.mono_ms()):
+                    return await attempt()
+            except TimeoutError as error:
+                if isinstance(error, MoldauError):
+                    raise
+                raise ClientTimeoutError(f"{what}: max.block.ms is over; try again") from None
+            except (KafkaError, ChannelError, ClientError) as error:
+                failures += 1
+                if not self._cluster.may_pass(error):
+                    mapped = _as_fenced(error)
+                    if is_final and isinstance(mapped, KafkaError):
+                        raise self.state.failed(mapped) from None
+                    raise mapped from None
+                pause_ms = self._cluster.pause_ms(failures)
+                if isinstance(error, KafkaError) and error.code is _CONCURRENT:
+                    pause_ms = _CONCURRENT_PAUSE_MS
+                if clock.mono_ms() + pause_ms >= deadline_ms:
+                    raise ClientTimeoutError(
+                        f"{what}: max.block.ms is over; last problem: {error}"
+                    ) from None
+            self._cluster.forget()
+            await clock.sleep(pause_ms)
+
+
+_CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def _as_fenced(error: MoldauError) -> MoldauError:
+    """Older coordinators have one code for both."""
+    if isinstance(error, KafkaError) and error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
+        return KafkaError(ErrorCode.PRODUCER_FENCED, error.detail)
+    return error
+
+
+def _or(value: int | None, otherwise: int) -> int:
+    return otherwise if value is None else value

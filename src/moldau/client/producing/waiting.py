@@ -1,0 +1,60 @@
+"""How a user waits for deliveries: in a thread of their own, or in the event loop."""
+
+import asyncio
+import threading
+from typing import Any
+
+from moldau.client.errors import ClientError, ClientTimeoutError
+from moldau.core.client.batching import Delivery, Outcome, leaf_of
+
+
+def outcome_of(delivery: Delivery) -> Outcome | None:
+    return leaf_of(delivery.batch, delivery.index)[0].outcome
+
+
+class ThreadPatience:
+    """For the blocking producer."""
+
+    def wait(self, delivery: Delivery, timeout: float | None) -> Outcome:
+        arrived = threading.Event()
+        if getattr(_own_thread, "is_client", False):
+            raise ClientError("a callback runs in the client's own thread and must not wait")
+        delivery.add_callback(lambda _: arrived.set())
+        if not arrived.wait(timeout):
+            raise ClientTimeoutError(f"no outcome within {timeout} seconds; it may still come")
+        outcome = outcome_of(delivery)
+        assert outcome is not None
+        return outcome
+
+    def awaited(self, delivery: Delivery) -> Any:  # noqa: ARG002 - the other one needs it
+        raise ClientError("a delivery of the blocking producer has result(); await moldau.aio's")
+
+
+class LoopPatience:
+    """For the asyncio producer."""
+
+    def wait(self, delivery: Delivery, timeout: float | None) -> Outcome:  # noqa: ARG002
+        raise ClientError("its outcome is not known yet; await the delivery")
+
+    def awaited(self, delivery: Delivery) -> Any:
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def tell(arrived: Delivery) -> None:
+            if done.done():
+                return
+            error = arrived.exception()
+            if error is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(arrived.result())
+
+        delivery.add_callback(tell)
+        return done
+
+
+_own_thread = threading.local()
+
+
+def mark_own_thread() -> None:
+    """The calling thread runs the client: nothing may wait in it."""
+    _own_thread.is_client = True

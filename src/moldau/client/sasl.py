@@ -1,0 +1,62 @@
+"""Logging in on a connection: SaslHandshake chooses the mechanism, SaslAuthenticate carries what it
+says (KIP-152).
+"""
+
+import secrets
+
+from moldau.client.errors import AuthenticationError, check
+from moldau.core.client.login import Credentials, LoginError, new_login
+from moldau.net.request_channel import RequestChannel
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from moldau.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+HANDSHAKE_VERSION = 1
+_NONCE_BYTES = 18
+# PLAIN takes one, SCRAM two.
+_ROUNDS_MAX = 8
+
+
+async def log_in(channel: RequestChannel, login: Credentials, authenticate_version: int) -> int:
+    """How many milliseconds it holds, 0 for ever. Raises AuthenticationError."""
+    await _choose(channel, login.mechanism)
+    conversation = new_login(login, secrets.token_urlsafe(_NONCE_BYTES))
+    said: bytes | None = conversation.first()
+    lifetime_ms = 0
+    for _ in range(_ROUNDS_MAX):
+        if said is None:
+            return lifetime_ms
+        request = SaslAuthenticateRequest(auth_bytes=said)
+        answer = await channel.ask(
+            request, SaslAuthenticateResponse, authenticate_version, is_urgent=True
+        )
+        if answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
+            detail = answer.error_message or "wrong user or password"
+            raise AuthenticationError(f"{channel.address}: {detail}")
+        check(answer.error_code, answer.error_message)
+        lifetime_ms = answer.session_lifetime_ms
+        try:
+            said = conversation.answer(bytes(answer.auth_bytes))
+        except LoginError as problem:
+            raise AuthenticationError(f"{channel.address} is not trusted: {problem}") from None
+    raise AuthenticationError(f"{channel.address} does not come to an end with {login.mechanism}")
+
+
+async def _choose(channel: RequestChannel, mechanism: str) -> None:
+    request = SaslHandshakeRequest(mechanism=mechanism)
+    answer = await channel.ask(request, SaslHandshakeResponse, HANDSHAKE_VERSION, is_urgent=True)
+    match answer.error_code:
+        case ErrorCode.NONE:
+            return
+        case ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(answer.mechanisms) or "nothing"
+            raise AuthenticationError(f"{channel.address} offers {offered}, not {mechanism}")
+        case ErrorCode.ILLEGAL_SASL_STATE:
+            raise AuthenticationError(
+                f"{channel.address} has no SASL; security.protocol should be PLAINTEXT or SSL"
+            )
+        case other:
+            check(other, f"{channel.address}, SASL {mechanism}")

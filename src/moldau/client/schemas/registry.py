@@ -1,0 +1,146 @@
+"""A schema registry, as Confluent's REST interface has it. Each schema is asked for once; the calls
+wait, in the thread that serializes.
+"""
+
+import base64
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.request import Request, urlopen
+
+from moldau.client.errors import ClientError
+
+_CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+_SCHEMAS_MAX = 10_000
+AVRO = "AVRO"
+
+
+class SchemaError(ClientError):
+    """The registry refuses or is not there, or the bytes are not what a schema says."""
+
+
+class Reference(NamedTuple):
+    """A schema that another one needs."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class Schema(NamedTuple):
+    text: str
+    kind: str = AVRO
+    references: tuple[Reference, ...] = ()
+
+
+class SchemaRegistry:
+    """`url` may hold `user:password@`. Any thread may use it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        basic_auth: tuple[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 30,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise SchemaError(f"'{url}' is no address of a registry; write http://host:port")
+        if parts.username and basic_auth is None:
+            basic_auth = parts.username, parts.password or ""
+        place = parts.netloc.rpartition("@")[2]
+        self._url = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
+        self._headers = {"Accept": _CONTENT_TYPE, "Content-Type": _CONTENT_TYPE, **(headers or {})}
+        if basic_auth is not None:
+            token = base64.b64encode(":".join(basic_auth).encode()).decode()
+            self._headers["Authorization"] = f"Basic {token}"
+        self._timeout_s = timeout
+        self._lock = threading.Lock()
+        self._ids: dict[tuple[str, Schema], int] = {}
+        self._schemas: dict[int, Schema] = {}
+
+    def register(self, subject: str, schema: Schema) -> int:
+        """Its id; a schema that is there already keeps it."""
+        return self._id(subject, schema, f"/subjects/{quote(subject, safe='')}/versions")
+
+    def lookup(self, subject: str, schema: Schema) -> int:
+        """The id of a schema that must be registered already."""
+        return self._id(subject, schema, f"/subjects/{quote(subject, safe='')}")
+
+    def version(self, subject: str, schema: Schema) -> int:
+        answer = self._ask(f"/subjects/{quote(subject, safe='')}", _body(schema))
+        return int(answer["version"])
+
+    def schema(self, schema_id: int) -> Schema:
+        with self._lock:
+            found = self._schemas.get(schema_id)
+        if found is None:
+            answer = self._ask(f"/schemas/ids/{schema_id}")
+            found = Schema(
+                answer["schema"],
+                answer.get("schemaType", AVRO),
+                _references(answer.get("references", ())),
+            )
+            with self._lock:
+                if len(self._schemas) >= _SCHEMAS_MAX:
+                    self._schemas.clear()
+                self._schemas[schema_id] = found
+        return found
+
+    def referenced(self, reference: Reference) -> Schema:
+        subject = quote(reference.subject, safe="")
+        answer = self._ask(f"/subjects/{subject}/versions/{reference.version}")
+        return Schema(
+            answer["schema"],
+            answer.get("schemaType", AVRO),
+            _references(answer.get("references", ())),
+        )
+
+    def _id(self, subject: str, schema: Schema, path: str) -> int:
+        with self._lock:
+            found = self._ids.get((subject, schema))
+        if found is None:
+            found = int(self._ask(path, _body(schema))["id"])
+            with self._lock:
+                if len(self._ids) >= _SCHEMAS_MAX:
+                    self._ids.clear()
+                self._ids[subject, schema] = found
+        return found
+
+    def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        content = None if body is None else json.dumps(body).encode()
+        request = Request(self._url + path, content, self._headers)  # noqa: S310 - http or https
+        try:
+            with urlopen(request, timeout=self._timeout_s) as answer:  # noqa: S310 - as above
+                return json.load(answer)
+        except HTTPError as error:
+            with error:
+                raise SchemaError(f"the registry refuses: {_reason(error)}") from None
+        except (URLError, TimeoutError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise SchemaError(f"no answer of the registry at {self._url}: {reason}") from None
+
+
+def _reason(error: HTTPError) -> str:
+    try:
+        told = json.load(error)
+        return f"{told['message']} ({told['error_code']})"
+    except (ValueError, KeyError, TypeError):
+        return f"{error.code} {error.reason}"
+
+
+def _body(schema: Schema) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": schema.text}
+    if schema.kind != AVRO:
+        body["schemaType"] = schema.kind
+    if schema.references:
+        body["references"] = [reference._asdict() for reference in schema.references]
+    return body
+
+
+def _references(rows: Sequence[Mapping[str, Any]]) -> tuple[Reference, ...]:
+    return tuple(Reference(row["name"], row["subject"], int(row["version"])) for row in rows)

@@ -1,0 +1,22 @@
+"""How a client's setting follows from the broker's of the same name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from moldau.config.schema import Check, Importance, Setting
+
+
+def taken_from(
+    broker: Mapping[str, Setting],
+    name: str,
+    importance: Importance | None = None,
+    *,
+    check: Check | None = None,
+    has_effect: bool = False,
+) -> Any:
+    """Kind, default and meaning are the broker's; a client's setting never changes at run time."""
+    theirs = broker[name]
+    own = Setting(name, theirs.kind, theirs.default, theirs.doc, has_effect=has_effect)
+    own.importance = importance or theirs.importance
+    own.check = check or theirs.check
+    return own

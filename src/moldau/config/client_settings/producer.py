@@ -1,0 +1,236 @@
+"""A producer's settings."""
+
+from typing import Any
+
+from moldau.config.checks import GZIP_LEVEL, NOT_EMPTY, at_least, between, one_of
+from moldau.config.client_settings.common import ClientConfig
+from moldau.config.schema import HIGH, LOW, setting
+from moldau.config.values import (
+    BOOLEAN,
+    CLASS,
+    INT,
+    INT32_MAX,
+    KIB,
+    LIST,
+    LONG,
+    MIB,
+    MINUTE_MS,
+    STRING,
+)
+
+
+class ProducerConfig(ClientConfig):
+    acks: str = setting(
+        "acks",
+        STRING,
+        "all",
+        "Who must have a record before it counts as sent: all in-sync replicas (all or -1), the "
+        "leader (1), nobody (0).",
+        check=one_of("all", "-1", "0", "1"),
+        importance=LOW,
+        has_effect=True,
+    )
+    batch_size: int = setting(
+        "batch.size",
+        INT,
+        16 * KIB,
+        "When a batch of records for one partition is large enough to be sent at once, in bytes. "
+        "One that has to wait for its turn may grow further. 0: every record goes alone.",
+        check=at_least(0),
+        has_effect=True,
+    )
+    buffer_memory: int = setting(
+        "buffer.memory",
+        LONG,
+        32 * MIB,
+        "How many bytes may wait to be sent; then send waits for room, up to max.block.ms.",
+        check=at_least(0),
+        importance=HIGH,
+        has_effect=True,
+    )
+    compression_type: str = setting(
+        "compression.type",
+        STRING,
+        "none",
+        "How batches are compressed.",
+        check=one_of("none", "gzip", "snappy", "lz4", "zstd"),
+        importance=HIGH,
+        has_effect=True,
+    )
+    compression_gzip_level: int = setting(
+        "compression.gzip.level",
+        INT,
+        -1,
+        "How hard gzip tries.",
+        check=GZIP_LEVEL,
+        has_effect=True,
+    )
+    compression_lz4_level: int = setting(
+        "compression.lz4.level",
+        INT,
+        9,
+        "How hard lz4 tries.",
+        check=between(1, 17),
+        has_effect=True,
+    )
+    compression_zstd_level: int = setting(
+        "compression.zstd.level",
+        INT,
+        3,
+        "How hard zstd tries.",
+        check=between(-131072, 22),
+        has_effect=True,
+    )
+    delivery_timeout_ms: int = setting(
+        "delivery.timeout.ms",
+        INT,
+        2 * MINUTE_MS,
+        "How long a record may take from send to its outcome, linger and all attempts included.",
+        check=at_least(0),
+        has_effect=True,
+    )
+    enable_idempotence: bool = setting(
+        "enable.idempotence",
+        BOOLEAN,
+        True,
+        "Whether brokers drop what a repeated request would double.",
+        importance=LOW,
+        has_effect=True,
+    )
+    interceptor_classes: tuple[Any, ...] = setting(
+        "interceptor.classes",
+        LIST,
+        (),
+        "Objects that see every record before it is sent, and its outcome.",
+        importance=LOW,
+        has_effect=True,
+    )
+    key_serializer: Any = setting(
+        "key.serializer",
+        CLASS,
+        None,
+        "What turns keys into bytes: a name or a function; bytes need none.",
+        importance=HIGH,
+        has_effect=True,
+    )
+    linger_ms: int = setting(
+        "linger.ms",
+        LONG,
+        5,
+        "How long a batch waits for more records.",
+        check=at_least(0),
+        has_effect=True,
+    )
+    max_block_ms: int = setting(
+        "max.block.ms",
+        LONG,
+        MINUTE_MS,
+        "How long send may wait for room and for the topic's partitions.",
+        check=at_least(0),
+        has_effect=True,
+    )
+    max_in_flight_requests_per_connection: int = setting(
+        "max.in.flight.requests.per.connection",
+        INT,
+        5,
+        "How many requests may wait for a broker's answer at a time.",
+        check=at_least(1),
+        importance=LOW,
+        has_effect=True,
+    )
+    max_request_size: int = setting(
+        "max.request.size",
+        INT,
+        MIB,
+        "How large a request, and a record, may be, in bytes before compression.",
+        check=at_least(0),
+        has_effect=True,
+    )
+    metadata_max_idle_ms: int = setting(
+        "metadata.max.idle.ms",
+        LONG,
+        5 * MINUTE_MS,
+        "A topic that nothing was sent to for this long is not asked about any more.",
+        check=at_least(5000),
+        importance=LOW,
+    )
+    partitioner_adaptive_partitioning_enable: bool = setting(
+        "partitioner.adaptive.partitioning.enable",
+        BOOLEAN,
+        True,
+        "Whether records without a key go more often to partitions whose brokers are quicker.",
+        importance=LOW,
+        has_effect=True,
+    )
+    partitioner_availability_timeout_ms: int = setting(
+        "partitioner.availability.timeout.ms",
+        LONG,
+        0,
+        "A broker that took nothing for this long gets no records without a key; 0 does not look.",
+        check=at_least(0),
+        importance=LOW,
+    )
+    partitioner_class: Any = setting(
+        "partitioner.class",
+        CLASS,
+        None,
+        "What chooses partitions: a name or a function; by default murmur2 of the key, and one "
+        "partition after the other for records without.",
+        has_effect=True,
+    )
+    partitioner_ignore_keys: bool = setting(
+        "partitioner.ignore.keys",
+        BOOLEAN,
+        False,
+        "Whether keys say nothing about partitions.",
+        has_effect=True,
+    )
+    receive_buffer_bytes: int = setting(
+        "receive.buffer.bytes",
+        INT,
+        32 * KIB,
+        "The socket's receive buffer; -1 leaves it to the system, which is what happens.",
+        check=at_least(-1),
+    )
+    retries: int = setting(
+        "retries",
+        INT,
+        INT32_MAX,
+        "How often a batch is sent again; delivery.timeout.ms is the better bound.",
+        check=between(0, INT32_MAX),
+        importance=HIGH,
+        has_effect=True,
+    )
+    transaction_timeout_ms: int = setting(
+        "transaction.timeout.ms",
+        INT,
+        MINUTE_MS,
+        "The coordinator aborts a transaction that is open for longer.",
+        importance=LOW,
+        has_effect=True,
+    )
+    transaction_two_phase_commit_enable: bool = setting(
+        "transaction.two.phase.commit.enable",
+        BOOLEAN,
+        False,
+        "Whether another system decides how transactions end (KIP-939).",
+        importance=LOW,
+    )
+    transactional_id: str | None = setting(
+        "transactional.id",
+        STRING,
+        None,
+        "The name under which transactions go on after a restart; it makes a producer "
+        "transactional.",
+        check=NOT_EMPTY,
+        importance=LOW,
+        has_effect=True,
+    )
+    value_serializer: Any = setting(
+        "value.serializer",
+        CLASS,
+        None,
+        "What turns values into bytes: a name or a function; bytes need none.",
+        importance=HIGH,
+        has_effect=True,
+    )

@@ -1,0 +1,1 @@
+"""What clients decide: no I/O, no clock, no chance. `moldau.client` does it."""

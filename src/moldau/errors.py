@@ -1,0 +1,52 @@
+"""Everything that Moldau raises on purpose. `KafkaError` is what a broker answered, with its code;
+`ClientError` is what went wrong on this side. Each text is one line that says what to do.
+"""
+
+from moldau.client.consumer.errors import (
+    CommitFailedError,
+    DeserializationError,
+    LogTruncationError,
+    NoOffsetError,
+    WakeupError,
+)
+from moldau.client.errors import (
+    AuthenticationError,
+    ClientError,
+    ClientTimeoutError,
+    ClosedError,
+    ConfigError,
+    NoBrokerError,
+    UnknownTopicError,
+    UnsupportedError,
+)
+from moldau.core.client.transactions import (
+    MustAbortError,
+    MustStopError,
+    TransactionMisuseError,
+)
+from moldau.net.request_channel import ChannelError
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+
+__all__ = [
+    "AuthenticationError",
+    "ChannelError",
+    "ClientError",
+    "ClientTimeoutError",
+    "ClosedError",
+    "CommitFailedError",
+    "ConfigError",
+    "DeserializationError",
+    "ErrorCode",
+    "KafkaError",
+    "LogTruncationError",
+    "MoldauError",
+    "MustAbortError",
+    "MustStopError",
+    "NoBrokerError",
+    "NoOffsetError",
+    "TransactionMisuseError",
+    "UnknownTopicError",
+    "UnsupportedError",
+    "WakeupError",
+]

@@ -1,0 +1,73 @@
+"""Short ways to read with a consumer and to write what it shall read."""
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import Producer as ConfluentProducer
+
+from moldau import Consumer
+from moldau.protocol.record_loops import ConsumerRecord
+from moldau.testing import ThreadBroker
+
+_numbers = itertools.count()
+PATIENCE_S = 60.0
+
+
+def fresh_name(what: str = "consumed") -> str:
+    return f"{what}-{os.getpid()}-{next(_numbers)}"
+
+
+def fresh_topic(node: ThreadBroker, partitions: int = 1, **config: str) -> str:
+    name = fresh_name()
+    node.create_topic(name, partitions, {k.replace("_", "."): v for k, v in config.items()})
+    return name
+
+
+def produce(
+    bootstrap: str,
+    topic: str,
+    values: Iterable[bytes],
+    partition: int | None = None,
+    **settings: Any,
+) -> None:
+    """Without a partition, by the value as a key."""
+    producer = ConfluentProducer(
+        {"bootstrap.servers": bootstrap, **{k.replace("_", "."): v for k, v in settings.items()}}
+    )
+    for value in values:
+        if partition is None:
+            producer.produce(topic, value, key=value)
+        else:
+            producer.produce(topic, value, partition=partition)
+    assert producer.flush(PATIENCE_S) == 0
+
+
+def consumer_of(node: ThreadBroker, **settings: Any) -> Consumer:
+    chosen = {"group_id": fresh_name("group"), "auto_offset_reset": "earliest"}
+    return Consumer(node.bootstrap, **(chosen | settings))
+
+
+def read(consumer: Consumer, count: int, patience_s: float = PATIENCE_S) -> list[ConsumerRecord]:
+    """Exactly so many records; the caller says how many there are."""
+    found: list[ConsumerRecord] = []
+    deadline = time.monotonic() + patience_s
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} records came"
+        found += consumer.poll(0.2, count - len(found))
+    return found
+
+
+def values(records: Iterable[ConsumerRecord]) -> list[Any]:
+    return [record.value for record in records]
+
+
+def until(condition: Callable[[], bool], *polled: Any, patience_s: float = PATIENCE_S) -> None:
+    """Polls the consumers, which must get nothing that matters, until something holds."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        for one in polled:
+            one.poll(0.05)

@@ -1,0 +1,103 @@
+"""Stands between clients and a broker, and loses answers: the broker did what it was asked, and
+nobody hears of it.
+"""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any, Self
+
+from moldau.testing import broker
+
+_PATIENCE_S = 30
+
+
+class LossyProxy:
+    """`with LossyProxy() as proxy, proxy.broker() as node:`"""
+
+    def __init__(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._broker_port = 0
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._swallows = False
+        self._swallowed = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def port(self) -> int:
+        return int(self._server.getsockname()[1])
+
+    @contextlib.contextmanager
+    def broker(self) -> Iterator[Any]:
+        """One that sends its clients here."""
+        with broker({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}) as node:
+            self.serve(int(node.bootstrap.rpartition(":")[2]))
+            yield node
+
+    def serve(self, broker_port: int) -> None:
+        self._broker_port = broker_port
+        self._start(self._accept)
+
+    def swallow_answers(self) -> None:
+        self._swallowed.clear()
+        self._swallows = True
+
+    def cut_when_swallowed(self) -> None:
+        """Waits until an answer was lost, then cuts all connections."""
+        assert self._swallowed.wait(_PATIENCE_S)
+        self._swallows = False
+        self._cut()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self._cut()
+        for thread in self._threads:
+            thread.join()
+
+    def _cut(self) -> None:
+        pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for end in pair:
+                try:
+                    end.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    continue
+
+    def _start(self, target: Any, *arguments: Any) -> None:
+        thread = threading.Thread(target=target, args=arguments)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            node = socket.create_connection(("127.0.0.1", self._broker_port))
+            self._pairs.append((client, node))
+            self._start(self._carry, client, node, False)
+            self._start(self._carry, node, client, True)
+
+    def _carry(self, source: socket.socket, target: socket.socket, are_answers: bool) -> None:
+        with source:
+            while True:
+                try:
+                    chunk = source.recv(65536)
+                    if not chunk:
+                        break
+                    if are_answers and self._swallows:
+                        self._swallowed.set()
+                        continue
+                    target.sendall(chunk)
+                except OSError:
+                    break
+            try:
+                target.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return

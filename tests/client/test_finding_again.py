@@ -1,0 +1,169 @@
+"""A client finds its cluster again: brokers that come back or moved, idle connections."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from client.clusters import cluster_of, fresh_topic
+from client.strange_server import answer, next_request, strange_server
+
+from moldau.client.cluster import Cluster
+from moldau.client.errors import ClientTimeoutError, NoBrokerError
+from moldau.client.metadata_watch import MetadataWatch
+from moldau.client.settings import client_settings
+from moldau.net.clock import ShiftedClock
+from moldau.net.request_channel import Address
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from moldau.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+from moldau.testing import ThreadBroker
+
+SERVED = [
+    ApiVersion(api_key=18, min_version=0, max_version=4),
+    ApiVersion(api_key=3, min_version=0, max_version=13),
+]
+
+
+class Signpost:
+    """A server that names other brokers, and tells how often it was asked."""
+
+    def __init__(self, *named: Address, error: ErrorCode = ErrorCode.NONE) -> None:
+        self.named = named
+        self.error = error
+        self.asked = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            request = await next_request(reader)
+            if request.header.request_api_key == 18:
+                writer.write(answer(request, ApiVersionsResponse(api_keys=SERVED)))
+                continue
+            self.asked += 1
+            brokers = [
+                MetadataResponseBroker(node_id=number, host=address.host, port=address.port)
+                for number, address in enumerate(self.named, 1)
+            ]
+            response = MetadataResponse(brokers=brokers, error_code=self.error)
+            writer.write(answer(request, response))
+
+
+@asynccontextmanager
+async def cluster_at(address: object, **properties: str) -> AsyncIterator[Cluster]:
+    named = {name.replace("_", "."): value for name, value in properties.items()}
+    async with Cluster(client_settings(str(address), named)) as cluster:
+        yield cluster
+
+
+async def test_the_beginning_is_where_it_goes_back_to() -> None:
+    nowhere = Address("127.0.0.1", 1)
+    signpost = Signpost(nowhere)
+    async with (
+        strange_server(signpost) as address,
+        cluster_at(address, reconnect_backoff_ms="1") as cluster,
+    ):
+        assert (await cluster.brokers())[1].address == nowhere
+        (await cluster.connection(None)).channel.drop("gone")
+        signpost.named = (address,)
+        assert (await cluster.brokers())[1].address == address
+
+
+async def test_a_client_that_must_not_begin_again_does_not() -> None:
+    signpost = Signpost(Address("127.0.0.1", 1))
+    async with (
+        strange_server(signpost) as address,
+        cluster_at(address, metadata_recovery_strategy="none") as cluster,
+    ):
+        await cluster.brokers()
+        (await cluster.connection(None)).channel.drop("gone")
+        with pytest.raises(NoBrokerError):
+            await cluster.brokers()
+        assert signpost.asked == 1
+
+
+async def test_a_broker_can_send_a_client_back_to_the_beginning() -> None:
+    sender = Signpost(error=ErrorCode.REBOOTSTRAP_REQUIRED)
+    async with strange_server(sender) as other:
+        signpost = Signpost(other)
+        async with strange_server(signpost) as address, cluster_at(address) as cluster:
+            await cluster.brokers()
+            (await cluster.connection(None)).channel.drop("gone")
+            await cluster.brokers()
+    assert (sender.asked, signpost.asked) == (1, 2)
+
+
+async def test_who_keeps_failing_is_asked_less_and_less() -> None:
+    cluster = Cluster(
+        client_settings("127.0.0.1:1", {"reconnect.backoff.ms": "40", "retry.backoff.ms": "1"})
+    )
+    async with cluster:
+        begun_ms = cluster.clock.mono_ms()
+        for _ in range(4):
+            with pytest.raises(NoBrokerError):
+                await cluster.brokers()
+        # 40, 80 and 160 ms, each a fifth less at least.
+        assert cluster.clock.mono_ms() - begun_ms >= 0.8 * (40 + 80 + 160)
+
+
+async def test_patience_bounds_what_never_answers() -> None:
+    async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with strange_server(silence) as address, cluster_at(address) as cluster:
+        with pytest.raises(ClientTimeoutError, match="no answer within 50 ms"):
+            await cluster.with_patience(cluster.brokers, patience_ms=50)
+
+
+async def test_an_idle_connection_is_closed_and_opened_again(node: ThreadBroker) -> None:
+    clock = ShiftedClock()
+    settings = client_settings(node.bootstrap, {"connections.max.idle.ms": "60000"})
+    async with Cluster(settings, clock) as cluster:
+        first = await cluster.connection(None)
+        clock.advance(59_000)
+        await cluster.brokers()
+        clock.advance(59_000)
+        # Timers fire in order: when this one did, those before it have.
+        await clock.sleep(0)
+        assert not first.channel.is_closed
+        clock.advance(2_000)
+        await clock.sleep(0)
+        assert first.channel.is_closed
+        assert await cluster.brokers()
+
+
+async def test_watched_topics_are_asked_for_when_they_grow_old(node: ThreadBroker) -> None:
+    clock = ShiftedClock()
+    name = fresh_topic(node)
+    async with Cluster(client_settings(node.bootstrap), clock) as cluster:
+        watch = MetadataWatch(cluster)
+        watch.start()
+        watch.watch([name])
+        await watch.refreshed()
+        assert name in cluster.known.topics
+        told = asyncio.Event()
+        watch.on_update(lambda _: told.set())
+        clock.advance(301_000)
+        await told.wait()
+        watch.watch_only(None)
+        while name not in (await watch.refreshed()).topics:
+            pass
+
+
+async def test_a_watch_goes_on_when_a_broker_comes_back(node: ThreadBroker) -> None:
+    name = fresh_topic(node)
+    async with cluster_of(node, retry_backoff_ms="1") as cluster:
+        watch = MetadataWatch(cluster)
+        watch.start()
+        watch.watch([name])
+        await watch.refreshed()
+        for _ in range(5):
+            node.drop_connections()
+            assert name in (await watch.refreshed()).topics
+
+
+async def test_waiting_for_news_ends_if_nobody_was_ever_there() -> None:
+    async with cluster_at("127.0.0.1:1") as cluster:
+        watch = MetadataWatch(cluster)
+        watch.start()
+        with pytest.raises(NoBrokerError):
+            await watch.refreshed()

@@ -1,0 +1,69 @@
+"""What a client knows of leaders: the newest word counts, from answers and from hints."""
+
+from moldau.client.known_cluster import KnownCluster
+from moldau.client.metadata import Broker, ClusterMetadata, Partition, Topic
+from moldau.net.request_channel import Address
+from moldau.types import TopicPartition, Uuid
+
+PARTITION = TopicPartition("orders", 0)
+ONE = Uuid(bytes(15) + b"\x01")
+TWO = Uuid(bytes(15) + b"\x02")
+
+
+def broker(node_id: int) -> Broker:
+    return Broker(node_id, Address("localhost", 9000 + node_id), None)
+
+
+def said(leader: int, epoch: int, topic_id: Uuid = ONE) -> ClusterMetadata:
+    row = Partition(0, leader, epoch, (1, 2), (1, 2), ())
+    topic = Topic("orders", topic_id, is_internal=False, partitions={0: row})
+    brokers = {1: broker(1), 2: broker(2)}
+    return ClusterMetadata("cluster", 1, brokers, {"orders": topic}, frozenset(), {})
+
+
+def test_an_older_answer_changes_nothing() -> None:
+    known = KnownCluster()
+    known.take(said(leader=1, epoch=5))
+    known.take(said(leader=2, epoch=4))
+    assert known.leader_of(PARTITION) == (1, 5)
+    known.take(said(leader=2, epoch=6))
+    assert known.leader_of(PARTITION) == (2, 6)
+
+
+def test_what_is_doubted_is_still_known() -> None:
+    known = KnownCluster()
+    known.take(said(leader=1, epoch=5))
+    known.doubt()
+    assert not known.is_fresh("orders")
+    known.take(said(leader=2, epoch=4))
+    assert known.leader_of(PARTITION) == (1, 5)
+    assert known.is_fresh("orders")
+
+
+def test_a_topic_that_was_made_anew_begins_anew() -> None:
+    known = KnownCluster()
+    known.take(said(leader=1, epoch=5))
+    known.take(said(leader=2, epoch=0, topic_id=TWO))
+    assert known.leader_of(PARTITION) == (2, 0)
+    assert known.name_of(TWO) == "orders"
+    assert known.name_of(ONE) is None
+
+
+def test_a_hint_counts_if_it_is_newer_and_says_where() -> None:
+    known = KnownCluster()
+    assert not known.take_leader(PARTITION, 2, 9)
+    known.take(said(leader=1, epoch=5))
+    assert not known.take_leader(PARTITION, 2, 5)
+    assert not known.take_leader(PARTITION, 3, 6)
+    assert known.take_leader(PARTITION, 3, 6, [broker(3)])
+    assert known.leader_of(PARTITION) == (3, 6)
+    assert known.brokers[3].address.port == 9003
+
+
+def test_a_topic_that_is_gone_is_not_known_any_more() -> None:
+    known = KnownCluster()
+    known.take(said(leader=1, epoch=5))
+    known.take(ClusterMetadata("cluster", 1, {}, {}, frozenset({"orders"}), {}))
+    assert known.leader_of(PARTITION) is None
+    assert known.name_of(ONE) is None
+    assert known.brokers

@@ -1,0 +1,275 @@
+"""A member of a classic group, step by step."""
+
+from typing import Any
+
+import pytest
+
+from moldau.core.client.assignors import CooperativeStickyAssignor, RangeAssignor, RebalanceProtocol
+from moldau.core.client.classic_membership import (
+    ClassicMembership,
+    MemberOptions,
+    common_protocol,
+)
+from moldau.core.client.consumer_protocol import read_subscription, write_assignment
+from moldau.core.client.membership import (
+    Ask,
+    AskFailed,
+    Assigned,
+    Beaten,
+    CommitRefused,
+    Effect,
+    Fail,
+    Joined,
+    Left,
+    MakeShares,
+    MemberState,
+    Polled,
+    PollExpired,
+    Prepare,
+    Prepared,
+    RejoinWanted,
+    SharesMade,
+    Subscribed,
+    Synced,
+    Tell,
+)
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+from moldau.protocol.messages.leave_group import LeaveGroupRequest
+from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from moldau.types import TopicPartition
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+NAMES = {
+    RebalanceProtocol.EAGER: "range",
+    RebalanceProtocol.COOPERATIVE: "cooperative-sticky",
+}
+
+
+def member(*, cooperative: bool = False, instance_id: str | None = None) -> ClassicMembership:
+    options = MemberOptions(group_id="g", instance_id=instance_id)
+    made = ClassicMembership(
+        options, [CooperativeStickyAssignor() if cooperative else RangeAssignor()]
+    )
+    assert made.step(Subscribed(("a",))) == []
+    return made
+
+
+def joined(one: ClassicMembership, generation: int = 1, **changes: Any) -> Joined:
+    answer: dict[str, Any] = {
+        "generation_id": generation,
+        "protocol_name": NAMES[one.protocol],
+        "leader": "other",
+        "member_id": "m",
+    }
+    return Joined(JoinGroupResponse(**(answer | changes)))
+
+
+def refused(code: ErrorCode, **changes: Any) -> Joined:
+    return Joined(JoinGroupResponse(error_code=code, **changes))
+
+
+def sole(effects: list[Effect]) -> Any:
+    (effect,) = effects
+    return effect
+
+
+def synced(generation: int, *share: TopicPartition) -> Synced:
+    return Synced(generation, SyncGroupResponse(assignment=write_assignment(share)))
+
+
+def settle(one: ClassicMembership, generation: int, *share: TopicPartition) -> Assigned:
+    """Through a whole rebalance as a follower."""
+    assert isinstance(sole(one.step(Polled())), Prepare)
+    assert isinstance(sole(one.step(Prepared())), Ask)
+    assert isinstance(sole(one.step(joined(one, generation))), Ask)
+    done: Assigned = sole(one.step(synced(generation, *share)))
+    return done
+
+
+def test_it_joins_when_the_user_polls() -> None:
+    one = member()
+    assert one.needs_user
+    assert sole(one.step(Polled())) == Prepare((), False)
+    ask = sole(one.step(Prepared()))
+    assert isinstance(ask.request, JoinGroupRequest)
+    assert [protocol.name for protocol in ask.request.protocols] == ["range"]
+    again = sole(one.step(refused(ErrorCode.MEMBER_ID_REQUIRED, member_id="m")))
+    assert again.request.member_id == "m"
+    sync = sole(one.step(joined(one)))
+    assert isinstance(sync.request, SyncGroupRequest)
+    assert sole(one.step(synced(1, A0))) == Assigned((A0,), (A0,), ())
+    assert (one.state, one.owned, one.is_beating, one.needs_user) == (
+        MemberState.STABLE,
+        (A0,),
+        True,
+        False,
+    )
+
+
+def test_the_leader_shares_out() -> None:
+    one = member()
+    one.step(Polled())
+    ask = sole(one.step(Prepared()))
+    metadata = ask.request.protocols[0].metadata
+    rows = [JoinGroupResponseMember(member_id="m", metadata=metadata)]
+    make = sole(one.step(joined(one, leader="m", members=rows)))
+    assert make == MakeShares(1, "range", {"m": read_subscription(metadata)})
+    assert one.step(SharesMade(0, {})) == []
+    sync = sole(one.step(SharesMade(1, {"m": b"share"})))
+    assert [(row.member_id, row.assignment) for row in sync.request.assignments] == [
+        ("m", b"share")
+    ]
+
+
+def test_an_eager_member_gives_up_everything_before_it_joins_again() -> None:
+    one = member()
+    settle(one, 1, A0, A1)
+    assert one.step(Beaten(1, "m", ErrorCode.REBALANCE_IN_PROGRESS)) == []
+    assert one.needs_user
+    assert sole(one.step(Polled())) == Prepare((A0, A1), False)
+    one.step(Prepared())
+    one.step(joined(one, 2))
+    assert sole(one.step(synced(2, A1))) == Assigned((A1,), (A1,), ())
+
+
+def test_a_cooperative_member_gives_up_only_what_moves_and_joins_once_more() -> None:
+    one = member(cooperative=True)
+    settle(one, 1, A0, A1)
+    one.step(RejoinWanted("others came"))
+    assert sole(one.step(Polled())) == Prepare((), False)
+    ask = sole(one.step(Prepared()))
+    told = read_subscription(ask.request.protocols[0].metadata)
+    assert (told.owned, told.generation) == ((A0, A1), 1)
+    one.step(joined(one, 2))
+    assert sole(one.step(synced(2, A0))) == Assigned((A0,), (), (A1,))
+    assert one.needs_user
+    assert settle(one, 3, A0) == Assigned((A0,), (), ())
+    assert not one.needs_user
+
+
+def test_a_cooperative_member_gives_up_topics_that_it_does_not_want_any_more() -> None:
+    one = member(cooperative=True)
+    settle(one, 1, A0)
+    one.step(Subscribed(("b",)))
+    assert sole(one.step(Polled())) == Prepare((A0,), False)
+
+
+@pytest.mark.parametrize("cooperative", [True, False])
+def test_who_is_unknown_has_lost_what_it_had(cooperative: bool) -> None:
+    one = member(cooperative=cooperative)
+    settle(one, 1, A0)
+    assert one.step(Beaten(1, "m", ErrorCode.UNKNOWN_MEMBER_ID)) == []
+    assert not one.is_beating
+    assert sole(one.step(Polled())) == Prepare((A0,), True)
+    ask = sole(one.step(Prepared()))
+    assert ask.request.member_id == ""
+
+
+def test_answers_to_who_it_was_do_not_count() -> None:
+    one = member()
+    settle(one, 2, A0)
+    for event in (
+        Beaten(1, "m", ErrorCode.UNKNOWN_MEMBER_ID),
+        Beaten(2, "n", ErrorCode.UNKNOWN_MEMBER_ID),
+        CommitRefused(1, ErrorCode.ILLEGAL_GENERATION),
+        synced(2, A1),
+        joined(one, 3),
+        AskFailed(),
+        Prepared(),
+        SharesMade(2, {}),
+    ):
+        assert one.step(event) == []
+    assert (one.state, one.owned, one.needs_user) == (MemberState.STABLE, (A0,), False)
+
+
+@pytest.mark.parametrize(
+    ("code", "finds"),
+    [
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, False),
+        (ErrorCode.NOT_COORDINATOR, True),
+        (ErrorCode.REBALANCE_IN_PROGRESS, False),
+        (ErrorCode.UNKNOWN_MEMBER_ID, False),
+    ],
+)
+def test_joining_is_tried_again(code: ErrorCode, finds: bool) -> None:
+    one = member()
+    one.step(Polled())
+    one.step(Prepared())
+    ask = sole(one.step(refused(code)))
+    assert (ask.after_failure, ask.find_coordinator) == (True, finds)
+    one.step(joined(one))
+    again = sole(one.step(Synced(1, SyncGroupResponse(error_code=code))))
+    assert isinstance(again.request, JoinGroupRequest)
+
+
+def test_a_lost_connection_begins_the_rebalance_again() -> None:
+    one = member()
+    one.step(Polled())
+    one.step(Prepared())
+    ask = sole(one.step(AskFailed()))
+    assert isinstance(ask.request, JoinGroupRequest)
+    assert ask.find_coordinator
+
+
+def test_a_cooperative_member_that_is_unknown_while_it_joins_tells_its_user() -> None:
+    one = member(cooperative=True)
+    settle(one, 1, A0)
+    one.step(RejoinWanted("x"))
+    one.step(Polled())
+    one.step(Prepared())
+    assert one.step(refused(ErrorCode.UNKNOWN_MEMBER_ID)) == []
+    assert sole(one.step(Polled())) == Prepare((A0,), True)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.INCONSISTENT_GROUP_PROTOCOL]
+)
+def test_what_does_not_pass_is_the_users(code: ErrorCode) -> None:
+    one = member()
+    one.step(Polled())
+    one.step(Prepared())
+    failed = sole(one.step(refused(code)))
+    assert isinstance(failed, Fail)
+    assert failed.error.code is code
+    assert isinstance(sole(one.step(Polled())), Prepare)
+
+
+def test_who_is_fenced_stays_out() -> None:
+    one = member(instance_id="i")
+    settle(one, 1, A0)
+    failed = sole(one.step(Beaten(1, "m", ErrorCode.FENCED_INSTANCE_ID)))
+    assert failed.error.code is ErrorCode.FENCED_INSTANCE_ID
+    assert one.step(Polled()) == [failed]
+    assert one.step(Polled()) == [failed]
+
+
+def test_who_does_not_poll_leaves_and_comes_back() -> None:
+    one = member()
+    settle(one, 1, A0)
+    told = sole(one.step(PollExpired()))
+    assert isinstance(told, Tell)
+    assert isinstance(told.request, LeaveGroupRequest)
+    assert not one.is_beating
+    assert sole(one.step(Polled())) == Prepare((A0,), True)
+
+
+def test_static_members_do_not_leave() -> None:
+    one = member(instance_id="i")
+    settle(one, 1, A0)
+    assert one.step(Left()) == []
+    other = member()
+    settle(other, 1, A0)
+    assert isinstance(sole(other.step(Left())), Tell)
+
+
+def test_assignors_need_a_protocol_in_common() -> None:
+    class Odd(RangeAssignor):
+        protocols: Any = ()
+
+    with pytest.raises(ValueError, match="in common"):
+        common_protocol([Odd(), RangeAssignor()])

@@ -1,0 +1,195 @@
+"""Positions, resets, fetch sessions and automatic commits."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from moldau.core.client.commits import AutoCommit
+from moldau.core.client.fetch_sessions import FetchRow, FetchSession
+from moldau.core.client.fetched import Fetched, FetchedBytes
+from moldau.core.client.positions import OffsetAndMetadata, PartitionState, Positions
+from moldau.core.client.resets import EARLIEST, ResetKind, parse_reset
+from moldau.protocol.batch_builder import BatchOptions, build_batch
+from moldau.protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    MarkerOrigin,
+    end_transaction_marker,
+)
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.record import Record
+from moldau.types import TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from moldau.protocol.record_loops import ConsumerRecord
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+ID = Uuid(bytes(15) + b"\1")
+NEW_ID = Uuid(bytes(15) + b"\2")
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [
+        ("by_duration:P1D", 86_400_000),
+        ("by_duration:PT1H30M", 5_400_000),
+        ("by_duration:P2DT3H4M5.5S", 183_845_500),
+    ],
+)
+def test_durations_are_read(text: str, duration_ms: int) -> None:
+    policy = parse_reset(text)
+    assert (policy.kind, policy.timestamp(200_000_000)) == (
+        ResetKind.BY_DURATION,
+        200_000_000 - duration_ms,
+    )
+
+
+@pytest.mark.parametrize("text", ["", "newest", "by_duration:", "by_duration:P", "by_duration:1H"])
+def test_other_resets_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not latest"):
+        parse_reset(text)
+
+
+def test_a_seek_makes_what_was_asked_for_stale() -> None:
+    state = PartitionState(A0)
+    state.seek(5)
+    version = state.version
+    state.seek(7, epoch=2)
+    assert state.version != version
+    assert (state.position, state.fetch_offset, state.must_validate) == (7, 7, True)
+    state.want_reset(EARLIEST)
+    assert (state.position, state.can_fetch) == (None, False)
+
+
+def test_a_new_leader_is_asked_only_about_what_was_read() -> None:
+    state = PartitionState(A0)
+    state.seek(5)
+    state.new_leader(3)
+    assert not state.must_validate
+    state.fetch_epoch = 3
+    state.new_leader(3)
+    assert not state.must_validate
+    state.new_leader(4)
+    assert state.must_validate
+
+
+def test_what_stays_assigned_keeps_its_position() -> None:
+    positions = Positions()
+    (first,) = positions.assign([A0])
+    first.seek(9)
+    assert [state.partition for state in positions.assign([A0, A1])] == [A1]
+    assert positions.consumed() == {A0: OffsetAndMetadata(9)}
+    positions.assign([A1])
+    assert A0 not in positions
+
+
+def row(offset: int, topic_id: Uuid = ID) -> FetchRow:
+    return FetchRow(topic_id, offset, 0, 0, 100)
+
+
+def test_a_session_tells_only_what_changed() -> None:
+    session = FetchSession()
+    first = session.plan({A0: row(0), A1: row(0)})
+    assert (first.session_id, first.epoch, set(first.rows)) == (0, 0, {A0, A1})
+    session.answered(77)
+    second = session.plan({A0: row(5), A1: row(0)})
+    assert second == (77, 1, {A0: row(5)}, {})
+    session.answered(77)
+    third = session.plan({A0: row(5)})
+    assert third == (77, 2, {}, {A1: ID})
+    session.answered(77)
+    assert session.plan({A0: row(0, NEW_ID)}) == (77, 3, {A0: row(0, NEW_ID)}, {A0: ID})
+
+
+def test_a_session_begins_again_after_trouble() -> None:
+    session = FetchSession()
+    session.plan({A0: row(0)})
+    session.answered(77)
+    session.reset()
+    assert session.plan({A0: row(0)}) == (77, 0, {A0: row(0)}, {})
+    session.reset(is_gone=True)
+    assert session.plan({A0: row(0)}).session_id == 0
+    session.answered(0)
+    assert session.plan({A0: row(0)}).is_full
+
+
+def test_positions_are_committed_when_they_are_due_and_news() -> None:
+    auto = AutoCommit(is_enabled=True, interval_ms=100)
+    assert not auto.is_due(1e9)
+    auto.start(0)
+    assert (auto.is_due(99), auto.is_due(100)) == (False, True)
+    consumed = {A0: OffsetAndMetadata(5)}
+    assert auto.news(consumed) == consumed
+    auto.sent(100)
+    auto.committed(consumed)
+    assert auto.news(consumed) == {}
+    auto.failed(110, 20)
+    assert auto.is_due(130)
+    auto.keep_only([A1])
+    assert auto.news(consumed) == consumed
+    off = AutoCommit(is_enabled=False, interval_ms=100)
+    off.start(0)
+    assert not off.is_due(1e9)
+
+
+# What was fetched.
+
+
+def batch(offsets: range, **options: object) -> bytes:
+    records = [Record(offset, 1, None, b"%d" % offset) for offset in offsets]
+    return bytes(build_batch(records, BatchOptions(**options)))  # type: ignore[arg-type]
+
+
+def taken(fetched: Fetched, step: int = 3) -> list[int]:
+    found: list[ConsumerRecord] = []
+    while fetched.take(found, step, (None, None)):
+        pass
+    return [record.offset for record in found]
+
+
+def state_at(offset: int) -> PartitionState:
+    state = PartitionState(A0)
+    state.seek(offset)
+    return state
+
+
+def test_a_fetch_from_the_middle_of_a_batch_begins_there() -> None:
+    state = state_at(4)
+    content = batch(range(10)) + batch(range(10, 13)) + batch(range(13, 20))[:-1]
+    fetched = Fetched(state, FetchedBytes(buffer=content))
+    state.arrived(fetched.size_bytes)
+    assert fetched.next_offset == 13
+    assert taken(fetched) == list(range(4, 13))
+    assert (state.position, state.buffered_bytes) == (13, 0)
+
+
+def test_what_was_aborted_is_left_out() -> None:
+    transactional = {"is_transactional": True, "producer_epoch": 0}
+    marker = EndTransactionMarker(ControlType.ABORT, 0)
+    content = (
+        batch(range(2), producer_id=1, base_sequence=0, **transactional)
+        + batch(range(2, 4), producer_id=2, base_sequence=0, **transactional)
+        + end_transaction_marker(marker, MarkerOrigin(1, 0, 4), 1)
+        + batch(range(5, 6), producer_id=1, base_sequence=2, **transactional)
+    )
+    fetched = Fetched(state_at(0), FetchedBytes(buffer=content, aborted=[(1, 0)]))
+    assert taken(fetched) == [2, 3, 5]
+    assert taken(Fetched(state_at(0), FetchedBytes(buffer=content))) == [0, 1, 2, 3, 5]
+
+
+def test_a_position_goes_behind_what_nobody_sees() -> None:
+    marker = EndTransactionMarker(ControlType.COMMIT, 0)
+    content = end_transaction_marker(marker, MarkerOrigin(1, 0, 0), 1)
+    state = state_at(0)
+    assert taken(Fetched(state, FetchedBytes(buffer=content))) == []
+    assert state.position == 1
+
+
+def test_damage_is_told() -> None:
+    content = bytearray(batch(range(3)))
+    content[-1] ^= 1
+    with pytest.raises(KafkaError, match="checksum mismatch behind offset 0"):
+        Fetched(state_at(0), FetchedBytes(buffer=content))
+    assert taken(Fetched(state_at(0), FetchedBytes(buffer=batch(range(3)), check_crcs=False)))
+    with pytest.raises(KafkaError, match="incomplete"):
+        Fetched(state_at(0), FetchedBytes(buffer=batch(range(3))[:30]))

@@ -1,0 +1,78 @@
+"""Logging in: what is said is RFC 5802's, and who cannot prove that it knows us is not believed."""
+
+import pytest
+
+from moldau.core.client.login import Credentials, LoginError, ScramLogin, new_login
+
+# The example of RFC 7677.
+NONCE = "rOprNGfwEbeRWgbNEkqO"
+SERVER_NONCE = f"{NONCE}%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+SERVER_FIRST = f"r={SERVER_NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+
+
+def scram(username: str = "user", password: str = "pencil") -> ScramLogin:
+    return ScramLogin(Credentials("SCRAM-SHA-256", username, password), NONCE)
+
+
+def test_plain_says_user_and_password_once() -> None:
+    login = new_login(Credentials("PLAIN", "alice", "secret"), "")
+    assert login.first() == b"\0alice\0secret"
+    assert login.answer(b"") is None
+
+
+def test_scram_is_as_in_its_rfc() -> None:
+    login = scram()
+    assert login.first() == f"n,,n=user,r={NONCE}".encode()
+    final = login.answer(SERVER_FIRST.encode())
+    assert final == (
+        f"c=biws,r={SERVER_NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
+    )
+    assert login.answer(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=") is None
+
+
+def test_names_are_escaped() -> None:
+    assert scram(username="a,b=c").first().startswith(b"n,,n=a=2Cb=3Dc,")
+
+
+@pytest.mark.parametrize(
+    ("challenge", "says"),
+    [
+        (f"r={NONCE},s=W22Z,i=4096", "somebody else's nonce"),
+        ("r=other,s=W22Z,i=4096", "somebody else's nonce"),
+        (f"r={SERVER_NONCE},s=W22Z,i=4095", "wants 4095 iterations"),
+        (f"r={SERVER_NONCE},s=W22Z,i=1000001", "wants 1000001 iterations"),
+        (f"r={SERVER_NONCE},s=W22Z,i=-4096", "wants -4096 iterations"),
+        (f"r={SERVER_NONCE},s=W22Z", "wants no iterations"),
+        (f"r={SERVER_NONCE},s=?,i=4096", "does not speak SCRAM"),
+        (f"r={SERVER_NONCE},i=4096", "does not speak SCRAM"),
+        ("nonsense", "does not speak SCRAM"),
+        ("", "does not speak SCRAM"),
+    ],
+)
+def test_a_challenge_that_is_none_is_refused(challenge: str, says: str) -> None:
+    with pytest.raises(LoginError, match=says):
+        scram().answer(challenge.encode())
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(LoginError, match="does not speak SCRAM"):
+        scram().answer(b"\xff\xfe")
+
+
+@pytest.mark.parametrize(
+    ("final", "says"),
+    [
+        ("v=AAAA", "does not know the password either"),
+        ("e=invalid-proof", "it says invalid-proof"),
+        ("x=1", "does not speak SCRAM"),
+    ],
+)
+def test_a_server_that_proves_nothing_is_not_believed(final: str, says: str) -> None:
+    login = scram()
+    login.answer(SERVER_FIRST.encode())
+    with pytest.raises(LoginError, match=says):
+        login.answer(final.encode())
+
+
+def test_a_password_is_never_shown() -> None:
+    assert "pencil" not in repr(Credentials("PLAIN", "user", "pencil"))

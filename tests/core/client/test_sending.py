@@ -1,0 +1,318 @@
+"""What a producer sends and what it makes of answers, against a partition that keeps a broker's
+rules: whatever is lost on the way, every record is there once and in order.
+"""
+
+import contextlib
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moldau.core.client.backoff import Backoff
+from moldau.core.client.batching import Appender, TopicBuffers
+from moldau.core.client.partition_line import Outgoing, ProducerIdentity
+from moldau.core.client.sending import EPOCH_MAX, Sending, SendRules, Verdict
+from moldau.core.client.splitting import halves
+from moldau.protocol.batches import RecordBatch
+from moldau.protocol.error_codes import ErrorCode
+
+TOPIC = "t"
+IDENTITY = ProducerIdentity(7, 0)
+RULES = SendRules(linger_ms=10, delivery_timeout_ms=1_000, backoff=Backoff(10, 50))
+
+
+class Partition:
+    """A broker's log: it takes a batch whose number is next, knows the last five, refuses gaps."""
+
+    def __init__(self, record_bytes_max: int = 1 << 20) -> None:
+        self.values: list[bytes | None] = []
+        self._epoch = -1
+        self._next = 0
+        self._recent: list[tuple[int, int]] = []
+        self._batch_bytes_max = record_bytes_max
+
+    def append(self, content: Any) -> ErrorCode:
+        batch = RecordBatch(bytes(content))
+        batch.check_crc()
+        if batch.size_in_bytes > self._batch_bytes_max:
+            return ErrorCode.MESSAGE_TOO_LARGE
+        if batch.producer_epoch < self._epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if batch.producer_epoch > self._epoch:
+            if batch.base_sequence != 0 and self._epoch >= 0:
+                return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            self._epoch, self._next, self._recent = batch.producer_epoch, batch.base_sequence, []
+        if (batch.base_sequence, batch.record_count) in self._recent:
+            return ErrorCode.NONE
+        if batch.base_sequence != self._next:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        self._next += batch.record_count
+        self._recent = [*self._recent[-4:], (batch.base_sequence, batch.record_count)]
+        self.values += [record.value for record in batch.records()]
+        return ErrorCode.NONE
+
+
+class Producing:
+    """A `Sending` with one topic and a clock that is moved by hand."""
+
+    def __init__(self, rules: SendRules = RULES, *, batch_bytes: int = 120) -> None:
+        self.sending = Sending(rules)
+        self.now_ms = 0.0
+        hooks = (lambda: 0, lambda: None, lambda buffers: buffers.sticky, None)
+        self.appender = Appender(
+            (batch_bytes, batch_bytes, 1 << 20, 1 << 30), (*hooks, contextlib.nullcontext())
+        )
+        self.appender.add_topic(TopicBuffers(TOPIC, 4, True, True))
+        self.sending.identified(IDENTITY)
+
+    def send(self, value: bytes, partition: int = 0) -> Any:
+        return self.appender.append(TOPIC, None, value, partition, 0, ())
+
+    def take(self, room: int = 5) -> list[list[Outgoing]]:
+        """The requests that go now."""
+        self.sending.file(self.appender.take_begun(), self.now_ms)
+        left = [room]
+
+        def has_room(_: int) -> bool:
+            left[0] -= 1
+            return left[0] >= 0
+
+        found = []
+        while requests := self.sending.plan(self.now_ms, lambda _: 1, has_room).requests:
+            found += list(requests.values())
+        return found
+
+    def judge(self, outgoing: Outgoing, code: ErrorCode) -> Verdict:
+        return self.sending.judge(outgoing, code, self.now_ms, 0.5)
+
+
+def test_a_batch_lingers_until_it_is_full_or_its_time_is_over() -> None:
+    one = Producing()
+    one.send(b"a")
+    assert one.take() == []
+    plan = one.sending.plan(one.now_ms, lambda _: 1, lambda _: True)
+    assert plan.next_ms == 10
+    one.now_ms = 10
+    (request,) = one.take()
+    assert request[0].batch.count == 1
+    one.judge(request[0], ErrorCode.NONE)
+    one.send(bytes(60))
+    (request,) = one.take()
+    assert request[0].batch.is_ready
+
+
+def test_partitions_of_a_node_share_requests_and_their_size_is_bounded() -> None:
+    one = Producing(SendRules(linger_ms=0, request_bytes_max=1_000))
+    for partition in range(4):
+        one.send(bytes(200), partition)
+    sizes = [len(request) for request in one.take()]
+    assert sizes == [1, 1, 1, 1] or sum(sizes) == 4
+    assert max(sizes) < 4
+
+
+def test_nothing_is_sent_without_an_identity_or_a_leader() -> None:
+    one = Producing(SendRules(linger_ms=0))
+    one.sending.identity = None
+    one.send(b"a")
+    assert one.take() == []
+    one.sending.identified(IDENTITY)
+    plan = one.sending.plan(0, lambda _: None, lambda _: True)
+    assert (plan.requests, plan.homeless) == ({}, {TOPIC})
+
+
+def test_what_failed_goes_again_first_and_alone_and_new_ones_wait() -> None:
+    one = Producing(SendRules(linger_ms=0, backoff=Backoff(10, 50)))
+    for value in range(5):
+        one.send(bytes([value]) * 80)
+    # Before the broker knows the producer, nothing may overtake the first batch.
+    ((first,),) = one.take()
+    one.judge(first, ErrorCode.NONE)
+    requests = [request[0] for request in one.take(2)]
+    assert [outgoing.sequence for outgoing in requests] == [1, 2]
+    assert one.judge(requests[0], ErrorCode.NOT_ENOUGH_REPLICAS) is Verdict.AGAIN
+    assert one.take() == []
+    assert one.judge(requests[1], ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.AGAIN
+    one.now_ms = 100
+    (again,) = one.take()
+    assert again == [requests[0]]
+    assert one.judge(requests[0], ErrorCode.NONE) is Verdict.DONE
+    (again,) = one.take()
+    assert again == [requests[1]]
+    one.judge(requests[1], ErrorCode.NONE)
+    assert [request[0].sequence for request in one.take()] == [3, 4]
+
+
+def test_a_gap_begins_a_new_epoch_on_that_partition_only() -> None:
+    one = Producing(SendRules(linger_ms=0))
+    one.send(b"a", 0)
+    one.send(b"b", 1)
+    (request,) = one.take()
+    first, second = request
+    assert one.judge(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.AGAIN
+    assert one.sending.identity == (7, 1)
+    assert (first.identity, first.sequence) == ((7, 1), 0)
+    assert (second.identity, second.sequence) == ((7, 0), 0)
+    assert one.judge(second, ErrorCode.NONE) is Verdict.DONE
+    one.send(b"c", 1)
+    one.now_ms = 1_000
+    later = {outgoing.batch.partition: outgoing for request in one.take() for outgoing in request}
+    assert (later[1].identity, later[1].sequence) == ((7, 1), 0)
+
+
+def test_the_last_epoch_is_followed_by_a_new_id() -> None:
+    one = Producing(SendRules(linger_ms=0))
+    one.sending.identified(ProducerIdentity(7, EPOCH_MAX))
+    one.send(b"a")
+    (request,) = one.take()
+    one.judge(request[0], ErrorCode.UNKNOWN_PRODUCER_ID)
+    assert one.sending.identity is None
+    one.sending.identified(ProducerIdentity(8, 0))
+    one.now_ms = 1_000
+    (request,) = one.take()
+    assert (request[0].identity, request[0].sequence) == ((8, 0), 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [
+        (ErrorCode.NONE, Verdict.DONE),
+        (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, Verdict.DONE),
+        (ErrorCode.NETWORK_EXCEPTION, Verdict.AGAIN),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Verdict.AGAIN),
+        (ErrorCode.INVALID_RECORD, Verdict.FAILED),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Verdict.FAILED),
+        (ErrorCode.MESSAGE_TOO_LARGE, Verdict.FAILED),
+    ],
+)
+def test_what_answers_mean(code: ErrorCode, verdict: Verdict) -> None:
+    one = Producing(SendRules(linger_ms=0))
+    one.send(b"a")
+    (request,) = one.take()
+    assert one.judge(request[0], code) is verdict
+
+
+def test_no_attempt_more_than_allowed_and_none_when_the_time_is_over() -> None:
+    one = Producing(SendRules(linger_ms=0, retries=1, backoff=Backoff(1, 1)))
+    one.send(b"a")
+    (request,) = one.take()
+    assert one.judge(request[0], ErrorCode.NETWORK_EXCEPTION) is Verdict.AGAIN
+    one.now_ms = 10
+    (request,) = one.take()
+    assert one.judge(request[0], ErrorCode.NETWORK_EXCEPTION) is Verdict.TOO_LATE
+    one.send(b"b")
+    one.now_ms = 500_000
+    one.take()
+    assert one.sending.is_idle or one.sending.expire(one.now_ms + 500_000)
+
+
+def test_a_batch_that_is_too_large_becomes_two_with_the_same_numbers() -> None:
+    one = Producing(SendRules(linger_ms=0), batch_bytes=2_000)
+    for value in range(10):
+        one.send(bytes([value]) * 100)
+    (request,) = one.take()
+    whole = request[0]
+    one.sending.content_of(whole)
+    assert one.judge(whole, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT
+    parts = halves(whole.batch)
+    one.sending.split(whole, parts)
+    assert [part.count for part in parts] == [5, 5]
+    (first,) = one.take()
+    assert first[0].sequence == 0
+    one.judge(first[0], ErrorCode.NONE)
+    (second,) = one.take()
+    assert second[0].sequence == 5
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 2**32), count=st.integers(1, 120), loss=st.floats(0, 0.6))
+def test_whatever_is_lost_every_record_is_there_once_and_in_order(
+    seed: int, count: int, loss: float
+) -> None:
+    """Requests and answers are lost, brokers refuse for a while, batches are too large."""
+    rng = Random(seed)
+    rules = SendRules(linger_ms=5, delivery_timeout_ms=10**9, backoff=Backoff(5, 20))
+    one = Producing(rules, batch_bytes=rng.choice([80, 150, 400]))
+    partitions = [Partition(rng.choice([200, 1 << 20])) for _ in range(2)]
+    sent: list[list[bytes]] = [[], []]
+    under_way: list[Outgoing] = []
+    number = 0
+    for _ in range(200_000):
+        if number == count and one.sending.is_idle and not one.appender.take_begun():
+            break
+        one.now_ms += rng.randrange(8)
+        if number < count and rng.random() < 0.7:
+            place = rng.randrange(2)
+            value = b"%05d" % number * rng.randrange(1, 8)
+            assert one.send(value, place) is not None
+            sent[place].append(value)
+            number += 1
+        for request in one.take(5 - len(under_way)):
+            for outgoing in request:
+                one.sending.content_of(outgoing)
+                under_way.append(outgoing)
+        if under_way and rng.random() < 0.6:
+            _answer(one, partitions, under_way.pop(0), rng, loss)
+    else:
+        pytest.fail("it does not end")
+    assert [partition.values for partition in partitions] == sent
+
+
+def _answer(
+    one: Producing, partitions: list[Partition], outgoing: Outgoing, rng: Random, loss: float
+) -> None:
+    """A request is lost, refused, or appended; then its answer may be lost."""
+    code = ErrorCode.NETWORK_EXCEPTION
+    chance = rng.random()
+    if chance > loss:
+        code = partitions[outgoing.batch.partition].append(one.sending.content_of(outgoing))
+        if rng.random() < loss / 2:
+            code = ErrorCode.NETWORK_EXCEPTION
+    elif chance > loss / 2:
+        code = ErrorCode.NOT_ENOUGH_REPLICAS
+    if one.judge(outgoing, code) is Verdict.SPLIT:
+        one.sending.split(outgoing, halves(outgoing.batch))
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 2**32), count=st.integers(1, 80))
+def test_records_that_run_out_of_time_leave_no_double_and_the_rest_in_order(
+    seed: int, count: int
+) -> None:
+    rng = Random(seed)
+    rules = SendRules(linger_ms=0, delivery_timeout_ms=60, backoff=Backoff(5, 20))
+    one = Producing(rules, batch_bytes=80)
+    partition = Partition()
+    under_way: list[Outgoing] = []
+    acknowledged: list[bytes | None] = []
+    number = 0
+    for _ in range(100_000):
+        if number == count and one.sending.is_idle and not one.appender.take_begun():
+            break
+        one.now_ms += rng.randrange(10)
+        if number < count:
+            one.send(b"%05d" % number * 4)
+            number += 1
+        for request in one.take(5 - len(under_way)):
+            for outgoing in request:
+                one.sending.content_of(outgoing)
+                under_way.append(outgoing)
+        one.sending.expire(one.now_ms)
+        if under_way and rng.random() < 0.5:
+            outgoing = under_way.pop(0)
+            code = ErrorCode.NETWORK_EXCEPTION
+            if rng.random() < 0.6:
+                code = partition.append(one.sending.content_of(outgoing))
+                if rng.random() < 0.3:
+                    code = ErrorCode.NETWORK_EXCEPTION
+            if one.judge(outgoing, code) is Verdict.DONE:
+                acknowledged += [
+                    record.value for record in RecordBatch(bytes(outgoing.content or b"")).records()
+                ]
+    else:
+        pytest.fail("it does not end")
+    values = [value for value in partition.values if value is not None]
+    assert len(set(values)) == len(values)
+    assert values == sorted(values)
+    assert set(acknowledged) <= set(values)

@@ -1,0 +1,98 @@
+"""Kafka 2.1.1, the oldest that our clients promise to speak to, with the ZooKeeper it needs."""
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from interop.apache import (
+    FETCH_TIMEOUT_S,
+    SMALL_JVM,
+    digest_of,
+    made_once,
+    require_tool,
+    run_step,
+)
+from interop.live_broker import START_TIMEOUT_S, free_ports
+
+POM = Path(__file__).with_name("pom-2.1.xml")
+_LOGGING = """
+log4j.rootLogger=WARN, stdout
+log4j.appender.stdout=org.apache.log4j.ConsoleAppender
+log4j.appender.stdout.layout=org.apache.log4j.SimpleLayout
+"""
+_BROKER = """
+broker.id=1
+listeners=PLAINTEXT://127.0.0.1:{port}
+zookeeper.connect=127.0.0.1:{zookeeper}
+log.dirs={folder}/logs
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+_ZOOKEEPER = """
+dataDir={folder}/zookeeper
+clientPort={zookeeper}
+clientPortAddress=127.0.0.1
+admin.enableServer=false
+"""
+
+
+def _jars(cache: Path) -> Path:
+    def fetch(folder: Path) -> None:
+        command = [require_tool("mvn"), "-q", "-B", "-f", str(POM)]
+        command += ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+        command += [f"-DoutputDirectory={folder}"]
+        run_step(command, "fetching Kafka 2.1.1", timeout_s=FETCH_TIMEOUT_S)
+
+    return made_once(cache / f"apache-kafka-2.1.1-{digest_of(POM)}", fetch)
+
+
+@contextmanager
+def old_broker(cache: Path, folder: Path) -> Iterator[str]:
+    """Gives its address. Both processes end with the block, whatever happened."""
+    jars = _jars(cache)
+    port, zookeeper = free_ports(2)
+    files = {"log4j.properties": _LOGGING, "zoo.cfg": _ZOOKEEPER, "server.properties": _BROKER}
+    for name, text in files.items():
+        filled = text.format(folder=folder, port=port, zookeeper=zookeeper)
+        (folder / name).write_text(filled)
+    java = [
+        require_tool("java"),
+        *SMALL_JVM,
+        f"-Dlog4j.configuration=file:{folder}/log4j.properties",
+    ]
+    java += ["-cp", f"{jars}/*"]
+    mains = [
+        ("org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg", zookeeper),
+        ("kafka.Kafka", "server.properties", port),
+    ]
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for main, config, listens in mains:
+            log = folder / f"{config}.log"
+            with log.open("wb") as output:
+                command = [*java, main, str(folder / config)]
+                running.append(subprocess.Popen(command, stdout=output, stderr=output))
+            _wait_for_port(running[-1], listens, log)
+        yield f"127.0.0.1:{port}"
+    finally:
+        for process in reversed(running):
+            process.kill()
+            process.wait()
+
+
+def _wait_for_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.1)
+            raise AssertionError(f"it ended: {log.read_text()[-3000:]}")
+    raise AssertionError(f"nothing listens: {log.read_text()[-3000:]}")
