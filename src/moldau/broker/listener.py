@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 _SWEEP_MS = 1_000
 _BACKLOG = 1024
+_RETIREMENT_MS = 2_000
 _COMPLAINTS_PER_SWEEP = 5
 _LISTEN_AGAIN_SHARE = 0.8
 _ANSWER_BYTES_MIN = 64 * 1024
@@ -73,6 +74,25 @@ class ByteBudget:
         self._waiting.pop(connection, None)
 
 
+class CreationRate:
+    """max.connection.creation.rate, of the node or of one listener."""
+
+    def __init__(self, clock: "Clock") -> None:
+        self._clock = clock
+        self._next_free_ms = 0.0
+
+    def delay_ms(self, rate: int) -> float:
+        """How long one more connection must wait."""
+        if rate >= _UNLIMITED:
+            return 0.0
+        # 0 would keep everybody out for good, the operator who could undo it included.
+        rate = max(rate, 1)
+        now_ms = self._clock.mono_ms()
+        # A second's worth may come at once.
+        self._next_free_ms = max(self._next_free_ms, now_ms - 1_000) + 1_000 / rate
+        return max(self._next_free_ms - now_ms, 0.0)
+
+
 class ConnectionLimits:
     """max.connections, max.connections.per.ip, how many the process has descriptors for, and how
     fast new ones may come.
@@ -82,11 +102,10 @@ class ConnectionLimits:
         self, config: Callable[[], "BrokerConfig"], clock: "Clock", possible: int = _UNLIMITED
     ) -> None:
         self._config = config
-        self._clock = clock
         self._possible = possible
         self._count = 0
         self._by_host: Counter[str] = Counter()
-        self._next_free_ms = 0.0
+        self._rate = CreationRate(clock)
 
     def refusal(self, host: str) -> str | None:
         config = self._config()
@@ -100,16 +119,8 @@ class ConnectionLimits:
         return None
 
     def delay_ms(self) -> float:
-        """How long a new connection must wait so that max.connection.creation.rate holds."""
-        rate = self._config().max_connection_creation_rate
-        if rate >= _UNLIMITED:
-            return 0.0
-        # 0 would keep everybody out for good, the operator who could undo it included.
-        rate = max(rate, 1)
-        now_ms = self._clock.mono_ms()
-        # A second's worth may come at once.
-        self._next_free_ms = max(self._next_free_ms, now_ms - 1_000) + 1_000 / rate
-        return max(self._next_free_ms - now_ms, 0.0)
+        """How long a new connection must wait so that the node's rate holds."""
+        return self._rate.delay_ms(self._config().max_connection_creation_rate)
 
     def joined(self, host: str) -> None:
         self._count += 1
@@ -160,9 +171,12 @@ class Listener:
         self._connections: dict[Connection, None] = {}
         self._made = 0
         self._complaints = 0
-        self._read_limits()
+        self._rate = CreationRate(services.clock)
+        self._is_retired = False
+        self.read_limits()
 
-    def _read_limits(self) -> None:
+    def read_limits(self) -> None:
+        """Settings may have changed."""
         config = self._services.config()
         self.budget.read_limit()
         self.frame_bytes_max = config.socket_request_max_bytes
@@ -172,6 +186,8 @@ class Listener:
         idle_ms = config.connections_max_idle_ms
         self.idle_ms = math.inf if idle_ms < 0 else idle_ms
         self.connections_max = int(config.of_listener(self.name, "max.connections"))
+        rate = config.of_listener(self.name, "max.connection.creation.rate")
+        self.creation_rate_max = int(rate)
 
     def bind(self) -> int:
         """Take the port, so that it can be advertised; nobody is served yet. Port 0 takes a free
@@ -210,20 +226,31 @@ class Listener:
             if setting in config.given and size > 0:
                 bound.setsockopt(socket.SOL_SOCKET, option, size)
 
+    def listen(self) -> None:
+        """Connections are taken; they wait for `serve`."""
+        for bound in self._sockets:
+            bound.listen(self._backlog)
+
     async def serve(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
         loop = asyncio.get_running_loop()
-        config = self._services.config()
-        backlog = _BACKLOG
-        if "socket.listen.backlog.size" in config.given:
-            backlog = config.socket_listen_backlog_size
-        for bound in self._sockets:
+        sockets, self._sockets = self._sockets, []
+        for bound in sockets:
             server = await loop.create_server(
-                lambda: Connection(self, dispatcher), sock=bound, backlog=backlog
+                lambda: Connection(self, dispatcher), sock=bound, backlog=self._backlog
             )
             self._servers.append(server)
-        self._sockets.clear()
-        self._sweep_later()
+        if self._is_retired:
+            self.retire()
+        else:
+            self._sweep_later()
+
+    @property
+    def _backlog(self) -> int:
+        config = self._services.config()
+        if "socket.listen.backlog.size" in config.given:
+            return config.socket_listen_backlog_size
+        return _BACKLOG
 
     def admit(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
         """None refuses it."""
@@ -245,7 +272,9 @@ class Listener:
         self._connections[connection] = None
         self._made += 1
         self.metrics.connections_made += 1
-        delay_ms = self._services.limits.delay_ms()
+        delay_ms = max(
+            self._services.limits.delay_ms(), self._rate.delay_ms(self.creation_rate_max)
+        )
         if delay_ms > 0:
             connection.is_throttled = True
             self.clock.call_later(delay_ms, connection.throttle_is_over)
@@ -272,6 +301,20 @@ class Listener:
             connection.abort()
         return len(connections)
 
+    def retire(self) -> None:
+        """It was removed. What is under way is answered, if that does not take long: the request
+        that removed it may be among it.
+        """
+        self._is_retired = True
+        self.stop_accepting()
+        for connection in list(self._connections):
+            connection.finish()
+
+        def drop() -> None:
+            self.drop_connections()
+
+        self.clock.call_later(_RETIREMENT_MS, drop)
+
     def stop_accepting(self) -> None:
         for server in self._servers:
             server.close()
@@ -293,7 +336,7 @@ class Listener:
             more = self._complaints - _COMPLAINTS_PER_SWEEP
             _log.warning("%s: %d more of this kind", self.name, more)
         self._complaints = 0
-        self._read_limits()
+        self.read_limits()
         now_ms = self.clock.mono_ms()
         for connection in list(self._connections):
             connection.check_deadlines(now_ms)
