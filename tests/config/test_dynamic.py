@@ -76,6 +76,7 @@ REFUSED = [
     ({"ssl.keystore.location": "/k"}, False, "only for a listener: listener.name.<name>.ssl"),
     ({"num.io.threads": "20"}, False, "num.io.threads=20 must be between half and double of 8"),
     ({"num.io.threads": "3"}, False, "must be between half and double of 8"),
+    ({"log.cleaner.threads": "0"}, True, "must be between half and double of 1"),
     ({"listeners": "CONTROLLER://h:1"}, False, "a broker needs a listener"),
     (
         {"listeners": "SSL://h:2,CONTROLLER://h:1"},

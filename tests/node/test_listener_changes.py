@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from questions import create_topics, produce, read_all
+from node.questions import create_topics, produce, read_all
 from running_node import RunningNode, free_port, wait_for
 from wire_client import WireClient
 

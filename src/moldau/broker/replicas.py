@@ -91,7 +91,7 @@ class Replicas:
         self._tasks = Tasks()
         self._moves = LogMoves(self.store, self._tasks, clock, self._moved)
         self._upkeep = LogUpkeep(self.store, self._tasks, clock, settings)
-        self._cleaning = LogCleaning(self.store, self._tasks, clock, settings)
+        self.cleaning = LogCleaning(self.store, self._tasks, clock, settings)
         for directory in directories:
             directory.on_failure(self._directory_failed)
 
@@ -153,7 +153,7 @@ class Replicas:
         for partition in self._partitions.values():
             self._moves.resume(partition)
         self._upkeep.start()
-        self._cleaning.start()
+        self.cleaning.start()
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """The metadata changed to `image`. If it has many new partitions, they follow."""
@@ -295,7 +295,7 @@ class Replicas:
         if led:
             self._untold.append((partition, False))
         try:
-            self._cleaning.forget(name)
+            self.cleaning.forget(name)
             self.store.delete(name)
         except KafkaError as error:
             _log.error("%s could not be deleted: %s", name, error.detail)
@@ -315,6 +315,7 @@ class Replicas:
             for r in changed
         ):
             topics = image.topics
+            self.cleaning.settings_changed()
         for name in topics:
             topic = image.topic(name)
             if topic is None:
@@ -423,7 +424,7 @@ class Replicas:
         self._moves.move(partition, target)
 
     def _moved(self, partition: Partition) -> None:
-        self._cleaning.moved(partition.log)
+        self.cleaning.moved(partition.log)
         self._tell_placement(partition)
 
     def _tell_placement(self, partition: Partition) -> None:
@@ -446,7 +447,7 @@ class Replicas:
             logs.abandon()
 
     async def _rest(self) -> None:
-        self._cleaning.stop()
+        self.cleaning.stop()
         await self._tasks.close()
         self.workers.shutdown(wait=False, cancel_futures=True)
         await self.flush_rounds.stop()

@@ -138,7 +138,7 @@ def _check_threads(new: BrokerConfig, current: BrokerConfig) -> None:
     for name in _THREADS:
         attribute = BrokerConfig.declared[name].attribute
         count, before = getattr(new, attribute), getattr(current, attribute)
-        if count != before and not before // 2 <= count <= before * 2:
+        if count != before and not max(before // 2, 1) <= count <= before * 2:
             raise _refused(f"{name}={count} must be between half and double of {before}")
 
 
