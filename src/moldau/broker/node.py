@@ -17,6 +17,7 @@ from moldau.broker.node_setup import (
     NodeOptions,
     check_can_run,
     connections_possible,
+    is_loopback,
     open_directories,
     raise_descriptor_limit,
     with_ports,
@@ -40,7 +41,6 @@ __all__ = ["Node", "NodeOptions"]
 _log = logging.getLogger(__name__)
 
 _LAG_SAMPLE_MS = 500
-_METRICS_HOST = "127.0.0.1"
 
 
 class Node:
@@ -104,7 +104,7 @@ class Node:
         self.listeners.bind(config)
         if config.moldau_metrics_port >= 0:
             self._metrics_server = MetricsServer(
-                _METRICS_HOST, config.moldau_metrics_port, self.clock
+                config.moldau_metrics_host, config.moldau_metrics_port, self.clock
             )
         return self.ports
 
@@ -115,7 +115,9 @@ class Node:
 
             collector = NodeCollector(parts.services, self.listeners.all)
             await self._metrics_server.serve(lambda: render(collector))
-            _log.info("metrics on http://%s:%d/metrics", _METRICS_HOST, self._metrics_server.port)
+            _log.info("metrics on %s", self._metrics_server.url)
+            if not is_loopback(self.config.moldau_metrics_host):
+                _log.warning("other machines can read the metrics, without a password")
 
     async def stop(self) -> None:
         """Everything to the disk and the locks released. Stopping twice is fine."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.flush_rounds import FlushRounds
 from moldau.broker.log_cleaning import LogCleaning
-from moldau.broker.log_moves import LogMoves, check_movable
+from moldau.broker.log_moves import LogMoves, check_movable, check_name
 from moldau.broker.log_store import LogStore
 from moldau.broker.log_upkeep import LogUpkeep
 from moldau.broker.parked import Deadlines
@@ -409,18 +409,23 @@ class Replicas:
     # Moving between directories
 
     def move(self, name: TopicPartition, path: Path) -> None:
-        """Begin to move the replica into another log directory. Raises KafkaError."""
+        """Begin to move the replica into another log directory. Raises KafkaError. A replica that
+        is not here yet is made there.
+        """
         target = next((logs for logs in self.store.logs if logs.directory.path == path), None)
         if target is None:
             raise KafkaError(
                 ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is no log directory of this node"
             )
-        check_movable(self.store, target)
+        check_name(name)
+        target.directory.check_online()
         if self.store.is_cordoned(path):
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{path} is cordoned")
         partition = self._partitions.get(name)
         if partition is None:
+            self.store.prefer(name, target)
             raise self._absent(name)
+        check_movable(self.store, partition)
         self._moves.move(partition, target)
 
     def _moved(self, partition: Partition) -> None:
