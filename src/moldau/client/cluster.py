@@ -208,7 +208,7 @@ class Cluster:
             return self._was_met
         if isinstance(error, KafkaError):
             return error.code in RETRIABLE
-        return isinstance(error, ChannelError)
+        return isinstance(error, ChannelError | ClientTimeoutError)
 
     # Knowing.
 

@@ -58,7 +58,11 @@ def read_with_a_group(
     values = fill(cluster, topic)
     found: dict[int, list[bytes]] = {0: [], 1: []}
     listener = Listener()
-    settings = {"group_id": group, "auto_offset_reset": "earliest", "enable_auto_commit": False}
+    settings: dict[str, Any] = {
+        "group_id": group,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+    }
     deadline = time.monotonic() + PATIENCE_S
     with Consumer(cluster.bootstrap, max_poll_records=50, **settings, **QUICK) as consumer:
         consumer.subscribe(topic, listener=listener)
@@ -105,7 +109,7 @@ def test_a_group_follows_a_coordinator_that_stops(apache_cluster: LiveCluster, n
 def test_automatic_commits_find_the_new_coordinator(apache_cluster: LiveCluster, name: str) -> None:
     apache_cluster.create_topic(name, 2)
     values = fill(apache_cluster, name)
-    settings = {"group_id": name, "auto_offset_reset": "earliest"}
+    settings: dict[str, Any] = {"group_id": name, "auto_offset_reset": "earliest"}
 
     async def part(count: int) -> list[bytes]:
         found: list[bytes] = []
@@ -192,10 +196,10 @@ def test_a_transaction_outlives_all_leaders_of_its_partitions(
             producer.transaction(),
         ):
             for number in range(200):
-                await producer.send(name, b"%d" % number, partition=number % 2)
+                _ = await producer.send(name, b"%d" % number, partition=number % 2)
             await asyncio.to_thread(apache_cluster.kill, 1)
             for number in range(200, 400):
-                await producer.send(name, b"%d" % number, partition=number % 2)
+                _ = await producer.send(name, b"%d" % number, partition=number % 2)
 
     asyncio.run(work())
     with Consumer(

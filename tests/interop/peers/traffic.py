@@ -171,7 +171,7 @@ def _held() -> set[object]:
     sockets = {
         (one.fd, one.laddr, one.raddr)
         for one in psutil.Process().net_connections("inet")
-        if one.raddr
+        if one.status != psutil.CONN_LISTEN
     }
     threads = {one for one in threading.enumerate() if one.name.startswith("moldau")}
     return sockets | threads
