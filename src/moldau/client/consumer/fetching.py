@@ -3,11 +3,13 @@ waits until it is taken, and no more is asked for than the memory bounds allow. 
 the event loop but `take`, which the user's thread may call.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from moldau.client.cluster import Cluster
+from moldau.client.consumer.counting import Counts
 from moldau.client.consumer.errors import DeserializationError
 from moldau.client.consumer.options import FetchOptions
 from moldau.client.consumer.seeking import Seeking
@@ -36,6 +38,8 @@ from moldau.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
     import asyncio
+
+_log = logging.getLogger(__name__)
 
 _LANE = "fetch"
 _CONSUMER = -1
@@ -71,6 +75,7 @@ class Fetching:
         """Of paused partitions."""
         self._tasks = Tasks()
         self._error: BaseException | None = None
+        self.counts = Counts()
         self.wants_room = False
         """Something could be fetched if more were taken."""
 
@@ -94,6 +99,7 @@ class Fetching:
             if not has_more:
                 self._ready.popleft()
                 has_room = True
+        self.counts.records += len(into)
         return into, has_room and self.wants_room
 
     def take_whole(self) -> Fetched | None:
@@ -196,10 +202,17 @@ class Fetching:
         self._error = self._error or error
         self._on_change()
 
+    def fail_unless_passing(self, error: MoldauError) -> None:
+        """What may pass is tried again, as long as somebody polls."""
+        if self._cluster.may_pass(error):
+            _log.warning("a position is not found yet: %s", error)
+        else:
+            self.fail(error)
+
     def _note_found(self, error: MoldauError | None) -> None:
         """A position was found, or cannot be."""
         if error is not None:
-            self.fail(error)
+            self.fail_unless_passing(error)
         self._on_change()
         self.look()
 
@@ -213,6 +226,7 @@ class Fetching:
             check(answer.error_code, f"fetching from broker {node_id}")
             session.answered(answer.session_id)
             self._failures.pop(node_id, None)
+            self.counts.fetches += 1
             self._take_answer(node_id, answer, versions)
         except MoldauError as error:
             await self._recover(node_id, session, error)
@@ -228,6 +242,7 @@ class Fetching:
         is_passing = self._cluster.may_pass(error) or code is ErrorCode.BROKER_NOT_AVAILABLE
         if not is_passing:
             self.fail(error)
+        self.counts.fetches_failed += 1
         failures = self._failures[node_id] = self._failures.get(node_id, 0) + 1
         for state in self._positions:
             if state.preferred_replica == node_id:
@@ -348,6 +363,7 @@ class Fetching:
             FetchedBytes(buffer=row.records, aborted=aborted, check_crcs=self._options.check_crcs),
         )
         state.arrived(fetched.size_bytes)
+        self.counts.fetched_bytes += fetched.size_bytes
         state.fetch_offset = fetched.next_offset
         state.fetch_epoch = fetched.last_epoch
         self._ready.append(fetched)
