@@ -41,6 +41,11 @@ class LossyProxy:
         self._broker_port = broker_port
         self._start(self._accept)
 
+    def lead_to(self, broker_port: int) -> None:
+        """Whoever connects from now on; those who are connected are cut off."""
+        self._broker_port = broker_port
+        self._cut()
+
     def swallow_answers(self) -> None:
         self._swallowed.clear()
         self._swallows = True
@@ -89,7 +94,11 @@ class LossyProxy:
                 client, _ = self._server.accept()
             except OSError:
                 return
-            node = socket.create_connection(("127.0.0.1", self._broker_port))
+            try:
+                node = socket.create_connection(("127.0.0.1", self._broker_port))
+            except OSError:
+                client.close()
+                continue
             self._pairs.append((client, node))
             self._start(self._carry, client, node, False)
             self._start(self._carry, node, client, True)

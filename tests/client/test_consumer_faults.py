@@ -318,3 +318,23 @@ def test_nothing_is_left_behind(node: ThreadBroker) -> None:
                 node.drop_connections()
     assert threading.active_count() == before
     until(lambda: _sockets() <= sockets)
+
+
+@pytest.mark.parametrize(
+    ("api", "error"),
+    [
+        ("OffsetFetch", "COORDINATOR_NOT_AVAILABLE"),
+        ("ListOffsets", "LEADER_NOT_AVAILABLE"),
+        ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE"),
+    ],
+)
+def test_trouble_that_outlasts_every_patience_does_not_end_a_loop_of_polls(
+    node: ThreadBroker, api: str, error: str
+) -> None:
+    """As with Kafka's own consumer: what may pass is not the user's to deal with."""
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"a"], 0)
+    with consumer_of(node, default_api_timeout_ms=100, request_timeout_ms=100, **SETTINGS) as made:
+        node.fail_next(api, error, 15)
+        made.subscribe(topic)
+        assert values(read(made, 1)) == [b"a"]

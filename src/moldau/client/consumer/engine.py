@@ -260,7 +260,8 @@ class Engine:
                     )
                     return
         except MoldauError as error:
-            self.fetching.fail_unless_passing(error)
+            if not self.cluster.may_pass(error):
+                self.fetching.fail(error)
             await self.cluster.clock.sleep(self.cluster.pause_ms(1))
         finally:
             self._locating -= marks

@@ -3,7 +3,6 @@ waits until it is taken, and no more is asked for than the memory bounds allow. 
 the event loop but `take`, which the user's thread may call.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -38,8 +37,6 @@ from moldau.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
     import asyncio
-
-_log = logging.getLogger(__name__)
 
 _LANE = "fetch"
 _CONSUMER = -1
@@ -202,17 +199,10 @@ class Fetching:
         self._error = self._error or error
         self._on_change()
 
-    def fail_unless_passing(self, error: MoldauError) -> None:
-        """What may pass is tried again, as long as somebody polls."""
-        if self._cluster.may_pass(error):
-            _log.warning("a position is not found yet: %s", error)
-        else:
-            self.fail(error)
-
     def _note_found(self, error: MoldauError | None) -> None:
         """A position was found, or cannot be."""
         if error is not None:
-            self.fail_unless_passing(error)
+            self.fail(error)
         self._on_change()
         self.look()
 

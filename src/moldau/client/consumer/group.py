@@ -238,7 +238,9 @@ class Group:
             return await self._cluster.metadata(wanted, is_lenient=True)
 
         try:
-            found = await self._cluster.with_patience(attempt)
+            found = await self._cluster.with_patience(
+                attempt, patience_ms=self._options.max_poll_interval_ms
+            )
             topics = _racks(found)
             shares: Shares = {member: [] for member in effect.members}
             shares |= self._assignors[effect.assignor].assign(topics, effect.members)
