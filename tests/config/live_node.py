@@ -43,6 +43,11 @@ class LiveNode:
         self.client = client
         self._ahead_ms = 0
 
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """By the names of its listeners."""
+        return self.broker._running().ports
+
     # Settings
 
     def change(self, name: str, value: str | None, *, topic: str = "", node: str = "") -> None:

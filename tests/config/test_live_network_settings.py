@@ -106,36 +106,38 @@ def test_new_connections_are_served_no_faster_than_allowed(prefix: str) -> None:
 
 @proves("connections.max.idle.ms")
 def test_an_idle_connection_is_closed_after_its_time() -> None:
-    with live_node({"connections.max.idle.ms": "5000"}) as node:
-        with WireClient(node.broker.bootstrap) as client:
-            client.ask(hello(), 3)
-            node.advance(3_000)
-            client.ask(hello(), 3)
-            node.advance(3_000)
-            client.ask(hello(), 3)
-            node.advance(7_000)
-            assert client.hangs_up()
+    settings = {"connections.max.idle.ms": "5000"}
+    with live_node(settings) as node, WireClient(node.broker.bootstrap) as client:
+        client.ask(hello(), 3)
+        node.advance(3_000)
+        client.ask(hello(), 3)
+        node.advance(3_000)
+        client.ask(hello(), 3)
+        node.advance(7_000)
+        assert client.hangs_up()
 
 
 @proves("socket.request.max.bytes")
 def test_a_request_that_is_too_large_ends_its_connection() -> None:
-    with live_node({"socket.request.max.bytes": "20000"}) as node:
-        with WireClient(node.broker.bootstrap, client_id="a" * 19_000) as client:
-            client.ask(hello(), 3)
-            client.send_raw(struct.pack(">i", 20_001))
-            assert client.hangs_up()
+    with (
+        live_node({"socket.request.max.bytes": "20000"}) as node,
+        WireClient(node.broker.bootstrap, client_id="a" * 19_000) as client,
+    ):
+        client.ask(hello(), 3)
+        client.send_raw(struct.pack(">i", 20_001))
+        assert client.hangs_up()
 
 
 @proves("moldau.frame.deadline.ms")
 def test_a_request_that_does_not_become_complete_is_not_waited_for() -> None:
-    with live_node({"moldau.frame.deadline.ms": "5000"}) as node:
-        with WireClient(node.broker.bootstrap) as client:
-            client.ask(hello(), 3)
-            client.send_raw(struct.pack(">i", 100) + b"a")
-            node.advance(3_000)
-            node.stays_away(client.has_answer)
-            node.advance(4_000)
-            assert client.hangs_up()
+    settings = {"moldau.frame.deadline.ms": "5000"}
+    with live_node(settings) as node, WireClient(node.broker.bootstrap) as client:
+        client.ask(hello(), 3)
+        client.send_raw(struct.pack(">i", 100) + b"a")
+        node.advance(3_000)
+        node.stays_away(client.has_answer)
+        node.advance(4_000)
+        assert client.hangs_up()
 
 
 @proves("fetch.max.bytes")

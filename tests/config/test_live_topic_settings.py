@@ -34,6 +34,8 @@ from proofs import proves, proves_change
 
 from moldau.protocol.compression import Compression
 
+NOTHING: dict[str, str] = {}
+
 
 class Row(NamedTuple):
     name: str
@@ -43,7 +45,7 @@ class Row(NamedTuple):
     one: str
     other: str
     check: Check
-    needs: dict[str, str] = {}
+    needs: dict[str, str] = NOTHING
     """Other settings of the topic, without which nothing could be seen."""
     partitions: int = 1
 
