@@ -77,9 +77,11 @@ class Sending:
         return self._active.values()
 
     def waiting_by_partition(self, topic: str, count: int) -> list[int]:
-        """How many batches of each partition wait."""
+        """How many batches of each partition wait. Users' threads ask, so others may be active at
+        any moment.
+        """
         waiting = [0] * count
-        for partition, line in self._active.items():
+        for partition, line in self._active.copy().items():
             if partition.topic == topic and partition.partition < count:
                 waiting[partition.partition] = len(line.waiting) + len(line.again)
         return waiting
