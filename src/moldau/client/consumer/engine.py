@@ -417,8 +417,7 @@ class Engine:
         self.start()
         for state in [self.state_of(one) for one in partitions] or list(self.positions):
             state.is_paused = is_paused
-        if not is_paused:
-            self.fetching.resumed()
+        self.fetching.paused()
         self.fetching.look()
 
     @property
