@@ -4,6 +4,7 @@ is there already is handed out without asking that thread.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from types import TracebackType
 from typing import Any, Self
 
@@ -118,7 +119,7 @@ class Consumer(BlockingOffsetDesk):
         calls = self._calls
         calls.enter()
         try:
-            rest = self._out.rest(count)
+            rest = self._out.take_left(count)
             if rest:
                 return rest
             found = self._engine.take_now(count)
@@ -132,8 +133,11 @@ class Consumer(BlockingOffsetDesk):
         """One by one, without an end. What was given last counts as done when the next is asked
         for.
         """
+        return chain.from_iterable(self._runs())
+
+    def _runs(self) -> Iterator[Iterator[ConsumerRecord]]:
         while True:
-            yield from self._out.each(self.poll(None))
+            yield self._out.begin(self._out.take_left() or self.poll(None))
 
     def batches(self, max_records: int | None = None) -> Iterator[list[ConsumerRecord]]:
         """Lists of records, without an end."""
@@ -151,10 +155,19 @@ class Consumer(BlockingOffsetDesk):
         if nothing came in time. `.to_pandas()`, `polars.from_arrow` and DuckDB take it as it is.
         """
         options = ArrowOptions.of(columns, max_bytes)
-        fetching = self._engine.fetching
-        self._calls.run(self._engine.wait_until(lambda: fetching.has_ready, wait_ms(timeout)))
-        table = take_table(fetching, options)
-        self._thread.call(fetching.look)
+        engine = self._engine
+        patience_ms = wait_ms(timeout)
+        self._calls.enter()
+        try:
+            if self._out.is_holding:
+                self._do(self._out.put_back)
+            if not (engine.begin_taking() and engine.fetching.has_ready):
+                ready = engine.wait_until(lambda: engine.fetching.has_ready, patience_ms)
+                self._calls.run(ready)
+            table = take_table(engine.fetching, options)
+            engine.look_soon()
+        finally:
+            self._calls.leave()
         return table
 
     def arrow(

@@ -89,6 +89,7 @@ class OffsetDesk:
 
     def lag(self, partition: Place) -> int | None:
         """Records between the position and the end, as far as the last fetch knew; None before."""
+        self._engine.start()
         return self._engine.state_of(TopicPartition(*partition)).lag
 
     # Committing.

@@ -1,6 +1,5 @@
 """One consumer at work, in one event loop: what is subscribed, what is assigned, what is handed
-out. The faces call it. `take_now` and `take_tables` alone run in the user's thread, while nobody
-waits in `poll`.
+out. The faces call it. What says so runs in the user's thread, while nobody waits in `poll`.
 """
 
 import asyncio
@@ -297,18 +296,29 @@ class Engine:
 
     def take_now(self, count: int) -> list[ConsumerRecord] | None:
         """In the user's thread: what is there already. None: `poll` has to be asked."""
+        if not self.begin_taking():
+            return None
+        records, should_look = self.fetching.take(count)
+        if should_look:
+            self.look_soon()
+        return self._intercepted(records) if records else None
+
+    def begin_taking(self) -> bool:
+        """In the user's thread: whether it may take what is there, without the duties of a poll."""
         if self._is_woken or self.is_closed or self.committing.for_user:
-            return None
+            return False
         if self.group is not None and self.group.needs_user:
-            return None
+            return False
         now_ms = self.cluster.clock.mono_ms()
         if self.committing.auto.is_due(now_ms):
-            return None
+            return False
         self._polled_ms = now_ms
-        records, should_look = self.fetching.take(count)
-        if should_look and self._loop is not None:
+        return True
+
+    def look_soon(self) -> None:
+        """From any thread: there may be room to fetch more."""
+        if self._loop is not None:
             self._loop.call_soon_threadsafe(self.fetching.look)
-        return self._intercepted(records) if records else None
 
     async def poll(self, timeout_ms: float, count: int) -> list[ConsumerRecord]:
         """At least one record, unless none came in time."""

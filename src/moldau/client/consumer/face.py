@@ -145,7 +145,7 @@ class Consumer(OffsetDesk):
     ) -> list[ConsumerRecord]:
         """Records as soon as there are some, none when `timeout` seconds are over."""
         count = max_records or self._engine.config.max_poll_records
-        rest = self._out.rest(count)
+        rest = self._out.take_left(count)
         if rest:
             return rest
         return await self._engine.poll(wait_ms(timeout), count)
@@ -158,7 +158,7 @@ class Consumer(OffsetDesk):
         for.
         """
         while True:
-            for record in self._out.each(await self.poll(None)):
+            for record in self._out.begin(self._out.take_left() or await self.poll(None)):
                 yield record
 
     async def batches(self, max_records: int | None = None) -> AsyncIterator[list[ConsumerRecord]]:
@@ -177,6 +177,8 @@ class Consumer(OffsetDesk):
         if nothing came in time. `.to_pandas()`, `polars.from_arrow` and DuckDB take it as it is.
         """
         options = ArrowOptions.of(columns, max_bytes)
+        if self._out.is_holding:
+            self._out.put_back()
         await self._engine.wait_until(lambda: self._engine.fetching.has_ready, wait_ms(timeout))
         table = take_table(self._engine.fetching, options)
         self._engine.fetching.look()
