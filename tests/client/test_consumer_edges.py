@@ -2,13 +2,17 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from client.consumed import consumer_of, fresh_topic, produce, read, values
+from client.consumed import consumer_of, fresh_name, fresh_topic, produce, read, values
 
-from moldau import Admin
-from moldau.errors import KafkaError
+from moldau import Admin, Consumer
+from moldau.client.admin.groups import Group
+from moldau.core.client.positions import OffsetAndMetadata
+from moldau.errors import ClientError, ConfigError, KafkaError
 from moldau.testing import ThreadBroker, broker
+from moldau.types import TopicPartition
 
 LARGE = [bytes(10_000)] * 100
 
@@ -37,13 +41,15 @@ def test_a_seek_while_all_is_paused_leaves_nothing_behind(node: ThreadBroker) ->
     with consumer_of(node, max_partition_fetch_bytes=50_000, max_poll_records=1) as consumer:
         consumer.assign([(moved, 0), (other, 0)])
         read(consumer, 5)
-        consumer.pause()
+        for _ in range(5):
+            consumer.pause()
+            consumer.seek((moved, 0), 0)
+            consumer.resume((other, 0))
+            read(consumer, 1)
+            consumer.resume((moved, 0))
         consumer.seek((moved, 0), 0)
-        consumer.resume((other, 0))
-        read(consumer, 1)
-        consumer.resume((moved, 0))
-        seen = [one.offset for one in read(consumer, 190) if one.topic == moved]
-        assert seen[:50] == list(range(50))
+        consumer.pause((other, 0))
+        assert [one.offset for one in read(consumer, 100)] == list(range(100))
 
 
 def test_a_topic_that_was_made_again_is_read_on(tmp_path: Path) -> None:
@@ -74,3 +80,71 @@ def test_an_error_that_stays_is_not_asked_for_again_at_once(node: ThreadBroker) 
             told += 1
         # Kafka's pauses are up to a fifth shorter than they are set.
         assert time.monotonic() - began > 3 * 0.04
+
+
+class Spoilt:
+    """A listener and an interceptor that cannot do anything right."""
+
+    def on_partitions_revoked(self, *_: Any) -> None:
+        raise ValueError("revoked")
+
+    def on_consume(self, *_: Any) -> None:
+        raise ValueError("consumed")
+
+    def on_commit(self, *_: Any) -> None:
+        raise ValueError("committed")
+
+
+def test_interceptors_that_fail_cost_no_record(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"a", b"b"], 0)
+    with consumer_of(node, interceptor_classes=[Spoilt]) as consumer:
+        consumer.subscribe(topic)
+        assert values(read(consumer, 2)) == [b"a", b"b"]
+        consumer.commit()
+        assert consumer.committed([(topic, 0)])[TopicPartition(topic, 0)] == OffsetAndMetadata(
+            2, "", 0
+        )
+
+
+def test_a_listener_that_fails_does_not_keep_a_place_in_the_group(node: ThreadBroker) -> None:
+    topic, group = fresh_topic(node), fresh_name("group")
+    produce(node.bootstrap, topic, [b"a"], 0)
+    consumer = consumer_of(node, group_id=group)
+    consumer.subscribe(topic, listener=Spoilt())
+    read(consumer, 1)
+    with pytest.raises(ValueError, match="revoked"):
+        consumer.close()
+    with Admin(node.bootstrap) as admin:
+        (found,) = admin.describe_groups([group]).values()
+        assert isinstance(found, Group)
+        assert not found.members
+    with consumer_of(node, group_id=group) as other:
+        assert other.committed([(topic, 0)])[TopicPartition(topic, 0)] is not None
+
+
+@pytest.mark.parametrize(
+    ("use", "text"),
+    [
+        (lambda c: c.assign(["ab"]), "is no partition"),
+        (lambda c: c.assign([5]), "is no partition"),
+        (lambda c: c.assign([("a", -1)]), "is no partition"),
+        (lambda c: c.seek(("a", 0), "5"), "there is no offset '5'"),
+        (lambda c: c.seek(("a", 0), 2**63), "there is no offset"),
+        (lambda c: c.seek_to_time(-5, ("a", 0)), "is no time"),
+        (lambda c: c.poll(0, -1), "max_records=-1"),
+        (lambda c: c.poll(0, 0), "max_records=0"),
+        (lambda c: c.commit({"a": 5}), "is no partition"),
+        (lambda c: c.commit({("a", 0): "5"}), "is no offset to commit"),
+    ],
+)
+def test_wrong_arguments_are_named(node: ThreadBroker, use: Any, text: str) -> None:
+    with consumer_of(node) as consumer:
+        consumer.assign([("a", 0)])
+        with pytest.raises(ClientError, match=text):
+            use(consumer)
+
+
+def test_interceptors_are_not_given_by_name() -> None:
+    with pytest.raises(ConfigError, match="not the name"):
+        Consumer("127.0.0.1:1", interceptor_classes=["org.example.Interceptor"])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from enum import IntEnum
 from typing import Any
 
 import pytest
@@ -129,3 +130,52 @@ def test_partitions_that_are_known_but_have_no_buffer_yet_are_not_chosen(
         more = {number: row._replace(number=number) for number in range(100)}
         known.topics[topic] = known.topics[topic]._replace(partitions=more)
         assert {engine.next_partition(topic) for _ in range(200)} == {0, 1}
+
+
+class Spoilt:
+    def on_acknowledgement(self, *_: Any) -> None:
+        raise ValueError("acknowledged")
+
+    def close(self) -> None:
+        raise ValueError("closed")
+
+
+class Listening:
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def on_acknowledgement(self, metadata: Any, _: Any) -> None:
+        self.offsets.append(metadata.offset)
+
+
+def test_interceptors_that_fail_harm_nobody(node: ThreadBroker) -> None:
+    topic, listening = fresh_topic(node), Listening()
+    with producer_of(node, interceptor_classes=[Spoilt, listening], linger_ms=0) as producer:
+        for _ in range(20):
+            producer.send(topic, b"a").result(PATIENCE_S)
+    assert listening.offsets == list(range(20))
+
+
+@pytest.mark.parametrize("chosen", [True, IntEnum("Numbers", {"ONE": 1}).ONE])  # type: ignore[attr-defined]
+def test_a_partitioner_may_give_any_kind_of_whole_number(node: ThreadBroker, chosen: Any) -> None:
+    topic = fresh_topic(node, 2)
+    with producer_of(node, partitioner_class=lambda *_: chosen, max_block_ms=5_000) as producer:
+        assert producer.send(topic, b"a").result(PATIENCE_S).partition == 1
+
+
+@pytest.mark.parametrize("servers", [5, b"127.0.0.1:1", [b"127.0.0.1:1"], [5, "a:b"]])
+def test_wrong_addresses_are_named(servers: Any) -> None:
+    with pytest.raises(ClientError, match="is not"):
+        Producer(servers)
+
+
+@pytest.mark.parametrize("config", ["linger.ms=5", [("linger.ms", 5)], {5: 5}])
+def test_settings_that_are_no_mapping_are_named(config: Any) -> None:
+    with pytest.raises(ConfigError, match=r"maps names|unknown setting"):
+        Producer("127.0.0.1:1", config=config)
+
+
+@pytest.mark.parametrize("headers", [5, "ab", [5], [("a",)], {"a": 5}])
+def test_wrong_headers_are_named(node: ThreadBroker, headers: Any) -> None:
+    with producer_of(node) as producer, pytest.raises(ClientError, match="header"):
+        producer.send("any", b"a", headers=headers)

@@ -11,11 +11,12 @@ from typing import Any, Self
 from moldau.client.blocking import LoopThread
 from moldau.client.consumer.blocking_desk import BlockingOffsetDesk
 from moldau.client.consumer.columns import ArrowOptions, take_table
-from moldau.client.consumer.desk import OffsetDesk
+from moldau.client.consumer.desk import OffsetDesk, partitions_of
 from moldau.client.consumer.engine import Engine
 from moldau.client.consumer.face import (
     CLOSE_PATIENCE_S,
     consumer_config,
+    count_of,
     pattern_of,
     topics_of,
     wait_ms,
@@ -100,7 +101,7 @@ class Consumer(BlockingOffsetDesk):
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """Instead of what was assigned before, without the help of a group."""
-        self._do(self._engine.assign, [TopicPartition(*one) for one in partitions])
+        self._do(self._engine.assign, partitions_of(partitions))
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._engine.positions.partitions)
@@ -115,7 +116,7 @@ class Consumer(BlockingOffsetDesk):
         self, timeout: float | None = 1.0, max_records: int | None = None
     ) -> list[ConsumerRecord]:
         """Records as soon as there are some, none when `timeout` seconds are over."""
-        count = max_records or self._count
+        count = count_of(max_records, self._count)
         calls = self._calls
         calls.enter()
         try:

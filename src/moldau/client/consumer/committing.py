@@ -16,6 +16,7 @@ from moldau.client.consumer.offsets import (
     too_late,
 )
 from moldau.client.errors import ConfigError
+from moldau.client.interceptors import ask
 from moldau.core.client.commits import AutoCommit
 from moldau.core.client.membership import CommitRefused
 from moldau.core.client.positions import OffsetAndMetadata, Positions
@@ -43,7 +44,7 @@ class Committing:
         self.auto = auto
         self._on_done = on_done
         self._tasks = Tasks()
-        self.interceptors: list[Callable[[Offsets], Any]] = []
+        self.interceptors: list[Any] = []
         self.for_user: deque[tuple[Callback, Offsets, MoldauError | None]] = deque()
         """Callbacks that the next poll calls."""
 
@@ -107,8 +108,8 @@ class Committing:
 
     def _note(self, offsets: Offsets) -> None:
         self.auto.committed(offsets)
-        for intercept in self.interceptors:
-            intercept(offsets)
+        for one in self.interceptors:
+            ask(one, "on_commit", offsets)
 
     def _note_refusal(self, who: GroupMetadata, error: CommitRefusedError) -> None:
         self._member().step(CommitRefused(who.generation_id, error.code))

@@ -16,6 +16,8 @@ Place = TopicPartition | tuple[str, int]
 CommitOffsets = Mapping[Place, OffsetAndMetadata | int] | None
 """An offset alone stands for one without metadata; None: what was handed out."""
 
+_OFFSET_MAX = 2**63 - 1
+
 
 class OffsetAndTimestamp(NamedTuple):
     offset: int
@@ -30,13 +32,24 @@ def offsets_of(given: CommitOffsets) -> dict[TopicPartition, OffsetAndMetadata] 
     for place, at in given.items():
         made: Any = OffsetAndMetadata(at) if isinstance(at, int) else at
         if not isinstance(made, OffsetAndMetadata) or made.offset < 0:
-            raise ClientError(f"{at!r} is no offset to commit for {place[0]}-{place[1]}")
-        found[TopicPartition(*place)] = made
+            raise ClientError(f"{at!r} is no offset to commit for {place_of(place)}")
+        found[place_of(place)] = made
     return found
 
 
+def place_of(place: Any) -> TopicPartition:
+    """Raises ClientError for what is no topic and number."""
+    try:
+        topic, number = place
+    except (TypeError, ValueError):
+        topic = number = None
+    if not isinstance(topic, str) or not isinstance(number, int) or number < 0:
+        raise ClientError(f"{place!r} is no partition; write ('topic', 0)")
+    return TopicPartition(topic, number)
+
+
 def partitions_of(places: Iterable[Place]) -> list[TopicPartition]:
-    return [TopicPartition(*place) for place in places]
+    return [place_of(place) for place in places]
 
 
 class OffsetDesk:
@@ -47,10 +60,10 @@ class OffsetDesk:
 
     def seek(self, partition: Place, offset: int | OffsetAndMetadata) -> None:
         """The next record to be read there."""
-        at = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-        if at.offset < 0:
-            raise ClientError(f"there is no offset {at.offset}")
-        self._engine.seek(TopicPartition(*partition), at)
+        at: Any = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        if not isinstance(at, OffsetAndMetadata) or not 0 <= at.offset <= _OFFSET_MAX:
+            raise ClientError(f"there is no offset {getattr(at, 'offset', at)!r}")
+        self._engine.seek(place_of(partition), at)
 
     def seek_to_beginning(self, *partitions: Place) -> None:
         """Of these, or of all that are assigned."""
@@ -85,12 +98,12 @@ class OffsetDesk:
     async def position(self, partition: Place) -> int:
         """The offset of the next record to be given."""
         patience_ms = self._engine.config.default_api_timeout_ms
-        return await self._engine.until_known(TopicPartition(*partition), patience_ms)
+        return await self._engine.until_known(place_of(partition), patience_ms)
 
     def lag(self, partition: Place) -> int | None:
         """Records between the position and the end, as far as the last fetch knew; None before."""
         self._engine.start()
-        return self._engine.state_of(TopicPartition(*partition)).lag
+        return self._engine.state_of(place_of(partition)).lag
 
     # Committing.
 
@@ -136,7 +149,10 @@ class OffsetDesk:
         self, times: Mapping[Place, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record that is not older than a time in ms; None if there is none."""
-        found = await self._find({TopicPartition(*one): time for one, time in times.items()})
+        for time in times.values():
+            if time < 0:
+                raise ClientError(f"{time} is no time; it is in ms since 1970")
+        found = await self._find({place_of(one): time for one, time in times.items()})
         return {
             partition: None if at.offset == NO_OFFSET else OffsetAndTimestamp(*at)
             for partition, at in found.items()

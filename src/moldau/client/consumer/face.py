@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from moldau.client.config import client_config
 from moldau.client.consumer.columns import ArrowOptions, take_table
-from moldau.client.consumer.desk import OffsetDesk
+from moldau.client.consumer.desk import OffsetDesk, partitions_of
 from moldau.client.consumer.engine import Engine
 from moldau.client.consumer.handing_out import HandingOut
 from moldau.client.errors import ClientError
@@ -57,6 +57,14 @@ def wait_ms(timeout: float | None) -> float:
     if timeout < 0:
         raise ClientError(f"timeout={timeout} is negative; it is in seconds")
     return timeout * 1000
+
+
+def count_of(max_records: int | None, usual: int) -> int:
+    if max_records is None:
+        return usual
+    if max_records < 1:
+        raise ClientError(f"max_records={max_records}; at least one is needed")
+    return max_records
 
 
 async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -127,7 +135,7 @@ class Consumer(OffsetDesk):
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """Instead of what was assigned before, without the help of a group."""
-        self._engine.assign(TopicPartition(*one) for one in partitions)
+        self._engine.assign(partitions_of(partitions))
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._engine.positions.partitions)
@@ -144,7 +152,7 @@ class Consumer(OffsetDesk):
         max_records: int | None = None,
     ) -> list[ConsumerRecord]:
         """Records as soon as there are some, none when `timeout` seconds are over."""
-        count = max_records or self._engine.config.max_poll_records
+        count = count_of(max_records, self._engine.config.max_poll_records)
         rest = self._out.take_left(count)
         if rest:
             return rest
