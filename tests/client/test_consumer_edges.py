@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client.consumed import consumer_of, fresh_name, fresh_topic, produce, read, values
+from client.consumed import consumer_of, fresh_name, fresh_topic, produce, read, until, values
 
 from moldau import Admin, Consumer
 from moldau.client.admin.groups import Group
@@ -123,26 +123,28 @@ def test_a_listener_that_fails_does_not_keep_a_place_in_the_group(node: ThreadBr
         assert other.committed([(topic, 0)])[TopicPartition(topic, 0)] is not None
 
 
-@pytest.mark.parametrize(
-    ("use", "text"),
-    [
-        (lambda c: c.assign(["ab"]), "is no partition"),
-        (lambda c: c.assign([5]), "is no partition"),
-        (lambda c: c.assign([("a", -1)]), "is no partition"),
-        (lambda c: c.seek(("a", 0), "5"), "there is no offset '5'"),
-        (lambda c: c.seek(("a", 0), 2**63), "there is no offset"),
-        (lambda c: c.seek_to_time(-5, ("a", 0)), "is no time"),
-        (lambda c: c.poll(0, -1), "max_records=-1"),
-        (lambda c: c.poll(0, 0), "max_records=0"),
-        (lambda c: c.commit({"a": 5}), "is no partition"),
-        (lambda c: c.commit({("a", 0): "5"}), "is no offset to commit"),
-    ],
-)
-def test_wrong_arguments_are_named(node: ThreadBroker, use: Any, text: str) -> None:
+def test_a_seek_while_the_buffer_is_full_is_obeyed(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, LARGE, 0)
+    with consumer_of(node, max_partition_fetch_bytes=50_000, max_poll_records=1) as consumer:
+        consumer.assign([(topic, 0)])
+        read(consumer, 1)
+        until(lambda: consumer._engine.fetching.wants_room)
+        consumer.seek((topic, 0), 90)
+        assert [one.offset for one in read(consumer, 10)] == list(range(90, 100))
+        consumer.seek((topic, 0), 0)
+        read(consumer, 1)
+        until(lambda: consumer._engine.fetching.wants_room)
+        consumer.seek((topic, 0), 95)
+        assert consumer.fetch_arrow(30).column("offset").to_pylist()[:2] == [95, 96]
+
+
+@pytest.mark.parametrize("offset", [2**63, -1, "5"])
+def test_offsets_that_cannot_be_are_named(node: ThreadBroker, offset: Any) -> None:
     with consumer_of(node) as consumer:
         consumer.assign([("a", 0)])
-        with pytest.raises(ClientError, match=text):
-            use(consumer)
+        with pytest.raises(ClientError, match="is no offset"):
+            consumer.seek(("a", 0), offset)
 
 
 def test_interceptors_are_not_given_by_name() -> None:

@@ -38,6 +38,8 @@ class EngineOptions:
     hashes_keys: bool = True
     is_sticky: bool = True
     is_adaptive: bool = True
+    availability_timeout_ms: float = 0
+    """0: nobody looks."""
 
     def check_size(self, key: bytes | None, value: bytes | None, headers: RecordHeaders) -> None:
         """Raises MESSAGE_TOO_LARGE for a record that no waiting makes room for."""
@@ -117,6 +119,7 @@ def engine_options(config: ProducerConfig) -> EngineOptions:
         hashes_keys=not is_own and not config.partitioner_ignore_keys,
         is_sticky=not is_own,
         is_adaptive=config.partitioner_adaptive_partitioning_enable,
+        availability_timeout_ms=config.partitioner_availability_timeout_ms,
     )
 
 
