@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from moldau.broker.context import Peer, Staged
 from moldau.broker.dispatch import Begun, Dispatcher, failed
-from moldau.broker.frames_in import FramesIn
+from moldau.net.frames_in import FramesIn
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.frame import build_response
 from moldau.protocol.schema import Message

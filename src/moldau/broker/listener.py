@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.connection import Connection
 from moldau.broker.context import Peer
 from moldau.broker.dispatch import Dispatcher
-from moldau.broker.frames_in import SCRATCH_BYTES
+from moldau.net.frames_in import SCRATCH_BYTES
 from moldau.protocol.errors import MoldauError
 
 if TYPE_CHECKING:
