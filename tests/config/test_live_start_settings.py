@@ -10,6 +10,10 @@ from proofs import proves, proves_change
 from running_node import wait_for
 from wire_client import HungUpError, WireClient
 
+from moldau.broker.formatting import FormatOptions, format_node
+from moldau.broker.node import Node, NodeOptions
+from moldau.broker.runtime import run_in_loop
+from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import MoldauError
@@ -22,6 +26,7 @@ from moldau.protocol.messages.describe_topic_partitions import (
 )
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.storage.filesystem import DiskFileSystem
 from moldau.storage.reserve import RESERVE_FILE
 from moldau.testing import ThreadBroker
 
@@ -101,6 +106,23 @@ def test_listeners_serve_what_they_are_for(setting: str) -> None:
                 rulers.ask(MetadataRequest(topics=[]), 12)
 
 
+@pytest.mark.parametrize("is_allowed", [True, False])
+@proves("unstable.feature.versions.enable")
+def test_levels_of_features_that_are_not_final_need_permission(
+    is_allowed: bool, tmp_path: Path
+) -> None:
+    properties = standalone_properties(str(tmp_path), host="127.0.0.1", port=0)
+    properties["unstable.feature.versions.enable"] = str(is_allowed).lower()
+    options = FormatOptions(standalone=True, release_version="4.4")
+    config = BrokerConfig.parse(properties)
+    if is_allowed:
+        format_node(DiskFileSystem(), config, options, 1)
+        assert (tmp_path / "meta.properties").exists()
+    else:
+        with pytest.raises(MoldauError, match=r"4\.4"):
+            format_node(DiskFileSystem(), config, options, 1)
+
+
 # Where its data lies
 
 
@@ -123,10 +145,6 @@ def test_logs_and_metadata_lie_where_they_are_told(tmp_path: Path) -> None:
 def test_the_older_name_of_the_directory_counts_alone(tmp_path: Path) -> None:
     properties = standalone_properties("", host="127.0.0.1", port=0)
     del properties["log.dirs"]
-    from moldau.broker.node import Node, NodeOptions
-    from moldau.broker.runtime import run_in_loop
-    from moldau.config.broker import BrokerConfig
-
     config = BrokerConfig.parse(properties | {"log.dir": str(tmp_path / "here")})
 
     async def start_and_stop() -> None:

@@ -1,5 +1,7 @@
 """What a node does to its logs from time to time: how often, how fast, and whether at all."""
 
+import os
+import threading
 from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
@@ -261,3 +263,30 @@ def test_the_cleaner_is_no_faster_than_it_is_allowed_to_be() -> None:
         key = write_twice(node, topic)
         node.comes(lambda: node.values(topic, key) == [b"new"])
         assert offset_at(node.client, (topic, 0), LATEST) == 3
+
+
+@proves("log.cleaner.io.buffer.size")
+@proves_change("log.cleaner.io.buffer.size")
+def test_the_cleaner_reads_no_more_at_once_than_its_buffer_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch of these has some hundred bytes, a segment 50,000."""
+    lengths: list[int] = []
+    read = os.pread
+
+    def noted(descriptor: int, length: int, offset: int) -> bytes:
+        if threading.current_thread().name.startswith("moldau-compact"):
+            lengths.append(length)
+        return read(descriptor, length, offset)
+
+    name = "log.cleaner.io.buffer.size"
+    with live_node({name: "2000"}) as node:
+        monkeypatch.setattr(os, "pread", noted)
+        for topic, size in (("first", 2_000), ("second", 20_000)):
+            lengths.clear()
+            node.create_topic(topic, COMPACTED | {"internal.segment.bytes": "50000"})
+            for number in range(200):
+                assert node.write(topic, b"a" * 400, key=b"%d" % (number % 7)) == 0
+            node.comes(lambda topic=topic: node.checkpoint(CLEANED, topic) > 0)
+            assert max(lengths) == size
+            node.change(name, "20000")
