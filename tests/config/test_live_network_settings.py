@@ -155,7 +155,7 @@ def test_an_answer_has_no_more_records_than_the_node_allows() -> None:
 def other_end(client: socket.socket) -> socket.socket:
     """The node's end of a connection: it lives in this process."""
     for each in psutil.Process().net_connections("tcp4"):
-        if each.raddr and tuple(each.raddr) == client.getsockname():
+        if tuple(each.raddr) == client.getsockname():
             return socket.fromfd(each.fd, socket.AF_INET, socket.SOCK_STREAM)
     raise AssertionError("no other end")
 

@@ -119,13 +119,13 @@ def check_segment_jitter(node: LiveNode, topic: str, value: str) -> None:
     """Of several partitions, after 99 of 100 hours: some segments have been sealed, if random time
     is taken off. What it is for a segment is decided when that begins.
     """
+    counts = []
     for pause_ms in (0, 200 * HOUR_MS, 99 * HOUR_MS):
         node.advance(pause_ms)
-        before = [node.segments(topic, each) for each in range(JITTERED)]
         for each in range(JITTERED):
             assert node.write(topic, b"a", partition=each) == 0
-    after = [node.segments(topic, each) for each in range(JITTERED)]
-    assert (after != before) == (int(value) > HOUR_MS)
+        counts.append([node.segments(topic, each) for each in range(JITTERED)])
+    assert (counts[-1] != counts[-2]) == (int(value) > HOUR_MS)
 
 
 def check_index_interval(node: LiveNode, topic: str, value: str) -> None:
@@ -229,19 +229,23 @@ def seal(node: LiveNode, topic: str) -> None:
     assert node.write(topic, b"a" * 900, key=fresh_key()) == 0
 
 
+def is_compacted(node: LiveNode, topic: str, key: bytes) -> Callable[[], bool]:
+    return lambda: node.values(topic, key) == [b"new"]
+
+
 def check_cleanable_ratio(node: LiveNode, topic: str, value: str) -> None:
     """1 is never exceeded."""
     key = write_twice(node, topic)
     if value == "1":
         node.advance(HOUR_MS)
-        node.stays_away(lambda: node.values(topic, key) == [b"new"])
+        node.stays_away(is_compacted(node, topic, key))
     else:
-        node.comes(lambda: node.values(topic, key) == [b"new"])
+        node.comes(is_compacted(node, topic, key))
 
 
 def check_compaction_lag(node: LiveNode, topic: str, value: str) -> None:
     key = write_twice(node, topic)
-    node.is_due_after(int(value), lambda: node.values(topic, key) == [b"new"])
+    node.is_due_after(int(value), is_compacted(node, topic, key))
 
 
 def check_overdue_compaction(node: LiveNode, topic: str, value: str) -> None:
@@ -267,5 +271,5 @@ def check_tombstones(node: LiveNode, topic: str, value: str) -> None:
     for share, left in ((0.6, [None]), (0.6, [])):
         node.advance(int(value) * share)
         other = write_twice(node, topic)
-        node.comes(lambda other=other: node.values(topic, other) == [b"new"], step_ms=15_000)
+        node.comes(is_compacted(node, topic, other), step_ms=15_000)
         assert node.values(topic, key) == left
