@@ -330,9 +330,3 @@ def test_a_count_that_no_batch_can_have_is_refused() -> None:
     found, _, _ = scan_batches(batch, 0, len(batch), False)
     with pytest.raises(KafkaError, match="records cannot be in"):
         decode_scanned_to_arrow(batch, found, READ)
-
-
-@pytest.mark.parametrize(("rows", "size"), [(-1, 10), (1, -10), (11, 10)])
-def test_what_cannot_come_is_not_expected(rows: int, size: int) -> None:
-    with pytest.raises(ValueError, match="rows in"):
-        arrow.ColumnSink().expect(rows, size)
