@@ -154,14 +154,13 @@ class LiveCluster:
         missing = [node_id for node_id in BROKER_IDS if node_id not in self._running]
         self.start(*missing)
 
-    def change_ports(self) -> None:
-        """All brokers come back at other ports."""
-        for node_id in self.alive:
+    def change_ports(self, *node_ids: int) -> None:
+        """These brokers come back at other ports."""
+        for node_id in node_ids:
             self.kill(node_id)
-        self.ports = {node_id: free_port() for node_id in BROKER_IDS}
-        for node_id in BROKER_IDS:
+            self.ports[node_id] = free_port()
             self._write_properties(node_id)
-        self.start(*BROKER_IDS)
+        self.start(*node_ids)
 
     def _write_properties(self, node_id: int) -> Path:
         folder = self._folder / f"node-{node_id}"
@@ -196,9 +195,9 @@ class LiveCluster:
 
     # What the cluster says.
 
-    def ask(self, request: Any) -> Any:
-        """Of any broker that answers."""
-        for node_id in self.alive:
+    def ask(self, request: Any, asked: int | None = None) -> Any:
+        """Of one broker, or of any that answers."""
+        for node_id in self.alive if asked is None else [asked]:
             with suppress(OSError, HungUpError), WireClient(self.address(node_id)) as client:
                 return client.ask(request)
         return None
@@ -227,12 +226,12 @@ class LiveCluster:
                         return False
         return True
 
-    def partitions(self, topic: str) -> dict[int, Any]:
+    def partitions(self, topic: str, asked: int | None = None) -> dict[int, Any]:
         """The rows of Metadata, by their number."""
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
         )
-        answer = self.ask(request)
+        answer = self.ask(request, asked)
         return (
             {}
             if answer is None

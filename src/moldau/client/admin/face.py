@@ -16,6 +16,7 @@ from moldau.client.admin import (
     log_dirs,
     offsets,
     quorum,
+    topic_descriptions,
     topics,
     transactions,
 )
@@ -36,7 +37,7 @@ from moldau.client.admin.transactions import (
 )
 from moldau.client.cluster import Cluster
 from moldau.client.config import client_config
-from moldau.client.errors import ClientError, ClosedError, UnknownTopicError
+from moldau.client.errors import ClientError, ClosedError
 from moldau.client.metadata import Topic
 from moldau.client.node_connection import VersionRange
 from moldau.client.settings import admin_settings
@@ -136,13 +137,9 @@ class Admin:
     async def describe_topics(self, names: Iterable[str]) -> dict[str, Topic | MoldauError]:
         """Partitions, leaders, replicas."""
         wanted = list(dict.fromkeys(names))
-        found = await self._patiently(lambda: self._cluster.metadata(wanted, is_lenient=True))
-        described: dict[str, Topic | MoldauError] = {}
-        for name in wanted:
-            described[name] = (
-                found.topics.get(name) or found.failures.get(name) or UnknownTopicError(name)
-            )
-        return described
+        return await self._patiently(
+            lambda: topic_descriptions.describe_topics(self._cluster, wanted)
+        )
 
     async def create_topics(
         self, new_topics: Iterable[NewTopic | str], *, validate_only: bool = False

@@ -144,7 +144,8 @@ class Transactor:
             self.state.offsets_added()
             await self._patient(lambda: self._commit_offsets(offsets, group), "send_offsets", False)
         except KafkaError as error:
-            raise self.state.failed(error) from None
+            self._failed(error)
+            raise self.state.error or error from None
 
     # Requests.
 
@@ -308,7 +309,7 @@ class Transactor:
                 raise ClientTimeoutError(f"{what}: max.block.ms is over; try again") from None
             except (KafkaError, ChannelError, ClientError) as error:
                 failures += 1
-                if not self._cluster.may_pass(error):
+                if not self._may_pass(error):
                     mapped = _as_fenced(error)
                     if is_final and isinstance(mapped, KafkaError):
                         raise self.state.failed(mapped) from None
@@ -322,6 +323,11 @@ class Transactor:
                     ) from None
             self._cluster.forget()
             await clock.sleep(pause_ms)
+
+    def _may_pass(self, error: MoldauError) -> bool:
+        """Other brokers name a coordinator for a while after it is gone."""
+        is_away = isinstance(error, KafkaError) and error.code is ErrorCode.BROKER_NOT_AVAILABLE
+        return is_away or self._cluster.may_pass(error)
 
 
 _CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
