@@ -1,5 +1,8 @@
 """Consumers where nobody looks: what is paused and in the way, topics that are made again."""
 
+import contextlib
+import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -150,3 +153,45 @@ def test_offsets_that_cannot_be_are_named(node: ThreadBroker, offset: Any) -> No
 def test_interceptors_are_not_given_by_name() -> None:
     with pytest.raises(ConfigError, match="not the name"):
         Consumer("127.0.0.1:1", interceptor_classes=["org.example.Interceptor"])
+
+
+def test_closing_while_another_thread_polls_is_refused_and_changes_nothing(
+    node: ThreadBroker,
+) -> None:
+    topic = fresh_topic(node)
+    with consumer_of(node) as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.poll(0)
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.extend(consumer.poll(60)))
+        thread.start()
+        until(lambda: consumer._engine._is_polling)
+        with pytest.raises(ClientError, match="another thread"):
+            consumer.close()
+        produce(node.bootstrap, topic, [b"a"], 0)
+        thread.join()
+        assert values(found) == [b"a"]
+    consumer.wakeup()
+
+
+def test_a_poll_that_was_interrupted_leaves_nothing_behind(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"%d" % number for number in range(50)], 0)
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with consumer_of(node) as consumer:
+            consumer.subscribe(topic)
+            # From before anything is connected to in the middle of joining.
+            for number in range(30):
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + number * 0.0005)
+                with contextlib.suppress(KeyboardInterrupt):
+                    consumer.poll(5, 1)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                assert consumer.poll(0, 1) is not None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

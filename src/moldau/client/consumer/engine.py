@@ -3,6 +3,7 @@ out. The faces call it. What says so runs in the user's thread, while nobody wai
 """
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -144,7 +145,9 @@ class Engine:
         """From any thread: whoever polls, or polls next, gets WakeupError."""
         self._is_woken = True
         if self._loop is not None and not self.is_closed:
-            self._loop.call_soon_threadsafe(self._change.set)
+            with contextlib.suppress(RuntimeError):
+                # It may be closed this moment.
+                self._loop.call_soon_threadsafe(self._change.set)
 
     # What is read.
 
