@@ -215,6 +215,12 @@ class Engine:
         finally:
             self.positions.remove(effect.revoked)
 
+    def watch_too(self, topics: Collection[str]) -> None:
+        self._watch.watch(topics)
+
+    def refresh_soon(self) -> None:
+        self._watch.refresh_soon()
+
     async def take_over(self, effect: Assigned) -> None:
         if effect.revoked:
             await self.give_up(Prepare(effect.revoked, False))
