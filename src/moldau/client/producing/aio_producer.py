@@ -10,7 +10,7 @@ from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError
 from moldau.client.producing.deliveries import AwaitableDeliveries
 from moldau.client.producing.engine import ProducerEngine
 from moldau.client.producing.face import ProducerFace
-from moldau.client.producing.preparing import Headers, ProducerRecord
+from moldau.client.producing.preparing import Headers, ProducerRecord, in_lists
 from moldau.client.producing.waiting import LoopPatience
 from moldau.core.client.batching import Delivery, Piece
 from moldau.protocol.errors import MoldauError
@@ -117,10 +117,7 @@ class Producer:
         3
         """
         engine = await self._started()
-        values = values if isinstance(values, list) else list(values)
-        keys = keys if keys is None or isinstance(keys, list) else list(keys)
-        if keys is not None and len(keys) != len(values):
-            raise ValueError(f"{len(keys)} keys for {len(values)} values")
+        values, keys = in_lists(values, keys)
         pieces: list[Piece] = []
         row = 0
         options = partition, timestamp

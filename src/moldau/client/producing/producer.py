@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from moldau.client.blocking import LoopThread
 from moldau.client.producing.deliveries import Deliveries, Sent
 from moldau.client.producing.face import ProducerFace
-from moldau.client.producing.preparing import Headers, ProducerRecord
+from moldau.client.producing.preparing import Headers, ProducerRecord, in_lists
 from moldau.client.producing.waiting import ThreadPatience, mark_own_thread
 from moldau.protocol.errors import MoldauError
 from moldau.types import TopicPartition
@@ -120,10 +120,7 @@ class Producer:
         ...     sum(one.records for one in sent.result(timeout=30))
         3
         """
-        values = values if isinstance(values, list) else list(values)
-        keys = keys if keys is None or isinstance(keys, list) else list(keys)
-        if keys is not None and len(keys) != len(values):
-            raise ValueError(f"{len(keys)} keys for {len(values)} values")
+        values, keys = in_lists(values, keys)
         pieces: list[Piece] = []
         row = 0
         options = partition, timestamp
