@@ -55,8 +55,16 @@ Item = TypeVar("Item")
 class Admin:
     """One event loop owns it; its tasks may call it at the same time.
 
-    >>> async with Admin("localhost:9092") as admin:  # doctest: +SKIP
-    ...     await admin.create_topics([NewTopic(name="orders", partitions=3)])
+    >>> import asyncio
+    >>> from moldau.admin import NewTopic
+    >>> from moldau.testing import broker
+    >>> async def make(bootstrap):
+    ...     async with Admin(bootstrap) as admin:
+    ...         made = await admin.create_topics([NewTopic(name="orders", partitions=3), "bad name"])
+    ...         return made["orders"].partitions, made["bad name"].code.name
+    >>> with broker() as b:
+    ...     asyncio.run(make(b.bootstrap))
+    (3, 'INVALID_TOPIC_EXCEPTION')
     """
 
     def __init__(
@@ -174,19 +182,20 @@ class Admin:
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int | KafkaError]:
+    ) -> dict[TopicPartition, int | MoldauError]:
         """Below these offsets; -1 means all that is there. Gives the first offset that is left."""
-        return await self._patiently(lambda: offsets.delete_records(self._cluster, before))
+        self._check_open()
+        return await offsets.delete_records(self._cluster, before)
 
     async def list_offsets(
         self,
         wanted: Mapping[TopicPartition, int],
         *,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> dict[TopicPartition, FoundOffset]:
+    ) -> dict[TopicPartition, FoundOffset | MoldauError]:
         """Partition -> a time in ms, or one of ListOffsetsTimestamp (EARLIEST, LATEST, …)."""
         self._check_open()
-        return await offsets.list_offsets(self._cluster, wanted, isolation)
+        return await offsets.list_offsets_each(self._cluster, wanted, isolation)
 
     async def elect_leaders(
         self,
