@@ -11,6 +11,7 @@ from typing import Any, Self
 from moldau.testing import broker
 
 _PATIENCE_S = 30
+_LONG_BYTES = 1000
 
 
 class LossyProxy:
@@ -22,6 +23,7 @@ class LossyProxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._swallows = False
         self._swallowed = threading.Event()
+        self._halves = 0
         self._threads: list[threading.Thread] = []
 
     @property
@@ -47,6 +49,14 @@ class LossyProxy:
     def swallow_answers(self) -> None:
         self._swallowed.clear()
         self._swallows = True
+
+    def cut_in_the_middle(self, times: int) -> None:
+        """Of the next long answers only a half arrives, and then the connection ends."""
+        self._halves = times
+
+    @property
+    def are_cut(self) -> bool:
+        return self._halves == 0
 
     def cut_when_swallowed(self) -> None:
         """Waits until an answer was lost, then cuts all connections."""
@@ -103,6 +113,10 @@ class LossyProxy:
                     if are_answers and self._swallows:
                         self._swallowed.set()
                         continue
+                    if are_answers and self._halves and len(chunk) > _LONG_BYTES:
+                        self._halves -= 1
+                        target.sendall(chunk[: len(chunk) // 2])
+                        break
                     target.sendall(chunk)
                 except OSError:
                     break

@@ -155,9 +155,8 @@ def test_groups_are_shared_with_confluent_kafka(
 
     class Theirs:
         def poll(self, timeout: float) -> None:
-            message = theirs.poll(timeout)
-            if message is not None and not message.error():
-                found.append(message.value())
+            messages = theirs.consume(500, timeout)
+            found.extend(message.value() for message in messages if not message.error())
 
     class Ours:
         def poll(self, timeout: float) -> None:
@@ -276,13 +275,14 @@ def test_who_polls_too_late_loses_its_place_and_comes_back(node: ThreadBroker) -
         with pytest.raises(CommitFailedError, match=r"max\.poll\.interval\.ms"):
             slow.commit({(topic, 0): 2})
         other.close()
-        until(lambda: ("assigned", {TopicPartition(topic, 0)}) in diary.told[1:], slow)
+        # The poll that brings the partition back may bring its records, too.
+        again = values(read(slow, 2))
         assert [what for what, partitions in diary.told if partitions] == [
             "assigned",
             "lost",
             "assigned",
         ]
-        assert values(read(slow, 2)) == [b"a", b"b"]
+        assert again == [b"a", b"b"]
 
 
 def test_closing_leaves_the_group_at_once(node: ThreadBroker) -> None:

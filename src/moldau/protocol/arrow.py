@@ -59,7 +59,7 @@ class ArrowRead:
     decompressed_bytes_max: int | None = None
 
 
-def _pyarrow() -> Any:
+def imported_pyarrow() -> Any:
     try:
         import pyarrow as pa
     except ImportError as error:
@@ -69,7 +69,7 @@ def _pyarrow() -> Any:
 
 def arrow_schema(columns: Sequence[str] = COLUMNS) -> Any:
     """The `pyarrow.Schema` of these columns, as Spark writes its Kafka source's schema in Arrow."""
-    pa = _pyarrow()
+    pa = imported_pyarrow()
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     types = {
         "key": pa.binary(),
@@ -154,7 +154,7 @@ def _append(sink: ColumnSink, batch: RecordBatch, read: ArrowRead) -> None:
 
 
 def _wrap(decoded: DecodedColumns, read: ArrowRead) -> Any:
-    pa = _pyarrow()
+    pa = imported_pyarrow()
     schema = arrow_schema(read.columns)
     arrays = [_array(pa, name, schema.field(name).type, decoded, read) for name in read.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -249,7 +249,7 @@ def build_from_arrow(
 
 def source_columns(batch: Any, now_ms: int) -> SourceColumns:
     """The buffers of a `pyarrow.RecordBatch`; strings count as their UTF-8 bytes."""
-    pa = _pyarrow()
+    pa = imported_pyarrow()
     names = set(batch.schema.names)
     if "value" not in names:
         raise MoldauError("the rows have no column named value")

@@ -122,6 +122,27 @@ def test_nothing_is_sent_without_an_identity_or_a_leader() -> None:
     assert (plan.requests, plan.homeless) == ({}, {TOPIC})
 
 
+def test_a_node_that_takes_nothing_is_stalled_until_it_takes_something() -> None:
+    one = Producing(SendRules(linger_ms=0))
+    for moment in (5.0, 30.0):
+        one.now_ms = moment
+        one.send(bytes(200))
+        assert one.take(room=0) == []
+        assert one.sending.stalled_since_ms == {1: 5.0}
+    assert len(one.take(room=1)) == 1
+    assert one.sending.stalled_since_ms == {}
+
+
+def test_a_node_is_not_stalled_when_what_waited_for_it_is_given_up() -> None:
+    one = Producing(SendRules(linger_ms=0, delivery_timeout_ms=100))
+    one.send(bytes(200))
+    assert one.take(room=0) == []
+    one.now_ms = 200
+    assert len(one.sending.expire(one.now_ms)) == 1
+    assert one.take(room=0) == []
+    assert one.sending.stalled_since_ms == {}
+
+
 def test_what_failed_goes_again_first_and_alone_and_new_ones_wait() -> None:
     one = Producing(SendRules(linger_ms=0, backoff=Backoff(10, 50)))
     for value in range(5):

@@ -46,7 +46,8 @@ class Engine:
         self.fetching = Fetching(
             self.cluster, self._watch, self.positions, self._options, self.changed
         )
-        self.group = None if membership is None else Group(self.cluster, membership, self)
+        counts = self.fetching.counts
+        self.group = None if membership is None else Group(self.cluster, membership, self, counts)
         self.committing = Committing(
             self.cluster,
             self.positions,
@@ -55,6 +56,7 @@ class Engine:
                 is_enabled=config.enable_auto_commit and self.group is not None,
                 interval_ms=config.auto_commit_interval_ms,
             ),
+            counts,
             self.changed,
         )
         self.interceptors = [_made(one) for one in config.interceptor_classes]
@@ -437,6 +439,15 @@ class Engine:
         if self.pattern is None or self.group is None:
             return self.topics
         return self.group.machine.topics
+
+    def metrics(self) -> dict[str, float]:
+        states = list(self.positions)
+        return {
+            **self.fetching.counts.named(),
+            "assigned_partitions": len(states),
+            "buffered_bytes": sum(state.buffered_bytes for state in states),
+            "records_lag_max": max((state.lag or 0 for state in states), default=0),
+        }
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
         self.start()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from moldau.client.cluster import Cluster
+from moldau.client.consumer.counting import Counts
 from moldau.client.consumer.errors import DeserializationError
 from moldau.client.consumer.options import FetchOptions
 from moldau.client.consumer.seeking import Seeking
@@ -71,6 +72,7 @@ class Fetching:
         """Of paused partitions."""
         self._tasks = Tasks()
         self._error: BaseException | None = None
+        self.counts = Counts()
         self.wants_room = False
         """Something could be fetched if more were taken."""
 
@@ -94,6 +96,7 @@ class Fetching:
             if not has_more:
                 self._ready.popleft()
                 has_room = True
+        self.counts.records += len(into)
         return into, has_room and self.wants_room
 
     def take_whole(self) -> Fetched | None:
@@ -213,6 +216,7 @@ class Fetching:
             check(answer.error_code, f"fetching from broker {node_id}")
             session.answered(answer.session_id)
             self._failures.pop(node_id, None)
+            self.counts.fetches += 1
             self._take_answer(node_id, answer, versions)
         except MoldauError as error:
             await self._recover(node_id, session, error)
@@ -228,6 +232,7 @@ class Fetching:
         is_passing = self._cluster.may_pass(error) or code is ErrorCode.BROKER_NOT_AVAILABLE
         if not is_passing:
             self.fail(error)
+        self.counts.fetches_failed += 1
         failures = self._failures[node_id] = self._failures.get(node_id, 0) + 1
         for state in self._positions:
             if state.preferred_replica == node_id:
@@ -348,6 +353,7 @@ class Fetching:
             FetchedBytes(buffer=row.records, aborted=aborted, check_crcs=self._options.check_crcs),
         )
         state.arrived(fetched.size_bytes)
+        self.counts.fetched_bytes += fetched.size_bytes
         state.fetch_offset = fetched.next_offset
         state.fetch_epoch = fetched.last_epoch
         self._ready.append(fetched)

@@ -2,11 +2,13 @@
 steps; what concerns the user waits for the user's next poll.
 """
 
+import logging
 from collections import deque
 from collections.abc import Collection
 from typing import Protocol
 
 from moldau.client.cluster import Cluster
+from moldau.client.consumer.counting import Counts
 from moldau.client.consumer.offsets import GroupMetadata
 from moldau.client.consumer.options import GroupOptions
 from moldau.client.errors import ClientError, error_code
@@ -45,6 +47,8 @@ from moldau.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRe
 from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from moldau.protocol.schema import Message
 
+_log = logging.getLogger(__name__)
+
 # Answers come in order, and joining may take minutes.
 _LANE = "group"
 _JOIN_GRACE_MS = 5_000
@@ -67,8 +71,11 @@ class Owner(Protocol):
 
 
 class Group:
-    def __init__(self, cluster: Cluster, options: GroupOptions, owner: Owner) -> None:
+    def __init__(
+        self, cluster: Cluster, options: GroupOptions, owner: Owner, counts: Counts
+    ) -> None:
         self._cluster = cluster
+        self._counts = counts
         self._options = options
         self._owner = owner
         self.machine = ClassicMembership(options.member, options.assignors)
@@ -128,6 +135,7 @@ class Group:
                 # What a listener raises is the user's; the group goes on.
                 self.step(Prepared())
         else:
+            self._counts.rebalances += 1
             await self._owner.take_over(effect)
 
     async def leave(self) -> None:
@@ -275,6 +283,13 @@ class Group:
             if not self.machine.is_beating:
                 continue
             if clock.mono_ms() >= self._poll_deadline_ms():
+                self._counts.polls_late += 1
+                _log.warning(
+                    "group '%s': nobody polled for max.poll.interval.ms=%s; its partitions go to "
+                    "others until the next poll",
+                    self.group_id,
+                    self._options.max_poll_interval_ms,
+                )
                 self.step(PollExpired())
                 self._owner.changed()
                 # Until the user is back there is nothing to say.
@@ -299,6 +314,7 @@ class Group:
         except MoldauError:
             self._cluster.forget_coordinator(self.group_id)
             return
+        self._counts.heartbeats += 1
         code = error_code(answer.error_code)
         if code in {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
             self._cluster.forget_coordinator(self.group_id)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from moldau.client.cluster import Cluster
 from moldau.client.errors import ClientTimeoutError, ClosedError
 from moldau.client.metadata import Topic
+from moldau.client.producing.choosing import Turns
 from moldau.client.producing.counts import Counts
 from moldau.client.producing.identity import ask_for_identity
 from moldau.client.producing.options import EngineOptions
@@ -24,7 +25,6 @@ from moldau.client.producing.topics import ProducerTopics
 from moldau.core.client.batching import Appender, Batch, Outcome, Patience, TopicBuffers
 from moldau.core.client.outcomes import NO_OFFSET, Failed, Written, is_done
 from moldau.core.client.partition_line import Outgoing
-from moldau.core.client.partitioners import next_sticky
 from moldau.core.client.sending import Sending, Verdict
 from moldau.core.client.splitting import halves
 from moldau.net.request_channel import ChannelError
@@ -77,6 +77,7 @@ class ProducerEngine:
             options.memory_bytes,
         )
         wake = self._wake_from_elsewhere if is_shared else self._wake_from_here
+        self._choose = Turns(self.topics, self.sending, options, self._clock, self._rng).choose
         hooks = (self._clock.wall_ms, wake, self._choose, patience, guard)
         self.appender = Appender(limits, hooks)
         self._patience = patience
@@ -214,7 +215,8 @@ class ProducerEngine:
                 outgoing.batch.seal()
         request = produce_request(batches, self.topics.known, self.sending, self.options.terms)
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
-        self.counts.requests += 1
+        sent_ms = self._clock.mono_ms()
+        self.counts.sent(batches, sent_ms)
         channel = self._connections[node].channel
         try:
             version = self._connections[node].newest_of(ProduceRequest)
@@ -229,8 +231,18 @@ class ProducerEngine:
                 request,
                 ProduceResponse,
                 version,
-                lambda answer: self._take(node, batches, answer),
+                lambda answer: self._answered(node, batches, answer, sent_ms),
             )
+
+    def _answered(
+        self,
+        node: int,
+        batches: list[Outgoing],
+        answer: ProduceResponse | MoldauError,
+        sent_ms: float,
+    ) -> None:
+        self.counts.answered(self._clock.mono_ms() - sent_ms)
+        self._take(node, batches, answer)
 
     def _take(
         self, node: int, batches: list[Outgoing], answer: ProduceResponse | MoldauError | None
@@ -260,9 +272,7 @@ class ProducerEngine:
         )
         match verdict:
             case Verdict.DONE:
-                self.counts.batches += 1
-                self.counts.records += outgoing.batch.count
-                self.counts.record_bytes += outgoing.batch.size_bytes
+                self.counts.delivered(outgoing)
                 is_told = answer.code is ErrorCode.NONE
                 base_offset = answer.base_offset if is_told else NO_OFFSET
                 self._finish(outgoing.batch, Written(base_offset, answer.append_time_ms))
@@ -485,14 +495,3 @@ class ProducerEngine:
         except MoldauError as error:
             _log.debug("no metadata: %s", error)
         self._renew_later(name)
-
-    def _choose(self, buffers: TopicBuffers) -> int:
-        count = buffers.partition_count
-        topic = self.topics.known.get(buffers.name)
-        usable = None
-        if topic is not None:
-            usable = [number for number, row in topic.partitions.items() if row.leader >= 0]
-        waiting: list[int] = []
-        if self.options.is_adaptive:
-            waiting = self.sending.waiting_by_partition(buffers.name, count)
-        return next_sticky(count, self._rng.random(), waiting, usable)

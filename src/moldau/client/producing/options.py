@@ -31,6 +31,8 @@ class EngineOptions:
     hashes_keys: bool = True
     is_sticky: bool = True
     is_adaptive: bool = True
+    availability_timeout_ms: float = 0
+    """0: nobody looks."""
 
 
 def producer_config(
@@ -94,6 +96,7 @@ def engine_options(config: ProducerConfig) -> EngineOptions:
         hashes_keys=not is_own and not config.partitioner_ignore_keys,
         is_sticky=not is_own,
         is_adaptive=config.partitioner_adaptive_partitioning_enable,
+        availability_timeout_ms=config.partitioner_availability_timeout_ms,
     )
 
 

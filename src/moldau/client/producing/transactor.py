@@ -308,7 +308,7 @@ class Transactor:
                 raise ClientTimeoutError(f"{what}: max.block.ms is over; try again") from None
             except (KafkaError, ChannelError, ClientError) as error:
                 failures += 1
-                if not self._cluster.may_pass(error):
+                if not self._may_pass(error):
                     mapped = _as_fenced(error)
                     if is_final and isinstance(mapped, KafkaError):
                         raise self.state.failed(mapped) from None
@@ -322,6 +322,11 @@ class Transactor:
                     ) from None
             self._cluster.forget()
             await clock.sleep(pause_ms)
+
+    def _may_pass(self, error: MoldauError) -> bool:
+        """Other brokers name a coordinator for a while after it is gone."""
+        is_away = isinstance(error, KafkaError) and error.code is ErrorCode.BROKER_NOT_AVAILABLE
+        return is_away or self._cluster.may_pass(error)
 
 
 _CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
