@@ -25,12 +25,14 @@ def _waiting(
 class Admin:
     """Any number of threads may use it. A process that is forked needs one of its own.
 
-    >>> from moldau.admin import ConfigChange, ConfigResource, ConfigResourceType, NewTopic, Operation
+    >>> from moldau.admin import ConfigChange, ConfigResource, ConfigResourceType, NewTopic
+    >>> from moldau.admin import Operation
     >>> from moldau.testing import broker
     >>> with broker() as b, Admin(b.bootstrap) as admin:
     ...     _ = admin.create_topics([NewTopic(name="orders", partitions=3)])
     ...     topic = ConfigResource(ConfigResourceType.TOPIC, "orders")
-    ...     done = admin.alter_configs({topic: [ConfigChange("retention.ms", Operation.SET, "1000")]})
+    ...     change = ConfigChange("retention.ms", Operation.SET, "1000")
+    ...     done = admin.alter_configs({topic: [change]})
     ...     (entry,) = admin.describe_configs([topic], names=["retention.ms"])[topic]
     ...     sorted(admin.list_topics()), done[topic], entry.value, entry.source.name
     (['orders'], None, '1000', 'DYNAMIC_TOPIC_CONFIG')

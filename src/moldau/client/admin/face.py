@@ -2,6 +2,7 @@
 as a whole is raised. Errors that may pass are tried again for default.api.timeout.ms.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -60,7 +61,8 @@ class Admin:
     >>> from moldau.testing import broker
     >>> async def make(bootstrap):
     ...     async with Admin(bootstrap) as admin:
-    ...         made = await admin.create_topics([NewTopic(name="orders", partitions=3), "bad name"])
+    ...         orders = NewTopic(name="orders", partitions=3)
+    ...         made = await admin.create_topics([orders, "bad name"])
     ...         return made["orders"].partitions, made["bad name"].code.name
     >>> with broker() as b:
     ...     asyncio.run(make(b.bootstrap))
@@ -79,6 +81,7 @@ class Admin:
         self.config = client_config(AdminConfig, config, settings)
         self._cluster = Cluster(admin_settings(self.config))
         self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -130,6 +133,10 @@ class Admin:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedError("this admin client is closed")
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if loop is not self._loop:
+            raise ClientError("an admin client belongs to the event loop it was first used in")
 
     # Topics and their records.
 
