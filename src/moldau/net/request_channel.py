@@ -123,9 +123,7 @@ class RequestChannel(asyncio.BufferedProtocol):
         problem = "the name stands for no address"
         try:
             async with asyncio.timeout(chosen.connect_timeout_ms / 1000):
-                for family, _, _, _, place in await loop.getaddrinfo(
-                    *address, type=socket.SOCK_STREAM
-                ):
+                for family, _, _, _, place in await _places(loop, address):
                     channel = cls(address, clock, chosen)
                     host, port = str(place[0]), int(place[1])
                     try:
@@ -201,10 +199,6 @@ class RequestChannel(asyncio.BufferedProtocol):
         call = _Call(asyncio.get_running_loop(), then)
         self._expect(self._send(request, version), call, answer_class, version, None)
 
-    def post_unanswered(self, request: Message, version: int) -> None:
-        """For the one request that has no answer, as `tell`, without waiting."""
-        self._send(request, version)
-
     def _expect(
         self,
         correlation_id: int,
@@ -219,9 +213,19 @@ class RequestChannel(asyncio.BufferedProtocol):
         self._watch(deadline_ms)
 
     async def tell(self, request: Message, version: int) -> None:
-        """For the one request that has no answer: Produce with acks=0."""
+        """For the one request that has no answer: Produce with acks=0. Waits until it is written:
+        nothing else tells that the other side keeps up.
+        """
         await self._wait_for_room()
+        assert self._transport is not None
+        self._transport.set_write_buffer_limits(0)
         self._send(request, version)
+        try:
+            async with self._clock.timeout(self._options.request_timeout_ms):
+                await self._wait_for_room()
+        except TimeoutError:
+            self._fail("what was sent is not taken in time")
+            raise self._failure from None  # type: ignore[misc]
 
     def hold(self) -> None:
         """Nothing but what is urgent is sent until `release`."""
@@ -367,6 +371,15 @@ class RequestChannel(asyncio.BufferedProtocol):
                 "wants TLS or SASL"
             )
         self._lost.set()
+
+
+async def _places(loop: asyncio.AbstractEventLoop, address: Address) -> list[tuple[Any, ...]]:
+    try:
+        return await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    except RuntimeError:
+        # The interpreter is ending and starts no thread for it any more; what is still to be sent
+        # may wait here.
+        return socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
 
 
 def _stranger(first: bytes) -> str | None:

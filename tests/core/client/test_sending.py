@@ -3,6 +3,8 @@ rules: whatever is lost on the way, every record is there once and in order.
 """
 
 import contextlib
+import sys
+import threading
 from random import Random
 from typing import Any
 
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.core.client.backoff import Backoff
-from moldau.core.client.batching import Appender, TopicBuffers
+from moldau.core.client.batching import Appender, Batch, TopicBuffers
 from moldau.core.client.partition_line import Outgoing, ProducerIdentity
 from moldau.core.client.sending import EPOCH_MAX, Sending, SendRules, Verdict
 from moldau.core.client.splitting import halves
@@ -337,3 +339,29 @@ def test_records_that_run_out_of_time_leave_no_double_and_the_rest_in_order(
     assert len(set(values)) == len(values)
     assert values == sorted(values)
     assert set(acknowledged) <= set(values)
+
+
+def test_users_threads_may_ask_who_waits_while_others_become_active() -> None:
+    producing = Producing()
+    sending = producing.sending
+    stop = threading.Event()
+
+    def change() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            sending.file([Batch(TOPIC, number % 500, 100)], 0)
+            if number % 500 == 0:
+                sending.drop_unsent()
+
+    thread = threading.Thread(target=change)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(2_000):
+            assert len(sending.waiting_by_partition(TOPIC, 500)) == 500
+    finally:
+        sys.setswitchinterval(before)
+        stop.set()
+        thread.join()

@@ -9,6 +9,7 @@ from moldau.core.client.positions import OffsetAndMetadata
 from moldau.types import TopicPartition
 
 FOREVER_MS = 2**31
+_OFFSET_MAX = 2**63 - 1
 
 Place = TopicPartition | tuple[str, int]
 CommitOffsets = Mapping[Place, OffsetAndMetadata | int] | None
@@ -58,7 +59,7 @@ def position_of(given: int | OffsetAndMetadata) -> OffsetAndMetadata:
     at = given
     if isinstance(given, int) and not isinstance(given, bool):
         at = OffsetAndMetadata(given)
-    if not isinstance(at, OffsetAndMetadata) or at.offset < 0:
+    if not isinstance(at, OffsetAndMetadata) or not 0 <= at.offset <= _OFFSET_MAX:
         raise ClientError(f"{given!r} is no offset; the first one is 0")
     return at
 

@@ -19,6 +19,7 @@ from moldau.client.consumer.offsets import (
     too_late,
 )
 from moldau.client.errors import ConfigError
+from moldau.client.interceptors import ask
 from moldau.core.client.assignors.contract import NO_GENERATION
 from moldau.core.client.commits import AutoCommit
 from moldau.core.client.membership import CommitRefused
@@ -51,7 +52,7 @@ class Committing:
         self._tasks = Tasks()
         # One after the other: an older commit must never overtake a newer one.
         self._turn = asyncio.Lock()
-        self.interceptors: list[Callable[[Offsets], Any]] = []
+        self.interceptors: list[Any] = []
         self.for_user: deque[tuple[Callback, Offsets, MoldauError | None]] = deque()
         """Callbacks that the next poll calls."""
 
@@ -135,8 +136,8 @@ class Committing:
     def _note(self, offsets: Offsets) -> None:
         self._counts.commits += 1
         self.auto.committed(offsets)
-        for intercept in self.interceptors:
-            intercept(offsets)
+        for one in self.interceptors:
+            ask(one, "on_commit", offsets)
 
     def _note_refusal(self, who: GroupMetadata, error: CommitRefusedError) -> None:
         self._counts.commits_failed += 1

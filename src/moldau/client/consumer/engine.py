@@ -15,6 +15,7 @@ from moldau.client.consumer.fetching import Fetching
 from moldau.client.consumer.group import Group
 from moldau.client.consumer.options import fetch_options, group_options
 from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError, ConfigError
+from moldau.client.interceptors import ask, interceptors_of
 from moldau.client.metadata import ClusterMetadata
 from moldau.client.metadata_watch import MetadataWatch
 from moldau.client.settings import cluster_settings
@@ -46,6 +47,7 @@ class Engine:
         self.fetching = Fetching(
             self.cluster, self._watch, self.positions, self._options, self.changed
         )
+        self.fetching.on_room = self.look_soon
         counts = self.fetching.counts
         self.group = None if membership is None else Group(self.cluster, membership, self, counts)
         self.committing = Committing(
@@ -59,10 +61,8 @@ class Engine:
             counts,
             self.changed,
         )
-        self.interceptors = [_made(one) for one in config.interceptor_classes]
-        self.committing.interceptors = [
-            one.on_commit for one in self.interceptors if hasattr(one, "on_commit")
-        ]
+        self.interceptors = interceptors_of(config.interceptor_classes)
+        self.committing.interceptors = self.interceptors
         self.before_use: Callable[[], None] = lambda: None
         """Sets positions right that a loop over records has not told yet."""
         self.topics: tuple[str, ...] = ()
@@ -117,11 +117,17 @@ class Engine:
             self.changed()
 
     async def _say_goodbye(self, patience_ms: float) -> None:
-        await self._give_up_all(patience_ms)
-        await self.committing.finish(patience_ms)
-        await self._run_commit_callbacks()
+        problem: Exception | None = None
+        try:
+            await self._give_up_all(patience_ms)
+            await self.committing.finish(patience_ms)
+            await self._run_commit_callbacks()
+        except Exception as error:  # noqa: BLE001 - a listener's or a callback's
+            problem = error
         if self.group is not None:
             await self.group.leave()
+        if problem is not None:
+            raise problem
 
     async def _give_up_all(self, patience_ms: float) -> None:
         partitions = self.positions.partitions
@@ -393,8 +399,8 @@ class Engine:
 
     def _intercepted(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         for one in self.interceptors:
-            if hasattr(one, "on_consume"):
-                records = one.on_consume(records)
+            given = ask(one, "on_consume", records)
+            records = records if given is None else given
         return records
 
     async def until_known(self, partition: TopicPartition, patience_ms: float) -> int:
@@ -430,8 +436,7 @@ class Engine:
         self.start()
         for state in [self.state_of(one) for one in partitions] or list(self.positions):
             state.is_paused = is_paused
-        if not is_paused:
-            self.fetching.resumed()
+        self.fetching.paused()
         self.fetching.look()
 
     @property
@@ -458,7 +463,3 @@ class Engine:
         if state is None:
             raise ClientError(f"{partition[0]}-{partition[1]} is not assigned to this consumer")
         return state
-
-
-def _made(given: Any) -> Any:
-    return given() if isinstance(given, type) else given

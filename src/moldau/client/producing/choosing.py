@@ -34,17 +34,18 @@ class Turns:
     def choose(self, buffers: TopicBuffers) -> int:
         count = buffers.partition_count
         topic = self._topics.known.get(buffers.name)
-        usable = None if topic is None else self._usable(topic.partitions)
+        usable = None if topic is None else self._usable(topic.partitions, count)
         waiting: list[int] = []
         if self._options.is_adaptive:
             waiting = self._sending.waiting_by_partition(buffers.name, count)
         return next_sticky(count, self._rng.random(), waiting, usable)
 
-    def _usable(self, partitions: Mapping[int, Partition]) -> list[int]:
+    def _usable(self, partitions: Mapping[int, Partition], count: int) -> list[int]:
         """Those with a leader; of them, those whose leader takes records. All with a leader if none
         does.
         """
-        led = [number for number, row in partitions.items() if row.leader >= 0]
+        # One that was just added has no buffer yet.
+        led = [number for number, row in partitions.items() if row.leader >= 0 and number < count]
         stalled = self._stalled()
         taking = [number for number in led if partitions[number].leader not in stalled]
         return taking or led

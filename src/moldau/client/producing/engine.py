@@ -108,19 +108,10 @@ class ProducerEngine:
             delivery = self.appender.append(topic, key, value, partition, timestamp, headers)
             if delivery is not None:
                 return delivery
-            self._refuse_what_cannot_be(key, value)
+            if self.appender.is_closed:
+                raise ClosedError("this producer is closed")
+            self.options.check_size(key, value, headers)
             await self.wait_for_room(deadline_ms)
-
-    def _refuse_what_cannot_be(self, key: bytes | None, value: bytes | None) -> None:
-        if self.appender.is_closed:
-            raise ClosedError("this producer is closed")
-        size = len(key or b"") + len(value or b"")
-        most = min(self.options.rules.request_bytes_max, self.options.memory_bytes) - 128
-        if size > most:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"a record of {size} bytes; max.request.size and buffer.memory allow {most}",
-            )
 
     async def topic(self, name: str, deadline_ms: float | None = None) -> Topic:
         if name not in self.topics.known:
@@ -207,7 +198,9 @@ class ProducerEngine:
         if connection is None or not connection.channel.is_free:
             self.once(f"connect {node}", self._connect(node))
             return False
-        return self._in_flight.get(node, 0) < self.options.in_flight_max
+        # Without answers nothing but the order of writing keeps that of the records.
+        most = self.options.in_flight_max if self.options.terms.acks else 1
+        return self._in_flight.get(node, 0) < most
 
     def _send(self, node: int, batches: list[Outgoing]) -> None:
         with self._guard:
@@ -224,8 +217,7 @@ class ProducerEngine:
             self._loop.call_soon(self._take, node, batches, error)
             return
         if self.options.terms.acks == 0:
-            self._loop.call_soon(self._take, node, batches, None)
-            channel.post_unanswered(request, version)
+            _ = self.tasks.start(self._tell(node, batches, (request, version)), "producer: tell")
         else:
             channel.post(
                 request,
@@ -233,6 +225,14 @@ class ProducerEngine:
                 version,
                 lambda answer: self._answered(node, batches, answer, sent_ms),
             )
+
+    async def _tell(self, node: int, batches: list[Outgoing], asked: Any) -> None:
+        problem: ChannelError | None = None
+        try:
+            await self._connections[node].channel.tell(*asked)
+        except ChannelError as error:
+            problem = error
+        self._take(node, batches, problem)
 
     def _answered(
         self,

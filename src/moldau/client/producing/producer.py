@@ -194,6 +194,7 @@ class Producer:
         """
         if not self._thread.is_usable:
             return
+        self._thread.check_not_own()
         _alive.discard(self)
         self._appender.is_closed = True
         try:

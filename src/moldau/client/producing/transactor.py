@@ -144,7 +144,8 @@ class Transactor:
             self.state.offsets_added()
             await self._patient(lambda: self._commit_offsets(offsets, group), "send_offsets", False)
         except KafkaError as error:
-            raise self.state.failed(error) from None
+            self._failed(error)
+            raise self.state.error or error from None
 
     # Requests.
 

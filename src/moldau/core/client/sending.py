@@ -82,7 +82,7 @@ class Sending:
     def waiting_by_partition(self, topic: str, count: int) -> list[int]:
         """How many batches of each partition wait. Any thread may ask."""
         waiting = [0] * count
-        for partition, line in list(self._active.items()):
+        for partition, line in self._active.copy().items():
             if partition.topic == topic and partition.partition < count:
                 waiting[partition.partition] = len(line.waiting) + len(line.again)
         return waiting
