@@ -21,7 +21,7 @@ PAGES = [
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def addresses() -> Iterator[dict[str, str]]:
     settings = {"group.initial.rebalance.delay.ms": "0"}
     with broker(settings) as node, RegistryServer() as registry:
