@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from broker.controller_bench import Bench, bench
 from broker.metadata_node import CLUSTER, config_for
+from proofs import proves
 
 from moldau.broker.formatting import FormatOptions, format_node
 from moldau.broker.lifecycle import LifecycleState, register_controller
@@ -137,6 +138,7 @@ async def turns(node: Bench) -> None:
     await node.quorum.wait_committed(node.quorum.last_offset)
 
 
+@proves("broker.heartbeat.interval.ms")
 async def test_heartbeats_keep_the_session(tmp_path: Path) -> None:
     async with bench(tmp_path / "data", SHORT_SESSION) as node:
         for _ in range(30):
@@ -173,6 +175,7 @@ async def test_a_closed_controller_decides_nothing(tmp_path: Path) -> None:
         assert refused.value.code is ErrorCode.NOT_CONTROLLER
 
 
+@proves("request.timeout.ms")
 async def test_nobody_waits_for_ever_for_a_controller(tmp_path: Path) -> None:
     async with bench(tmp_path / "data", {"request.timeout.ms": "30"}) as node:
         await node.lifecycle.close()
@@ -192,6 +195,22 @@ async def test_a_registration_that_nobody_answers_ends(tmp_path: Path) -> None:
             await start
         assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
         assert "could not register" in refused.value.detail
+
+
+@proves("initial.broker.registration.timeout.ms")
+async def test_a_registration_is_waited_for_as_long_as_the_settings_say(tmp_path: Path) -> None:
+    settings = {"initial.broker.registration.timeout.ms": "5000"}
+    async with bench(tmp_path / "data", settings, registers=False) as node:
+        node.controller.close()
+        start = asyncio.ensure_future(node.lifecycle.start())
+        await asyncio.sleep(0)
+        node.clock.advance(4_000)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not start.done()
+        node.clock.advance(2_000)
+        with pytest.raises(KafkaError, match="could not register"):
+            await start
 
 
 async def test_a_registration_that_is_refused_for_good_ends_at_once(tmp_path: Path) -> None:

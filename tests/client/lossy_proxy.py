@@ -1,5 +1,5 @@
-"""Stands between clients and a broker, and loses answers: the broker did what it was asked, and
-nobody hears of it.
+"""Stands between clients and a broker, and loses answers (the broker did what it was asked, and
+nobody hears of it) or the rest of a request.
 """
 
 import contextlib
@@ -23,6 +23,7 @@ class LossyProxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._swallows = False
         self._swallowed = threading.Event()
+        self._request_bytes_left: int | None = None
         self._halves = 0
         self._threads: list[threading.Thread] = []
 
@@ -63,6 +64,15 @@ class LossyProxy:
         assert self._swallowed.wait(_PATIENCE_S)
         self._swallows = False
         self._cut()
+
+    def cut_after(self, request_bytes: int) -> None:
+        """The broker gets so many bytes more, then all connections are cut."""
+        self._request_bytes_left = request_bytes
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no cut is still to come."""
+        return self._request_bytes_left is None
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +127,13 @@ class LossyProxy:
                         self._halves -= 1
                         target.sendall(chunk[: len(chunk) // 2])
                         break
+                    if not are_answers and self._request_bytes_left is not None:
+                        chunk = chunk[: self._request_bytes_left]
+                        self._request_bytes_left -= len(chunk)
                     target.sendall(chunk)
+                    if not are_answers and self._request_bytes_left == 0:
+                        self._request_bytes_left = None
+                        self._cut()
                 except OSError:
                     break
             try:

@@ -19,10 +19,11 @@ import moldau
 import moldau.aio
 from moldau.admin import NewTopic
 from moldau.client.blocking import LoopThread
-from moldau.errors import ErrorCode, KafkaError, MustAbortError, MustStopError
+from moldau.errors import ErrorCode, KafkaError, MoldauError, MustAbortError, MustStopError
 from moldau.types import TopicPartition
 
 _numbers = itertools.count()
+LONGEST_S = 120
 Maker = Callable[..., Any]
 Places = dict[int, list[Any]]
 
@@ -41,6 +42,13 @@ class AwaitedDelivery:
         if self.delivery.done():
             return self.delivery.result()
         return self._thread.run(wait(), timeout)
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        try:
+            self.result(timeout)
+        except MoldauError as error:
+            return error
+        return None
 
     def add_callback(self, fn: Callable[[Any], object]) -> None:
         self._thread.call(lambda: self.delivery.add_callback(fn))
@@ -82,7 +90,7 @@ class AioFace:
     def __getattr__(self, name: str) -> Any:
         """The other steps: the same names and arguments."""
         step = getattr(self._producer, name)
-        return lambda *args: self._thread.run(step(*args), PATIENCE_S)
+        return lambda *args: self._thread.run(step(*args), LONGEST_S)
 
     def __enter__(self) -> Self:
         return self
@@ -113,40 +121,35 @@ def new_topic(bootstrap: str) -> Callable[..., str]:
 
 
 @pytest.fixture
-def read(bootstrap: str) -> Callable[..., Places]:
+def read(bootstrap: str) -> Iterator[Callable[..., Places]]:
     """librdkafka's messages of a topic, by partition; of transactions, only committed ones."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
+            "check.crcs": True,
+            "isolation.level": "read_committed",
+        }
+    )
 
     def messages(topic: str, partitions: int = 1) -> Places:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "reader",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 10,
-                "check.crcs": True,
-                "isolation.level": "read_committed",
-            }
-        )
-        try:
-            places = [
-                PeerPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)
-            ]
-            consumer.assign(places)
-            found: Places = {number: [] for number in range(partitions)}
-            ended: set[int] = set()
-            while len(ended) < partitions:
-                (message,) = consumer.consume(1, PATIENCE_S)
-                number: Any = message.partition()
-                if message.error() is None:
-                    found[number].append(message)
-                else:
-                    ended.add(number)
-            return found
-        finally:
-            consumer.close()
+        consumer.assign([PeerPartition(topic, n, OFFSET_BEGINNING) for n in range(partitions)])
+        found: Places = {number: [] for number in range(partitions)}
+        ended: set[int] = set()
+        while len(ended) < partitions:
+            (message,) = consumer.consume(1, PATIENCE_S)
+            number: Any = message.partition()
+            if message.error() is None:
+                found[number].append(message)
+            else:
+                ended.add(number)
+        return found
 
-    return messages
+    yield messages
+    consumer.close()
 
 
 def values(places: Places) -> dict[int, list[bytes]]:
@@ -168,13 +171,13 @@ WORDS = [b" ".join(b"%d %d" % (number * 7 % 89, number) for _ in range(3)) for n
 
 def test_every_codec_is_taken(make: Maker, new_topic: Any, read: Any) -> None:
     sizes: dict[str, list[float]] = {}
-    for codec, level in CODECS:
-        topic = new_topic()
+    topic = new_topic(len(CODECS))
+    for number, (codec, level) in enumerate(CODECS):
         with make(compression_type=codec, linger_ms=100, batch_size=100_000, **level) as producer:
             producer.partitions_for(topic)
-            producer.send_many(topic, WORDS).result(PATIENCE_S)
+            producer.send_many(topic, WORDS, partition=number).result(PATIENCE_S)
             sizes.setdefault(codec, []).append(producer.metrics()["batch_bytes_sent"])
-        assert values(read(topic))[0] == WORDS
+    assert values(read(topic, len(CODECS))) == dict.fromkeys(range(len(CODECS)), WORDS)
     for codec in ("gzip", "lz4", "zstd"):
         quick, small = sizes[codec]
         assert small < quick < sizes["none"][0]

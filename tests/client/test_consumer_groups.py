@@ -443,3 +443,21 @@ def test_a_group_survives_its_broker(tmp_path: Any) -> None:
             produce(node.bootstrap, topic, [b"%d" % i for i in range(100, 200)])
             until(lambda: sizes(one, two) == [1, 1], one, two)
             one.commit({})
+
+
+def test_a_consumer_counts_what_it_does(node: ThreadBroker) -> None:
+    topic = fresh_topic(node, 2)
+    produce(node.bootstrap, topic, [b"%d" % i for i in range(100)], 0)
+    with members(node, 1, enable_auto_commit=False) as (one,):
+        assert one.metrics()["assigned_partitions"] == 0
+        one.subscribe(topic)
+        read(one, 60)
+        one.commit()
+        until(lambda: one.metrics()["heartbeats_answered"] > 0)
+        found = one.metrics()
+        assert (found["records_consumed"], found["records_lag_max"]) == (60, 40)
+        assert (found["commits_done"], found["commits_failed"]) == (1, 0)
+        assert (found["rebalances"], found["assigned_partitions"]) == (1, 2)
+        assert (found["fetches_failed"], found["polls_too_late"]) == (0, 0)
+        assert found["fetches_answered"] > 0
+        assert found["fetched_bytes"] >= found["buffered_bytes"] > 0

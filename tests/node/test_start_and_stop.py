@@ -29,6 +29,7 @@ from node.questions import (
     topics_of,
 )
 from node.starting import COMMAND, DEADLINE_S, assert_refused, start_and_wait
+from proofs import proves
 from running_node import RunningNode, free_port, pause, wait_for
 from wire_client import WireClient
 
@@ -296,6 +297,7 @@ def test_an_ephemeral_node_leaves_nothing_behind(how: signal.Signals, tmp_path: 
     assert list(scratch.iterdir()) == []
 
 
+@proves("moldau.metrics.port")
 def test_json_logs_are_json_and_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
     ready, logs = tmp_path / "ready", tmp_path / "logs"
     command = [*COMMAND, "start", "--dir", str(tmp_path / "data"), "--port", "0"]
@@ -371,6 +373,7 @@ def test_a_restart_serves_what_was_there(how: str, tmp_path: Path) -> None:
         assert node.stop() == 0
 
 
+@proves("moldau.accept.damage")
 def test_a_damaged_log_refuses_work_until_somebody_decides(stopped: Path, tmp_path: Path) -> None:
     with RunningNode(tmp_path) as node:
         shutil.copytree(stopped, node.log_folder)

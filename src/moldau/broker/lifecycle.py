@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moldau.broker.context import ConfigHolder, ControllerChannel
@@ -147,6 +148,11 @@ class BrokerLifecycle:
         self._offline_directories[directory_id] = None
         self._wake.set()
 
+    def settings_changed(self, before: "BrokerConfig", after: "BrokerConfig") -> None:
+        """The controller must know which directories get nothing new."""
+        if before.cordoned_log_dirs != after.cordoned_log_dirs:
+            self._wake.set()
+
     async def _reach(self, milestone: asyncio.Event, timeout_ms: int, what: str) -> None:
         self._milestones.is_hopeless.clear()
         ends = (milestone, self._milestones.is_hopeless)
@@ -258,9 +264,14 @@ class BrokerLifecycle:
         return response
 
     def _cordoned(self) -> list[Uuid]:
-        paths = self._settings.current.cordoned_log_dirs
+        cordoned = self._settings.current.cordoned_log_dirs
+        paths = {Path(each) for each in cordoned}
         directories = self._identity.directories
-        return [directories[path] for path in paths if path in directories]
+        return [
+            directory_id
+            for path, directory_id in directories.items()
+            if "*" in cordoned or Path(path) in paths
+        ]
 
     def _follow(self, response: BrokerHeartbeatResponse) -> int:
         interval_ms = self._settings.current.broker_heartbeat_interval_ms

@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 # A second's worth may go at once.
 _BURST_S = 1.0
+# The rate may change while somebody waits.
+_LOOK_AGAIN_S = 0.1
 
 
 class Pace:
@@ -37,16 +39,23 @@ class Pace:
         self._settings = settings
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._free_at_ms = 0.0
+        self._ahead_bytes = 0.0
+        self._looked_at_ms = clock.mono_ms()
 
     def __call__(self, count: int) -> None:
+        with self._lock:
+            self._ahead_bytes += count
+        while self._is_too_fast() and not self._stopped.wait(_LOOK_AGAIN_S):
+            pass
+
+    def _is_too_fast(self) -> bool:
         rate = self._settings.current.log_cleaner_io_max_bytes_per_second
         with self._lock:
             now_ms = self._clock.mono_ms()
-            self._free_at_ms = max(self._free_at_ms, now_ms) + count / rate * 1000
-            ahead_s = (self._free_at_ms - now_ms) / 1000
-        if ahead_s > _BURST_S:
-            self._stopped.wait(ahead_s - _BURST_S)
+            allowed = rate * ((now_ms - self._looked_at_ms) / 1000)
+            self._looked_at_ms = now_ms
+            self._ahead_bytes = max(self._ahead_bytes - allowed, 0.0)
+            return self._ahead_bytes > rate * _BURST_S
 
     def stop(self) -> None:
         self._stopped.set()

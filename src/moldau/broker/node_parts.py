@@ -76,6 +76,7 @@ class NodeParts:
             self.controller, self.settings, self.replicas.wait_caught_up
         )
         self.lifecycle = self._new_lifecycle(ports)
+        self.settings.subscribe(self.lifecycle.settings_changed)
         self.replicas.on_directory_failure(self._directory_failed)
         self.topic_creation = TopicCreation(self.channel, self.settings)
         self.groups = GroupCoordinator(self.replicas, clock, self.settings, self.feed)

@@ -99,13 +99,17 @@ def decode_to_arrow(chunks: Buffer | Iterable[Buffer], read: ArrowRead) -> Any:
 
 
 def decode_scanned_to_arrow(
-    buffer: Buffer, batches: Iterable[ScannedBatch], read: ArrowRead
+    buffer: Buffer, batches: Sequence[ScannedBatch], read: ArrowRead
 ) -> Any:
     """As decode_to_arrow, of batches that `scan_batches` found and their reader chose: nothing is
     checked or left out any more but offsets.
     """
     sink = _sink(read)
     wanted = read.start_offset, read.stop_offset
+    plain = [batch for batch in batches if not batch[6] & COMPRESSION_MASK]
+    size_bytes = sum(batch[1] for batch in plain)
+    # A count is not to be believed before its records are read.
+    sink.expect(min(sum(batch[11] for batch in plain), size_bytes), size_bytes)
     for position, size, base, last, _, latest, flags, *_, count, first in batches:
         if last < read.start_offset or base >= read.stop_offset:
             continue

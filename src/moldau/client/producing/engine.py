@@ -88,6 +88,7 @@ class ProducerEngine:
         self._sweep: Timer | None = None
         self._progress: list[asyncio.Future[None]] = []
         self._hurries = 0
+        self._is_over = False
 
     # Appending, the slower way.
 
@@ -174,10 +175,9 @@ class ProducerEngine:
     def look(self) -> None:
         """Something was appended, answered, connected, or is due."""
         now_ms = self._clock.mono_ms()
-        begun = self.appender.take_begun()
-        if begun:
-            self.sending.file(begun, now_ms)
-            self._sweep_later()
+        self._file_begun(now_ms)
+        if self._is_over:
+            return
         if self.sending.identity is None and not self.options.rules.is_transactional:
             self.once("identity", self._identify())
         plan = self.sending.plan(now_ms, self.topics.leader_of, self._has_room)
@@ -192,6 +192,12 @@ class ProducerEngine:
             self._timer = None
         if plan.next_ms != float("inf"):
             self._timer = self._clock.call_later(plan.next_ms - now_ms, self.look)
+
+    def _file_begun(self, now_ms: float) -> None:
+        begun = self.appender.take_begun()
+        if begun:
+            self.sending.file(begun, now_ms)
+            self._sweep_later()
 
     def _has_room(self, node: int) -> bool:
         connection = self._connections.get(node)
@@ -396,7 +402,7 @@ class ProducerEngine:
             self.sending.is_hurried = self._hurries > 0
 
     def drop_unsent(self, error: KafkaError) -> None:
-        self.look()
+        self._file_begun(self._clock.mono_ms())
         with self._guard:
             dropped = self.sending.drop_unsent()
         for outgoing in dropped:
@@ -405,19 +411,16 @@ class ProducerEngine:
 
     async def close(self) -> None:
         """What has no outcome yet gets none from the broker. Flush first."""
-        self.appender.is_closed = True
-        for timer in (self._timer, self._sweep):
-            if timer is not None:
-                timer.cancel()
+        self.appender.is_closed = self._is_over = True
         await self.tasks.close()
         error = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed before")
         self.drop_unsent(error)
         for line in list(self.sending.active):
             for outgoing in list(line.under_way):
                 self._finish(outgoing.batch, Failed(error))
-        if self._timer is not None:
-            self._timer.cancel()
-        await self.tasks.close()
+        for timer in (self._timer, self._sweep):
+            if timer is not None:
+                timer.cancel()
 
     # What it needs of the cluster.
 
@@ -432,7 +435,7 @@ class ProducerEngine:
 
     def _idle(self, name: str) -> None:
         self._busy.discard(name)
-        if not self.appender.is_closed or not self.sending.is_idle:
+        if not self._is_over:
             self._loop.call_soon(self.look)
 
     async def _connect(self, node: int) -> None:

@@ -133,7 +133,8 @@ class LogSettings(SettingGroup):
         "log.flush.scheduler.interval.ms",
         LONG,
         INT64_MAX,
-        "How often the node looks for logs that have to be synced because of their age.",
+        "How often the node looks for logs that have to be synced because of their age; every "
+        "second unless it is given.",
         importance=HIGH,
         has_effect=True,
     )
