@@ -254,14 +254,14 @@ class Transactor:
         who = self._engine.sending.identity
         assert who is not None
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for partition, given in offsets.items():
+        for (name, number), given in offsets.items():
             row = TxnOffsetCommitRequestPartition(
-                partition_index=partition.partition,
+                partition_index=number,
                 committed_offset=given.offset,
                 committed_leader_epoch=given.leader_epoch,
                 committed_metadata=given.metadata,
             )
-            topics.setdefault(partition.topic, []).append(row)
+            topics.setdefault(name, []).append(row)
         group_id = group if isinstance(group, str) else group.group_id
         request = TxnOffsetCommitRequest(
             transactional_id=self._id,
