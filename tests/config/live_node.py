@@ -96,10 +96,10 @@ class LiveNode:
         raise AssertionError(f"{ms} ms are long over")
 
     def stays_away(self, happened: Callable[[], bool]) -> None:
-        """The node takes some turns and it does not happen."""
-        for _ in range(LOOKS_BEFORE_NO):
+        """The node does other things meanwhile, down to its disk, and it does not happen."""
+        for number in range(LOOKS_BEFORE_NO):
             assert not happened()
-            offset_at(self.client, ("looked-at", 0), EARLIEST)
+            self.change("segment.jitter.ms", str(number + 1), topic="looked-at")
         assert not happened()
 
     def comes(self, happened: Callable[[], bool], step_ms: int = 16_000) -> None:
