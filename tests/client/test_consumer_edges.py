@@ -1,5 +1,8 @@
 """Consumers where nobody looks: what is paused and in the way, topics that are made again."""
 
+import contextlib
+import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,8 @@ from client.consumed import consumer_of, fresh_name, fresh_topic, produce, read,
 
 from moldau import Admin, Consumer
 from moldau.client.admin.groups import Group
+from moldau.core.client.assignors import RangeAssignor
+from moldau.core.client.membership import RejoinWanted
 from moldau.core.client.positions import OffsetAndMetadata
 from moldau.errors import ClientError, ConfigError, KafkaError
 from moldau.testing import ThreadBroker, broker
@@ -150,3 +155,84 @@ def test_offsets_that_cannot_be_are_named(node: ThreadBroker, offset: Any) -> No
 def test_interceptors_are_not_given_by_name() -> None:
     with pytest.raises(ConfigError, match="not the name"):
         Consumer("127.0.0.1:1", interceptor_classes=["org.example.Interceptor"])
+
+
+def test_closing_while_another_thread_polls_is_refused_and_changes_nothing(
+    node: ThreadBroker,
+) -> None:
+    topic = fresh_topic(node)
+    with consumer_of(node) as consumer:
+        consumer.assign([(topic, 0)])
+        consumer.poll(0)
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.extend(consumer.poll(60)))
+        thread.start()
+        until(lambda: consumer._engine._is_polling)
+        with pytest.raises(ClientError, match="another thread"):
+            consumer.close()
+        produce(node.bootstrap, topic, [b"a"], 0)
+        thread.join()
+        assert values(found) == [b"a"]
+    consumer.wakeup()
+
+
+def test_a_poll_that_was_interrupted_leaves_nothing_behind(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"%d" % number for number in range(50)], 0)
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with consumer_of(node) as consumer:
+            consumer.subscribe(topic)
+            # From before anything is connected to in the middle of joining.
+            for number in range(30):
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + number * 0.0005)
+                with contextlib.suppress(KeyboardInterrupt):
+                    consumer.poll(5, 1)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                assert consumer.poll(0, 1) is not None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_topic_that_cannot_be_seen_while_it_is_shared_out_is_shared_out_soon(
+    node: ThreadBroker,
+) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"a"], 0)
+
+    class Unlucky(RangeAssignor):
+        is_unlucky = False
+
+        def user_data(self, view: Any) -> bytes | None:
+            if self.is_unlucky:
+                self.is_unlucky = False
+                node.fail_next("Metadata", "LEADER_NOT_AVAILABLE")
+            return super().user_data(view)
+
+    assignor = Unlucky()
+    with consumer_of(node, partition_assignment_strategy=[assignor]) as consumer:
+        consumer.subscribe(topic)
+        assert values(read(consumer, 1)) == [b"a"]
+        assignor.is_unlucky = True
+        consumer._do(consumer._engine.group.step, RejoinWanted("a test wants it"))  # type: ignore[union-attr]
+        until(lambda: not assignor.is_unlucky, consumer)
+        produce(node.bootstrap, topic, [b"b"], 0)
+        assert values(read(consumer, 1)) == [b"b"]
+
+
+def test_the_leader_sees_what_becomes_of_topics_of_others(node: ThreadBroker) -> None:
+    own, others, group = fresh_topic(node), fresh_topic(node), fresh_name("group")
+    settings = {"group_id": group, "metadata_max_age_ms": 100, "heartbeat_interval_ms": 50}
+    with consumer_of(node, **settings) as leader, consumer_of(node, **settings) as other:
+        leader.subscribe(own)
+        until(lambda: bool(leader.assignment()), leader)
+        other.subscribe(others)
+        until(lambda: bool(other.assignment() and leader.assignment()), leader, other)
+        with Admin(node.bootstrap) as admin:
+            admin.create_partitions({others: 3})
+        until(lambda: len(other.assignment()) == 3, leader, other)

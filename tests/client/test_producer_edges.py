@@ -179,3 +179,19 @@ def test_settings_that_are_no_mapping_are_named(config: Any) -> None:
 def test_wrong_headers_are_named(node: ThreadBroker, headers: Any) -> None:
     with producer_of(node) as producer, pytest.raises(ClientError, match="header"):
         producer.send("any", b"a", headers=headers)
+
+
+def test_a_forked_process_is_not_told_of_what_its_parent_sent(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    with producer_of(node, linger_ms=60_000) as producer:
+        producer.partitions_for(topic)
+        delivery = producer.send(topic, b"a")
+        child = os.fork()
+        if child == 0:
+            try:
+                delivery.result()
+            except ClientError as error:
+                os._exit(0 if "forked" in str(error) else 2)
+            os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0

@@ -72,11 +72,13 @@ class FramesIn:
     def _cut(self, view: memoryview) -> Iterator[tuple[memoryview, bool]]:
         start, end = 0, len(view)
         while end - start >= LENGTH_BYTES:
-            size = self._length(view[start : start + LENGTH_BYTES])
-            if end - start - LENGTH_BYTES < size:
-                self._keep(view[start:], LENGTH_BYTES + size)
+            size = _LENGTH.unpack_from(view, start)[0]
+            if not 0 <= size <= self._frame_bytes_max:
+                size = self._length(view[start : start + LENGTH_BYTES])
+            first, start = start, start + LENGTH_BYTES + size
+            if start > end:
+                self._keep(view[first:], LENGTH_BYTES + size)
                 return
-            start += LENGTH_BYTES + size
             yield view[start - size : start], True
         if start < end:
             self._keep(view[start:], LENGTH_BYTES)

@@ -61,7 +61,8 @@ def build_response(message: Message, version: int, *, correlation_id: int) -> li
     size = head.size - LENGTH_BYTES
     for chunk in chunks:
         size += len(chunk)
-    chunks.insert(0, head.pack(size, correlation_id))
+    # Nothing begins with records: the first chunk is short, and one buffer less to send.
+    chunks[0] = head.pack(size, correlation_id) + bytes(chunks[0])
     return chunks
 
 

@@ -112,6 +112,8 @@ class LogState:
 
     @property
     def last_stable_offset(self) -> int:
+        if self.producers.first_unstable_offset is None:
+            return self.high_watermark
         stable = self.producers.last_stable_offset(self.high_watermark)
         return max(stable, min(self.log_start_offset, self.high_watermark))
 

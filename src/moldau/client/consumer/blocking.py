@@ -90,11 +90,15 @@ class Consumer(BlockingOffsetDesk):
 
     def close(self, timeout: float = CLOSE_PATIENCE_S) -> None:
         """Commits if that is automatic, leaves the group, and lets go of everything."""
-        if self._thread.is_usable:
-            try:
-                self._calls.run(self._engine.close(wait_ms(timeout)))
-            finally:
-                self._thread.close()
+        if not self._thread.is_usable:
+            return
+        patience_ms = wait_ms(timeout)
+        self._calls.enter()
+        try:
+            self._calls.run(self._engine.close(patience_ms))
+        finally:
+            self._thread.close()
+            self._calls.leave()
 
     def wakeup(self) -> None:
         """Ends a poll that waits, or the next one, with WakeupError. Any thread may call it."""

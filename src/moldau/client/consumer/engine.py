@@ -3,6 +3,7 @@ out. The faces call it. What says so runs in the user's thread, while nobody wai
 """
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -144,7 +145,9 @@ class Engine:
         """From any thread: whoever polls, or polls next, gets WakeupError."""
         self._is_woken = True
         if self._loop is not None and not self.is_closed:
-            self._loop.call_soon_threadsafe(self._change.set)
+            with contextlib.suppress(RuntimeError):
+                # It may be closed this moment.
+                self._loop.call_soon_threadsafe(self._change.set)
 
     # What is read.
 
@@ -211,6 +214,12 @@ class Engine:
                 await self._tell_listener("lost" if effect.is_lost else "revoked", effect.revoked)
         finally:
             self.positions.remove(effect.revoked)
+
+    def watch_too(self, topics: Collection[str]) -> None:
+        self._watch.watch(topics)
+
+    def refresh_soon(self) -> None:
+        self._watch.refresh_soon()
 
     async def take_over(self, effect: Assigned) -> None:
         if effect.revoked:

@@ -65,6 +65,12 @@ class Owner(Protocol):
 
     def changed(self) -> None: ...
 
+    def watch_too(self, topics: Collection[str]) -> None:
+        """What this member shared out."""
+
+    def refresh_soon(self) -> None:
+        """Some of it could not be seen."""
+
     @property
     def polled_ms(self) -> float:
         """When the user was last there; now if it is there."""
@@ -84,6 +90,8 @@ class Group:
         self._error: MoldauError | None = None
         self._shared: dict[str, int] = {}
         """Partitions of each topic when this member shared them out."""
+        self._is_unsure = False
+        """Whether a topic could not be seen then."""
         self._failures = 0
         self._tasks = Tasks()
         self._is_beating = False
@@ -136,6 +144,10 @@ class Group:
                 self.step(Prepared())
         else:
             self._counts.rebalances += 1
+            if self._is_unsure:
+                # Only now: a change that is noticed in a rebalance leads to no other one.
+                self._is_unsure = False
+                self._owner.refresh_soon()
             await self._owner.take_over(effect)
 
     async def leave(self) -> None:
@@ -251,6 +263,8 @@ class Group:
             self._stop(ClientError(f"the assignor '{effect.assignor}' failed: {error!r}"))
             return
         self._shared = {topic: len(topics.get(topic, ())) for topic in wanted}
+        self._is_unsure = bool(found.failures)
+        self._owner.watch_too(wanted)
         contents = {member: write_assignment(share) for member, share in shares.items()}
         self.step(SharesMade(effect.generation, contents))
 
