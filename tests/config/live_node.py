@@ -33,7 +33,7 @@ from moldau.protocol.messages.produce import (
 from moldau.testing import ThreadBroker, broker
 
 FETCH_VERSION = 12
-LOOKS_BEFORE_NO = 5
+LOOKS_BEFORE_NO = 4
 STEPS_MAX = 200
 
 
@@ -85,8 +85,9 @@ class LiveNode:
 
     def is_due_after(self, ms: int, happened: Callable[[], bool]) -> None:
         """It happens when `ms` are over, not long before and not long after."""
-        self.advance(ms * 0.6)
-        self.stays_away(happened)
+        for _ in range(3):
+            self.advance(ms * 0.2)
+            self.stays_away(happened)
         self.advance(ms * 0.4)
         for _ in range(STEPS_MAX):
             if happened():
