@@ -255,8 +255,12 @@ INTERNAL = {
     "share.coordinator.state.topic.num.partitions",
     "share.coordinator.state.topic.segment.bytes",
     "share.coordinator.state.topic.min.isr",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "share.coordinator.state.topic.replication.factor",
 )
 def test_internal_topics_are_made_as_the_settings_say() -> None:
+    """With the one replica that a single node asks for; the default is three."""
     settings = {
         f"{prefix}.{name}": value
         for prefix in INTERNAL.values()
@@ -275,11 +279,6 @@ def test_internal_topics_are_made_as_the_settings_say() -> None:
                 assert config_of(node.client, topic, "min.insync.replicas") == "2"
 
 
-@proves(
-    "offsets.topic.replication.factor",
-    "transaction.state.log.replication.factor",
-    "share.coordinator.state.topic.replication.factor",
-)
 def test_internal_topics_are_not_made_without_their_replicas() -> None:
     with live_node({f"{each}.replication.factor": "2" for each in INTERNAL.values()}) as node:
         assert find_coordinator(node.client, "g") == ErrorCode.COORDINATOR_NOT_AVAILABLE
