@@ -140,11 +140,11 @@ async def bench(
         node_id=NODE_ID,
         cluster_id=CLUSTER,
         incarnation_id=Uuid(bytes([incarnation]) * 16),
-        endpoints=[Endpoint("PLAINTEXT", "here", PORT)],
         directories={str(path): directory.meta.directory_id or Uuid(bytes(16))},
         previous_epoch=previous_epoch,
     )
     lifecycle = BrokerLifecycle(identity, channel, feed, holder, clock)
+    lifecycle.advertise([Endpoint("PLAINTEXT", "here", PORT)])
     topic_creation = TopicCreation(channel, holder)
     made = Bench(
         directory, clock, holder, quorum, feed, controller, channel, lifecycle, topic_creation

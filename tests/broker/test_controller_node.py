@@ -1,5 +1,7 @@
 import asyncio
 import errno
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -81,7 +83,9 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "data"
     async with bench(path) as node:
         await node.ask(create("kept", "gone"))
-        await node.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")]))
+        await node.ask(
+            DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=30_000)
+        )
         topic_id, epoch = node.image.topics["kept"].topic_id, node.lifecycle.broker_epoch
     async with bench(path, incarnation=2) as node:
         assert set(node.image.topics) == {"kept"}
@@ -183,6 +187,45 @@ async def test_nobody_waits_for_ever_for_a_controller(tmp_path: Path) -> None:
         with pytest.raises(KafkaError) as refused:
             await node.ask(create("t"))
         assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+async def test_whoever_has_no_time_gets_nothing_done(tmp_path: Path) -> None:
+    """As in Kafka, whose controller looks at the deadline first."""
+    async with bench(tmp_path / "data") as node:
+        for timeout_ms in (0, -1):
+            request = create("t", "u")
+            request.timeout_ms = timeout_ms
+            answer = await node.ask(request)
+            codes = [topic.error_code for topic in answer.topics]
+            assert codes == [ErrorCode.REQUEST_TIMED_OUT] * 2
+        assert node.controller.image.topic("t") is None
+
+
+async def test_an_answer_does_not_wait_longer_than_asked_and_the_change_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_free = threading.Event()
+    is_free.set()
+    sync = os.fdatasync
+
+    def slow_sync(descriptor: int) -> None:
+        is_free.wait()
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", slow_sync)
+    async with bench(tmp_path / "data") as node:
+        is_free.clear()
+        request = create("t")
+        request.timeout_ms = 500
+        waiting = asyncio.ensure_future(node.ask(request))
+        await asyncio.sleep(0)
+        node.clock.advance(501)
+        answer = await waiting
+        is_free.set()
+        assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert "it may still be" in answer.topics[0].error_message
+        assert (await node.ask(create("t"))).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert node.image.topic("t") is not None
 
 
 async def test_a_registration_that_nobody_answers_ends(tmp_path: Path) -> None:

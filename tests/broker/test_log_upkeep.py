@@ -79,6 +79,28 @@ async def test_compacted_topics_keep_the_last_value_of_each_key(tmp_path: Path) 
         assert len(values) < 20
 
 
+async def test_the_number_of_compactions_at_a_time_changes_at_run_time(tmp_path: Path) -> None:
+    configs = SMALL | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    slow = {"log.cleaner.io.max.bytes.per.second": "1"}
+    async with running(tmp_path, settings=slow) as node:
+        node.create_topic("orders", partitions=4, configs=configs)
+        for index in range(4):
+            partition = node.replicas.lookup("orders", index)
+            for value in [b"x" * 100] * 20:
+                last = partition.append(batch(value)).last_offset
+            await partition.wait_committed(last)
+        cleaning = node.replicas.cleaning
+        node.clock.advance(node.settings.current.log_cleaner_backoff_ms + 1)
+        await until(lambda: cleaning.running_count == 1)
+        node.switch("log.cleaner.threads", on=2)
+        await until(lambda: cleaning.running_count == 2)
+        node.switch("log.cleaner.threads", on=4)
+        await until(lambda: cleaning.running_count == 4)
+        # Two of them are not replaced when they end; the passes under way are not lost.
+        node.switch("log.cleaner.threads", on=2)
+        assert cleaning.running_count == 4
+
+
 async def test_a_topic_deleted_while_it_is_compacted_harms_nobody(tmp_path: Path) -> None:
     configs = SMALL | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     slow = {"log.cleaner.io.max.bytes.per.second": "100000"}

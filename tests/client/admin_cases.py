@@ -21,6 +21,7 @@ from moldau.admin import (
     ConfigSource,
     CreatedTopic,
     ElectionType,
+    FoundOffset,
     Group,
     Leaver,
     ListOffsetsTimestamp,
@@ -163,14 +164,20 @@ def test_offsets_are_found_and_records_deleted(
     partition = TopicPartition(topic, 0)
 
     def offset(wanted: int) -> int:
-        return admin.list_offsets({partition: wanted})[partition].offset
+        found = admin.list_offsets({partition: wanted})[partition]
+        assert isinstance(found, FoundOffset)
+        return found.offset
 
     assert (offset(ListOffsetsTimestamp.EARLIEST), offset(ListOffsetsTimestamp.LATEST)) == (0, 10)
     assert (offset(0), offset(2**62)) == (0, -1)
     assert admin.delete_records({partition: 4}) == {partition: 4}
     assert offset(ListOffsetsTimestamp.EARLIEST) == 4
-    done = admin.delete_records({partition: 99})
+    nowhere, no_such = TopicPartition(new_name("missing"), 0), TopicPartition(topic, 77)
+    done = admin.delete_records({partition: 99, nowhere: 0, no_such: 0})
     assert code(done[partition]) is ErrorCode.OFFSET_OUT_OF_RANGE
+    for refused in (done, admin.list_offsets({partition: 0, nowhere: 0, no_such: 0})):
+        assert isinstance(refused[nowhere], UnknownTopicError)
+        assert "has no partition 77" in str(refused[no_such])
 
 
 def test_settings_are_read_and_changed(admin: moldau.Admin, topic: str) -> None:

@@ -223,8 +223,15 @@ def test_misuse_is_said_in_one_line(node: ThreadBroker) -> None:
     for action, text in wrong:
         with pytest.raises(ClientError, match=text):
             action()
-    with pytest.raises(ValueError, match="2 keys for 1 values"):
-        producer.send_many(topic, [b""], [b"", b""])
+    many: list[tuple[Any, Any, str]] = [
+        ([b""], [b"", b""], "2 keys for 1 values"),
+        (b"abc", None, "values is a bytes; give a list"),
+        (5, None, "values is a int; give a list"),
+        ([b""], "a", "keys is a str; give a list"),
+    ]
+    for values, keys, text in many:
+        with pytest.raises(ClientError, match=text):
+            producer.send_many(topic, values, keys)
     producer.close()
     producer.close()
     with pytest.raises(ClosedError, match="closed"):
@@ -276,6 +283,7 @@ def test_a_table_that_cannot_be_sent_is_said_in_one_line(
         ({"compression_type": "brotli"}, "compression.type"),
         ({"partitioner_class": "consistant"}, "did you mean 'consistent'"),
         ({"value_serializer": "jsn"}, "json"),
+        ({"value_serializer": "avro"}, "moldau.schemas"),
         ({"enable_idempotence": True, "acks": "1"}, "acks=all"),
         ({"transactional_id": "t", "retries": 0}, "retries"),
         ({"delivery_timeout_ms": 10}, "delivery.timeout.ms"),

@@ -285,6 +285,20 @@ def test_who_polls_too_late_loses_its_place_and_comes_back(node: ThreadBroker) -
         assert again == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_what_the_group_took_away_is_lost_not_revoked(node: ThreadBroker, assignor: str) -> None:
+    topic = fresh_topic(node)
+    mine = {TopicPartition(topic, 0)}
+    diary = Diary()
+    with members(node, 1, partition_assignment_strategy=[assignor]) as (one,):
+        one.subscribe(topic, listener=diary)
+        until(lambda: sizes(one) == [1], one)
+        node.fail_next("Heartbeat", "UNKNOWN_MEMBER_ID")
+        until(lambda: len(diary.told) == 2, one)
+        assert one.assignment() == set()
+    assert diary.told == [("assigned", mine), ("lost", mine)]
+
+
 def test_closing_leaves_the_group_at_once(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     with members(node, 2, session_timeout_ms=45_000) as (one, two):

@@ -20,6 +20,7 @@ from moldau.admin import (
     ConfigResource,
     ConfigResourceType,
     CreatedTopic,
+    FoundOffset,
     Group,
     ListOffsetsTimestamp,
     NewTopic,
@@ -143,6 +144,7 @@ def test_records_are_written_found_and_read(
         assert [one.result(30).offset for one in sent] == list(range(10))
     partition = TopicPartition(topic, 0)
     found = admin.list_offsets({partition: ListOffsetsTimestamp.LATEST})[partition]
+    assert isinstance(found, FoundOffset)
     assert found.offset == 10
     assert admin.delete_records({partition: 4}) == {partition: 4}
     with moldau.Consumer(bootstrap, auto_offset_reset="earliest") as consumer:

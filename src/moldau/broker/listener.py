@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 _SWEEP_MS = 1_000
 _BACKLOG = 1024
+_RETIREMENT_MS = 2_000
 _COMPLAINTS_PER_SWEEP = 5
 _LISTEN_AGAIN_SHARE = 0.8
 _ANSWER_BYTES_MIN = 64 * 1024
@@ -180,9 +181,11 @@ class Listener:
         self._connections: dict[Connection, None] = {}
         self._made = 0
         self._complaints = 0
-        self._read_limits()
+        self._is_retired = False
+        self.read_limits()
 
-    def _read_limits(self) -> None:
+    def read_limits(self) -> None:
+        """Settings may have changed."""
         config = self._services.config()
         self.budget.read_limit()
         self.frame_bytes_max = config.socket_request_max_bytes
@@ -230,20 +233,31 @@ class Listener:
             if setting in config.given and size > 0:
                 bound.setsockopt(socket.SOL_SOCKET, option, size)
 
+    def listen(self) -> None:
+        """Connections are taken; they wait for `serve`."""
+        for bound in self._sockets:
+            bound.listen(self._backlog)
+
     async def serve(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
         loop = asyncio.get_running_loop()
-        config = self._services.config()
-        backlog = _BACKLOG
-        if "socket.listen.backlog.size" in config.given:
-            backlog = config.socket_listen_backlog_size
-        for bound in self._sockets:
+        sockets, self._sockets = self._sockets, []
+        for bound in sockets:
             server = await loop.create_server(
-                lambda: Connection(self, dispatcher), sock=bound, backlog=backlog
+                lambda: Connection(self, dispatcher), sock=bound, backlog=self._backlog
             )
             self._servers.append(server)
-        self._sockets.clear()
-        self._sweep_later()
+        if self._is_retired:
+            self.retire()
+        else:
+            self._sweep_later()
+
+    @property
+    def _backlog(self) -> int:
+        config = self._services.config()
+        if "socket.listen.backlog.size" in config.given:
+            return config.socket_listen_backlog_size
+        return _BACKLOG
 
     def admit(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
         """None refuses it."""
@@ -292,6 +306,20 @@ class Listener:
             connection.abort()
         return len(connections)
 
+    def retire(self) -> None:
+        """It was removed. What is under way is answered, if that does not take long: the request
+        that removed it may be among it.
+        """
+        self._is_retired = True
+        self.stop_accepting()
+        for connection in list(self._connections):
+            connection.finish()
+
+        def drop() -> None:
+            self.drop_connections()
+
+        self.clock.call_later(_RETIREMENT_MS, drop)
+
     def stop_accepting(self) -> None:
         for server in self._servers:
             server.close()
@@ -313,7 +341,7 @@ class Listener:
             more = self._complaints - _COMPLAINTS_PER_SWEEP
             _log.warning("%s: %d more of this kind", self.name, more)
         self._complaints = 0
-        self._read_limits()
+        self.read_limits()
         now_ms = self.clock.mono_ms()
         for connection in list(self._connections):
             connection.check_deadlines(now_ms)

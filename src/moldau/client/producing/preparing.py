@@ -97,6 +97,25 @@ class Preparation:
             ask(interceptor, "close")
 
 
+def in_lists(
+    values: Iterable[Any], keys: Iterable[Any] | None
+) -> tuple[list[Any], list[Any] | None]:
+    """What many records are made of."""
+    made = _in_list("values", values)
+    made_keys = None if keys is None else _in_list("keys", keys)
+    if made_keys is not None and len(made_keys) != len(made):
+        raise ClientError(f"{len(made_keys)} keys for {len(made)} values")
+    return made, made_keys
+
+
+def _in_list(name: str, given: Any) -> list[Any]:
+    if isinstance(given, list):
+        return given
+    if isinstance(given, str | bytes | bytearray | memoryview) or not isinstance(given, Iterable):
+        raise ClientError(f"{name} is a {type(given).__name__}; give a list, one item a record")
+    return list(given)
+
+
 def _check_number(value: Any, name: str, most: int) -> None:
     if value is None:
         return

@@ -247,14 +247,14 @@ class Transactor:
         who = self._engine.sending.identity
         assert who is not None
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for partition, given in offsets.items():
+        for (name, number), given in offsets.items():
             row = TxnOffsetCommitRequestPartition(
-                partition_index=partition.partition,
+                partition_index=number,
                 committed_offset=given if isinstance(given, int) else given.offset,
                 committed_leader_epoch=_or(getattr(given, "leader_epoch", None), -1),
                 committed_metadata=getattr(given, "metadata", None) or "",
             )
-            topics.setdefault(partition.topic, []).append(row)
+            topics.setdefault(name, []).append(row)
         group_id = group if isinstance(group, str) else group.group_id
         request = TxnOffsetCommitRequest(
             transactional_id=self._id,
