@@ -267,7 +267,7 @@ def test_internal_topics_are_made_as_the_settings_say() -> None:
         for name, value in {
             "num.partitions": "3",
             "segment.bytes": "2000000",
-            "min.isr": "2",
+            "min.isr": "3",
         }.items()
         if (prefix, name) != ("offsets.topic", "min.isr")
     }
@@ -276,7 +276,7 @@ def test_internal_topics_are_made_as_the_settings_say() -> None:
             assert partition_count(node, topic) == 3
             assert config_of(node.client, topic, "segment.bytes") == "2000000"
             if f"{prefix}.min.isr" in settings:
-                assert config_of(node.client, topic, "min.insync.replicas") == "2"
+                assert config_of(node.client, topic, "min.insync.replicas") == "3"
 
 
 def test_internal_topics_are_not_made_without_their_replicas() -> None:
