@@ -128,19 +128,6 @@ async def test_descriptions_come_in_pages(bootstrap: str, admin: moldau.Admin, t
     assert "cannot be the name of a topic" in str(by_two["not/a/name"])
 
 
-def test_a_changed_level_is_seen_at_once(admin: moldau.Admin) -> None:
-    """Not what was so when the connection was opened."""
-    feature = "group.version"
-    before = admin.describe_features().finalized.get(feature)
-    level = before.newest if before else 0
-    lower = FeatureUpdate(1 - level, UpgradeType.SAFE_DOWNGRADE if level else UpgradeType.UPGRADE)
-    assert admin.update_features({feature: lower}) == {feature: None}
-    changed = admin.describe_features().finalized.get(feature)
-    assert (changed.newest if changed else 0) == 1 - level
-    back = FeatureUpdate(level, UpgradeType.UPGRADE if level else UpgradeType.SAFE_DOWNGRADE)
-    assert admin.update_features({feature: back}) == {feature: None}
-
-
 def test_what_would_be_is_not_done(admin: moldau.Admin, topic: str) -> None:
     name = new_name()
     assert isinstance(admin.create_topics([name], validate_only=True)[name], CreatedTopic)
