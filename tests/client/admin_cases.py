@@ -278,9 +278,14 @@ def test_the_cluster_is_described(admin: moldau.Admin, topic: str) -> None:
     quorum = admin.describe_quorum()
     assert quorum.leader_id in [voter.node_id for voter in quorum.voters]
     assert admin.served_versions()["METADATA"].newest >= 13
-    (directory,) = admin.describe_log_dirs()
-    assert directory.node_id == broker.node_id
-    assert TopicPartition(topic, 1) in [one.partition for one in directory.replicas]
+
+    def replicas() -> list[TopicPartition]:
+        (directory,) = admin.describe_log_dirs()
+        assert directory.node_id == broker.node_id
+        return [one.partition for one in directory.replicas]
+
+    # A broker makes its logs after it has heard of a topic.
+    wait_for(lambda: TopicPartition(topic, 1) in replicas(), "the replica")
     moved = admin.alter_replica_log_dirs(broker.node_id, {TopicPartition(topic, 0): "/no/such"})
     assert code(moved[TopicPartition(topic, 0)]) is ErrorCode.LOG_DIR_NOT_FOUND
 
