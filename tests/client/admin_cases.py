@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from running_node import wait_for
 
 import moldau
 import moldau.aio
@@ -177,6 +178,13 @@ def test_settings_are_read_and_changed(admin: moldau.Admin, topic: str) -> None:
     done = admin.alter_configs({resource: changes, missing: changes[:1]})
     assert done[resource] is None
     assert code(done[missing]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def value() -> str | None:
+        (row,) = admin.describe_configs([resource], names=["retention.ms"])[resource]  # type: ignore[misc]
+        return row.value
+
+    # The controller answers before the brokers have heard.
+    wait_for(lambda: value() == "1234", "the new value")
     found = admin.describe_configs([resource, missing], documentation=True)
     assert code(found[missing]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     rows = found[resource]
