@@ -307,7 +307,7 @@ def test_an_ephemeral_node_leaves_nothing_behind(how: signal.Signals, tmp_path: 
     assert list(scratch.iterdir()) == []
 
 
-@proves("moldau.metrics.port")
+@proves("moldau.metrics.port", "moldau.metrics.host")
 def test_json_logs_are_json_and_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
     ready, logs = tmp_path / "ready", tmp_path / "logs"
     command = [*COMMAND, "start", "--dir", str(tmp_path / "data"), "--port", "0"]
