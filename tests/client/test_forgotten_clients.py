@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 
 import pytest
-from client.consumed import consumer_of, fresh_name, fresh_topic, read, values
+from client.consumed import consumer_of, fresh_name, fresh_topic, read, until, values
 
 from moldau import Admin, Consumer, Producer
+from moldau.protocol.errors import KafkaError
 from moldau.testing import ThreadBroker
 
 PATIENCE_S = 60.0
@@ -69,14 +70,21 @@ def test_a_dropped_member_leaves_its_group(node: ThreadBroker) -> None:
     def drop() -> None:
         consumer = Consumer(node.bootstrap, group_id=group, session_timeout_ms=45_000)
         consumer.subscribe(topic)
-        wait_for(lambda: bool(consumer.poll(0.05) or consumer.assignment()))
-        del consumer
+        until(lambda: bool(consumer.assignment()), consumer)
+
+    def drop_and_collect() -> None:
+        drop()
         gc.collect()
 
+    def is_empty(admin: Admin) -> bool:
+        found = admin.describe_groups([group])[group]
+        assert not isinstance(found, KafkaError)
+        return not found.members
+
     with pytest.warns(ResourceWarning, match="was not closed"):
-        drop()
+        drop_and_collect()
     with Admin(node.bootstrap) as admin:
-        wait_for(lambda: not admin.describe_groups([group])[group].members)
+        wait_for(lambda: is_empty(admin))
 
 
 def test_settings_that_are_refused_leave_no_thread(node: ThreadBroker) -> None:
