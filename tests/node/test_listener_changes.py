@@ -197,4 +197,6 @@ def test_a_node_starts_without_the_listener_whose_port_was_taken_meanwhile(
         node.start()
         with WireClient(node.address) as client:
             assert addresses(client) == [("127.0.0.1", node.port)]
+            assert change(client, {"log.cleaner.threads": "2"}) == (0, None)
     assert "a listener of the run-time settings is not there: listener EXTRA" in node.errors
+    assert "moves at the next start" not in node.errors, "a controller's listener stays"
