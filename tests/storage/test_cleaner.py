@@ -299,19 +299,30 @@ def test_a_log_that_had_no_descriptor_is_compacted_when_there_is_one(
     log.reopen()
     for segment in log.log.segments:
         segment.release()
-    open_file, taken = os.open, True
+    open_file, left = os.open, 0
 
     def opening(*arguments: Any, **options: Any) -> int:
-        if taken:
+        nonlocal left
+        if not left:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        left -= 1
         return open_file(*arguments, **options)
 
     monkeypatch.setattr(os, "open", opening)
     with pytest.raises(NoDescriptorError):
         log.cleaner.begin([log.log], NOW_MS)
-    taken = False
+    left = 1000
     assert not log.cleaner.uncleanable
-    log.cleaner.compact(log.log, NOW_MS)
+    compaction = log.cleaner.begin([log.log], NOW_MS)
+    assert compaction is not None
+    group = compaction.step()
+    assert group is not None
+    # Enough for all steps of the swap: it does not stop half way.
+    left = 1
+    log.cleaner.apply(compaction, group, NOW_MS)
+    left = 1000
+    log.cleaner.finish(compaction)
+    assert log.directory.is_online
     assert log.values() == {b"a": b"2"}
 
 
