@@ -26,10 +26,11 @@ def node(running_broker: ThreadBroker) -> Iterator[ThreadBroker]:
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Starting Spark takes longer than most tests, so all of a process share it."""
+    from spark.copying import environment
     from spark_sessions import local_session
 
     folder = tmp_path_factory.mktemp("spark")
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    os.environ |= {"PYSPARK_PYTHON": sys.executable} | environment()
     found = local_session(folder)
     yield found
     found.stop()

@@ -13,7 +13,7 @@ from moldau.core.pipelines.exactly_once import Marker, Verdict, digest_of, judge
 from moldau.core.pipelines.offset_json import read_query_offsets
 from moldau.core.pipelines.options import sink_options
 from moldau.spark.schema import check_rows
-from moldau.spark.transaction import DriverTransaction
+from moldau.spark.transaction import DriverTransaction, TransactionTicket
 from moldau.spark.transaction_tasks import (
     ENCODED_SCHEMA,
     ORDER,
@@ -106,15 +106,19 @@ class ExactlyOnceSink:
             self._commit(marker, offsets, written)
             return
 
-    def _write(self, rows: Any, ticket: Any) -> list[Any]:
+    def _write(self, rows: Any, ticket: TransactionTicket) -> list[Any]:
         names = [name for name in (*WRITTEN_COLUMNS, "topic") if name in rows.columns]
         session = rows.sparkSession
         tasks = int(session.conf.get("spark.sql.shuffle.partitions"))
         tasks = min(tasks, max(session.sparkContext.defaultParallelism, 1))
         encoded = rows.select(names).mapInArrow(RowEncoder(ticket, self._topic), ENCODED_SCHEMA)
         placed = encoded.repartition(tasks, "topic", "partition").sortWithinPartitions(*ORDER)
-        written: list[Any] = placed.mapInArrow(TransactionWriter(ticket), WRITTEN_SCHEMA).collect()
+        written: list[Any] = placed.mapInArrow(self._task(ticket), WRITTEN_SCHEMA).collect()
         return written
+
+    def _task(self, ticket: TransactionTicket) -> TransactionWriter:
+        """What writes the rows of some partitions."""
+        return TransactionWriter(ticket)
 
     def _commit(
         self, marker: Marker, offsets: Mapping[TopicPartition, int], written: list[Any]
