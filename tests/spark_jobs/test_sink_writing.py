@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
-from spark.rows import fresh_topic, read_batch, schema, source, values
+from spark_jobs.rows import fresh_topic, read_batch, schema, source, values
 
 from moldau import Producer
 from moldau.core.pipelines.errors import OptionError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
-from spark.rows import fresh_topic, read_parts, send, source, values
+from spark_jobs.rows import fresh_topic, read_parts, send, source, values
 
 from moldau import Admin, Producer
 from moldau.admin import Committed

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import DataSourceReader, EqualTo, GreaterThanOrEqual, In, LessThan
 from pyspark.sql.pandas.types import to_arrow_schema
-from spark.rows import (
+from spark_jobs.rows import (
     fresh_topic,
     read_batch,
     read_parts,

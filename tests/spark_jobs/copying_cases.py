@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark.copy_job import ALWAYS, run
-from spark.copying import KILLED, check_copied, finish, new_job, run_process
+from spark_jobs.copy_job import ALWAYS, run
+from spark_jobs.copying import KILLED, check_copied, finish, new_job, run_process
 
 
 def test_without_a_fault(session: Any, bootstrap: str, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def node(running_broker: ThreadBroker) -> Iterator[ThreadBroker]:
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Starting Spark takes longer than most tests, so all of a process share it."""
-    from spark.copying import environment
+    from spark_jobs.copying import environment
     from spark_sessions import local_session
 
     folder = tmp_path_factory.mktemp("spark")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark.rows import fresh_topic, read_batch, send_numbers, values
+from spark_jobs.rows import fresh_topic, read_batch, send_numbers, values
 
 from moldau import Admin
 from moldau.testing import ThreadBroker

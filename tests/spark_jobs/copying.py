@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
 from confluent_kafka import TopicPartition as ClientPartition
-from spark.copy_job import ROWS, Job, command, run
+from spark_jobs.copy_job import ROWS, Job, command, run
 
 from moldau import Admin, Producer
 from moldau.admin import IsolationLevel, ListOffsetsTimestamp, NewTopic

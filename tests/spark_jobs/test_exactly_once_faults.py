@@ -13,9 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
-from spark.answer_thief import AnswerThief
-from spark.copy_job import ALWAYS, FAULTY_BATCH, WAIT_S, run
-from spark.copying import (
+from spark_jobs.answer_thief import AnswerThief
+from spark_jobs.copy_job import ALWAYS, FAULTY_BATCH, WAIT_S, run
+from spark_jobs.copying import (
     KILLED,
     check_copied,
     finish,
@@ -23,7 +23,7 @@ from spark.copying import (
     run_process,
     start_process,
 )
-from spark.copying_cases import *  # noqa: F403 - these are tests too
+from spark_jobs.copying_cases import *  # noqa: F403 - these are tests too
 
 from moldau.testing import ProcessBroker, broker
 
