@@ -3,6 +3,8 @@ same node?
 
     python benchmarks/clients.py [--rounds 3] [--records 500000] [--peers "moldau os,apache"]
 
+`clients_consuming.py` measures consumers.
+
 Producing: records of 100 bytes to one partition, acknowledged by all replicas, numbered; from the
 making of the producer to its last acknowledgement. Beside the rate stands the processor time of the
 client's process for one record, which says more on a busy machine. Ratios are to confluent-kafka;

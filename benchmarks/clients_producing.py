@@ -22,11 +22,27 @@ class Rate(NamedTuple):
     """Processor time of the whole process for one record, in microseconds."""
 
 
-Writer = Callable[[str, str, int], None]
-"""Bootstrap, topic, how many records: returns when all are acknowledged."""
+Load = Callable[[int], Any]
+"""So many records, as a writer likes them; they are there before the watch starts."""
+Writer = Callable[[str, str, Any], None]
+"""Bootstrap, topic, load: returns when all are acknowledged."""
 
 
-def with_confluent(bootstrap: str, topic: str, count: int) -> None:
+def a_value_each_time(count: int) -> range:
+    return range(count)
+
+
+def a_list(count: int) -> list[bytes]:
+    return [VALUE] * count
+
+
+def a_table(count: int) -> Any:
+    import pyarrow as pa
+
+    return pa.table({"value": pa.repeat(pa.scalar(VALUE, pa.binary()), count)})
+
+
+def with_confluent(bootstrap: str, topic: str, load: range) -> None:
     from confluent_kafka import Producer
 
     producer = Producer(
@@ -37,7 +53,7 @@ def with_confluent(bootstrap: str, topic: str, count: int) -> None:
             "queue.buffering.max.messages": QUEUE,
         }
     )
-    for _ in range(count):
+    for _ in load:
         while True:
             try:
                 producer.produce(topic, VALUE)
@@ -47,17 +63,17 @@ def with_confluent(bootstrap: str, topic: str, count: int) -> None:
     assert producer.flush(FLUSH_S) == 0
 
 
-def with_kafka_python(bootstrap: str, topic: str, count: int) -> None:
+def with_kafka_python(bootstrap: str, topic: str, load: range) -> None:
     from kafka import KafkaProducer
 
     producer = KafkaProducer(bootstrap_servers=bootstrap, acks="all", linger_ms=5)
-    for _ in range(count):
+    for _ in load:
         producer.send(topic, VALUE)
     producer.flush(FLUSH_S)
     producer.close()
 
 
-def with_aiokafka(bootstrap: str, topic: str, count: int) -> None:
+def with_aiokafka(bootstrap: str, topic: str, load: range) -> None:
     from aiokafka import AIOKafkaProducer
 
     async def write() -> None:
@@ -65,53 +81,67 @@ def with_aiokafka(bootstrap: str, topic: str, count: int) -> None:
             bootstrap_servers=bootstrap, enable_idempotence=True, linger_ms=5
         )
         await producer.start()
-        for _ in range(count):
+        for _ in load:
             await producer.send(topic, VALUE)
         await producer.stop()
 
     _run(write())
 
 
-def with_send(bootstrap: str, topic: str, count: int) -> None:
+def with_send(bootstrap: str, topic: str, load: range) -> None:
     with moldau.Producer(bootstrap) as producer:
         send = producer.send
-        for _ in range(count):
+        for _ in load:
             send(topic, VALUE)
 
 
-def with_aio_send(bootstrap: str, topic: str, count: int) -> None:
+def with_aio_send(bootstrap: str, topic: str, load: range) -> None:
     async def write() -> None:
         async with moldau.aio.Producer(bootstrap) as producer:
             send = producer.send
-            for _ in range(count):
+            for _ in load:
                 _ = await send(topic, VALUE)
 
     _run(write())
 
 
-def with_send_many(bootstrap: str, topic: str, count: int) -> None:
-    values = [VALUE] * count
+def with_send_many(bootstrap: str, topic: str, load: list[bytes]) -> None:
     with moldau.Producer(bootstrap) as producer:
-        producer.send_many(topic, values)
+        producer.send_many(topic, load)
 
 
-def with_send_table(bootstrap: str, topic: str, count: int) -> None:
-    import pyarrow as pa
+def with_aio_send_many(bootstrap: str, topic: str, load: list[bytes]) -> None:
+    async def write() -> None:
+        async with moldau.aio.Producer(bootstrap) as producer:
+            _ = await producer.send_many(topic, load)
 
-    table = pa.table({"value": pa.repeat(pa.scalar(VALUE, pa.binary()), count)})
+    _run(write())
+
+
+def with_send_table(bootstrap: str, topic: str, load: Any) -> None:
     with moldau.Producer(bootstrap) as producer:
-        producer.send_table(topic, table)
+        producer.send_table(topic, load)
 
 
-WRITERS: dict[str, tuple[Writer, float]] = {
+def with_aio_send_table(bootstrap: str, topic: str, load: Any) -> None:
+    async def write() -> None:
+        async with moldau.aio.Producer(bootstrap) as producer:
+            _ = await producer.send_table(topic, load)
+
+    _run(write())
+
+
+WRITERS: dict[str, tuple[Writer, Load, float]] = {
     # The slow ones write a part of the records, the quick ones more, so that all take a while.
-    "confluent-kafka": (with_confluent, 1),
-    "aiokafka": (with_aiokafka, 0.1),
-    "kafka-python": (with_kafka_python, 0.1),
-    "moldau send": (with_send, 1),
-    "moldau.aio send": (with_aio_send, 1),
-    "moldau send_many": (with_send_many, 2),
-    "moldau send_table": (with_send_table, 4),
+    "confluent-kafka": (with_confluent, a_value_each_time, 1),
+    "aiokafka": (with_aiokafka, a_value_each_time, 0.1),
+    "kafka-python": (with_kafka_python, a_value_each_time, 0.1),
+    "moldau send": (with_send, a_value_each_time, 1),
+    "moldau.aio send": (with_aio_send, a_value_each_time, 1),
+    "moldau send_many": (with_send_many, a_list, 2),
+    "moldau.aio send_many": (with_aio_send_many, a_list, 2),
+    "moldau send_table": (with_send_table, a_table, 4),
+    "moldau.aio send_table": (with_aio_send_table, a_table, 4),
 }
 
 
@@ -126,13 +156,14 @@ def rates(port: int, count: int, rounds: int) -> dict[str, Rate]:
     bootstrap = f"127.0.0.1:{port}"
     best: dict[str, Rate] = {}
     for round_number in range(rounds):
-        for name, (write, share) in WRITERS.items():
+        for name, (write, load_of, share) in WRITERS.items():
             topic = f"p{round_number}-{name.replace(' ', '-')}"
             create_topics(port, [topic])
-            write(bootstrap, topic, 100)
+            write(bootstrap, topic, load_of(100))
             records = int(count * share)
+            load = load_of(records)
             began, began_cpu = perf_counter(), process_time()
-            write(bootstrap, topic, records)
+            write(bootstrap, topic, load)
             wall, cpu = perf_counter() - began, process_time() - began_cpu
             before = best.get(name, Rate(0, float("inf")))
             best[name] = Rate(

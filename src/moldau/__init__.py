@@ -8,25 +8,36 @@ if TYPE_CHECKING:
     from moldau.client.admin.blocking import Admin
     from moldau.client.consumer.blocking import Consumer
     from moldau.client.producing.producer import Producer
+    from moldau.core.client.positions import OffsetAndMetadata
+    from moldau.types import TopicPartition
 
-__all__ = ["Admin", "Consumer", "Producer", "__version__"]
+__all__ = [
+    "Admin",
+    "Consumer",
+    "OffsetAndMetadata",
+    "Producer",
+    "TopicPartition",
+    "__version__",
+]
 
 __version__ = "0.2.0"
 
-_CLIENTS = {
+_LAZY = {
     "Admin": "moldau.client.admin.blocking",
     "Consumer": "moldau.client.consumer.blocking",
+    "OffsetAndMetadata": "moldau.core.client.positions",
     "Producer": "moldau.client.producing.producer",
+    "TopicPartition": "moldau.types",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _CLIENTS:
+    if name not in _LAZY:
         raise AttributeError(f"module 'moldau' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(_CLIENTS[name]), name)
+    return getattr(import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_CLIENTS])
+    return sorted([*globals(), *_LAZY])

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,6 +49,12 @@ def test_files_stay_small() -> None:
         if (lines := len(path.read_text().splitlines())) > LOOP_LINES_MAX
     }
     assert {name: n for name, n in over.items() if name not in ALLOWED} == {}
+
+
+def test_no_two_files_of_tests_share_a_name() -> None:
+    """pytest would take only the first of them."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize("path", PYTHON_FILES, ids=name_of)

@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -70,7 +70,7 @@ class Bench:
         table = broker_table() if listener != "CONTROLLER" else controller_table()
         api_key = ApiKey(request.API_KEY)
         peer = Peer(1, listener, "127.0.0.1", 5)
-        context = RequestContext(self._services(), peer, api_key, version, "test", table.versions)
+        context = RequestContext(self._services, peer, api_key, version, "test", table.versions)
         outcome: Any = table.handler(api_key)(context, request)
         return await outcome if hasattr(outcome, "__await__") else outcome
 
@@ -87,6 +87,7 @@ class Bench:
             == self.image
         )
 
+    @cached_property
     def _services(self) -> BrokerServices:
         return BrokerServices(
             node_id=NODE_ID,
@@ -139,11 +140,11 @@ async def bench(
         node_id=NODE_ID,
         cluster_id=CLUSTER,
         incarnation_id=Uuid(bytes([incarnation]) * 16),
-        endpoints=[Endpoint("PLAINTEXT", "here", PORT)],
         directories={str(path): directory.meta.directory_id or Uuid(bytes(16))},
         previous_epoch=previous_epoch,
     )
     lifecycle = BrokerLifecycle(identity, channel, feed, holder, clock)
+    lifecycle.advertise([Endpoint("PLAINTEXT", "here", PORT)])
     topic_creation = TopicCreation(channel, holder)
     made = Bench(
         directory, clock, holder, quorum, feed, controller, channel, lifecycle, topic_creation

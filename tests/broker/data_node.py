@@ -225,7 +225,7 @@ class DataNode:
         """Underscores stand for dots."""
         self.commit(*self._configs(name, {k.replace("_", "."): v for k, v in configs.items()}))
 
-    def switch(self, name: str, *, on: bool) -> None:
+    def switch(self, name: str, *, on: bool | float) -> None:
         """A setting of all brokers, at run time."""
         changes: dict[str, Any] = {name.replace(".", "_"): on}
         self.settings.current = self.settings.current.with_changes(**changes)

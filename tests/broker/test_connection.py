@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+from proofs import proves
 
 from moldau.broker.context import BrokerServices, RequestContext, Staged
 from moldau.broker.dispatch import Dispatcher, broker_table
@@ -249,6 +250,7 @@ async def test_a_client_that_never_reads_stops_being_read() -> None:
         await until(lambda: server.listener.connection_count == 0)
 
 
+@proves("moldau.unread.answer.deadline.ms")
 async def test_who_reads_slowly_is_waited_for_and_who_stops_is_not() -> None:
     # Much more than sockets take in between.
     size = 48 << 20
@@ -337,6 +339,7 @@ async def test_what_waits_is_cancelled_when_the_client_goes() -> None:
         assert server.budget.held == 0
 
 
+@proves("moldau.inflight.bytes.max")
 async def test_the_total_of_held_bytes_is_bounded() -> None:
     """Waiting requests of many connections share one budget."""
     gate = asyncio.Event()

@@ -1,10 +1,13 @@
 import asyncio
 import errno
+import os
+import threading
 from pathlib import Path
 
 import pytest
 from broker.controller_bench import Bench, bench
 from broker.metadata_node import CLUSTER, config_for
+from proofs import proves
 
 from moldau.broker.formatting import FormatOptions, format_node
 from moldau.broker.lifecycle import LifecycleState, register_controller
@@ -80,7 +83,9 @@ async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "data"
     async with bench(path) as node:
         await node.ask(create("kept", "gone"))
-        await node.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")]))
+        await node.ask(
+            DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=30_000)
+        )
         topic_id, epoch = node.image.topics["kept"].topic_id, node.lifecycle.broker_epoch
     async with bench(path, incarnation=2) as node:
         assert set(node.image.topics) == {"kept"}
@@ -137,6 +142,7 @@ async def turns(node: Bench) -> None:
     await node.quorum.wait_committed(node.quorum.last_offset)
 
 
+@proves("broker.heartbeat.interval.ms")
 async def test_heartbeats_keep_the_session(tmp_path: Path) -> None:
     async with bench(tmp_path / "data", SHORT_SESSION) as node:
         for _ in range(30):
@@ -173,6 +179,7 @@ async def test_a_closed_controller_decides_nothing(tmp_path: Path) -> None:
         assert refused.value.code is ErrorCode.NOT_CONTROLLER
 
 
+@proves("request.timeout.ms")
 async def test_nobody_waits_for_ever_for_a_controller(tmp_path: Path) -> None:
     async with bench(tmp_path / "data", {"request.timeout.ms": "30"}) as node:
         await node.lifecycle.close()
@@ -180,6 +187,45 @@ async def test_nobody_waits_for_ever_for_a_controller(tmp_path: Path) -> None:
         with pytest.raises(KafkaError) as refused:
             await node.ask(create("t"))
         assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+async def test_whoever_has_no_time_gets_nothing_done(tmp_path: Path) -> None:
+    """As in Kafka, whose controller looks at the deadline first."""
+    async with bench(tmp_path / "data") as node:
+        for timeout_ms in (0, -1):
+            request = create("t", "u")
+            request.timeout_ms = timeout_ms
+            answer = await node.ask(request)
+            codes = [topic.error_code for topic in answer.topics]
+            assert codes == [ErrorCode.REQUEST_TIMED_OUT] * 2
+        assert node.controller.image.topic("t") is None
+
+
+async def test_an_answer_does_not_wait_longer_than_asked_and_the_change_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_free = threading.Event()
+    is_free.set()
+    sync = os.fdatasync
+
+    def slow_sync(descriptor: int) -> None:
+        is_free.wait()
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", slow_sync)
+    async with bench(tmp_path / "data") as node:
+        is_free.clear()
+        request = create("t")
+        request.timeout_ms = 500
+        waiting = asyncio.ensure_future(node.ask(request))
+        await asyncio.sleep(0)
+        node.clock.advance(501)
+        answer = await waiting
+        is_free.set()
+        assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert "it may still be" in answer.topics[0].error_message
+        assert (await node.ask(create("t"))).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert node.image.topic("t") is not None
 
 
 async def test_a_registration_that_nobody_answers_ends(tmp_path: Path) -> None:
@@ -192,6 +238,22 @@ async def test_a_registration_that_nobody_answers_ends(tmp_path: Path) -> None:
             await start
         assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
         assert "could not register" in refused.value.detail
+
+
+@proves("initial.broker.registration.timeout.ms")
+async def test_a_registration_is_waited_for_as_long_as_the_settings_say(tmp_path: Path) -> None:
+    settings = {"initial.broker.registration.timeout.ms": "5000"}
+    async with bench(tmp_path / "data", settings, registers=False) as node:
+        node.controller.close()
+        start = asyncio.ensure_future(node.lifecycle.start())
+        await asyncio.sleep(0)
+        node.clock.advance(4_000)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not start.done()
+        node.clock.advance(2_000)
+        with pytest.raises(KafkaError, match="could not register"):
+            await start
 
 
 async def test_a_registration_that_is_refused_for_good_ends_at_once(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from broker.data_node import batch
 from broker.group_node import OFFSETS_TOPIC_NUMBER, running_groups
+from proofs import proves
 
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS
 from moldau.core.groups.shard import EXPIRY_GROUPS_MAX
@@ -220,6 +221,7 @@ def _fetch_all(group: str) -> OffsetFetchRequest:
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
 
 
+@proves("offsets.topic.compression.codec")
 @pytest.mark.parametrize("codec", list(Compression))
 async def test_records_are_packed_as_the_settings_say(tmp_path: Path, codec: Compression) -> None:
     settings = {"offsets.topic.compression.codec": str(codec.value)}
@@ -254,6 +256,7 @@ async def test_offsets_that_nobody_uses_expire(tmp_path: Path) -> None:
         assert [place[0] for place in node.groups.committed_offsets()] == ["kept"]
 
 
+@proves("group.coordinator.append.linger.ms")
 async def test_commits_linger_as_long_as_the_settings_say(tmp_path: Path) -> None:
     settings = {"group.coordinator.append.linger.ms": "50"}
     async with running_groups(tmp_path, settings=settings) as node:

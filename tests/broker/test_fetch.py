@@ -14,6 +14,7 @@ from broker.data_node import (
     topic_id,
     values_of,
 )
+from proofs import proves
 
 from moldau.broker.handlers.fetch import handle_fetch
 from moldau.protocol.control_records import (
@@ -424,6 +425,7 @@ async def test_sessions_that_are_not_ours_are_refused(tmp_path: Path) -> None:
         assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
+@proves("max.incremental.fetch.session.cache.slots")
 async def test_without_a_free_slot_fetches_are_served_without_a_session(tmp_path: Path) -> None:
     slots = {"max.incremental.fetch.session.cache.slots": "2"}
     async with running(tmp_path, settings=slots) as node:

@@ -177,6 +177,43 @@ async def test_moves_that_cannot_be_are_refused(tmp_path: Path) -> None:
         assert move(node, there) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
+async def test_a_partition_is_made_in_the_directory_that_was_asked_for_before(
+    tmp_path: Path,
+) -> None:
+    """Kafka's tools do this before a reassignment; the answer says that it is not there yet."""
+    async with running(tmp_path, directories=3) as node:
+        first, second, third = node.directory_paths
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert move(node, second) == unknown
+        assert move(node, third) == unknown, "the last word counts"
+        assert move(node, first, index=1) == unknown
+        assert move(node, tmp_path / "elsewhere") == ErrorCode.LOG_DIR_NOT_FOUND
+        assert move(node, first, topic="x" * 249) == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert move(node, first, topic="../x") == ErrorCode.INVALID_TOPIC_EXCEPTION
+        # It comes before what the controller chose, which hears of it.
+        placed: list[Path] = []
+        node.replicas.on_placement(lambda partition: placed.append(partition.log.directory.path))
+        node.create_topic("orders", partitions=2, directory=directory_id(1))
+        assert home_of(node) == third
+        assert node.replicas.lookup("orders", 1).log.directory.path == first
+        assert placed == [third, first]
+        # The wish is spent: another topic of that name goes where it belongs.
+        node.delete_topic()
+        node.create_topic("orders", number=2, directory=directory_id(1))
+        assert home_of(node) == second
+
+
+async def test_a_replica_that_is_somewhere_else_is_not_available(tmp_path: Path) -> None:
+    async with running(tmp_path, directories=2) as node:
+        node.create_topic("orders", replicas=(7,))
+        second = node.directory_paths[1]
+        assert move(node, second) == ErrorCode.REPLICA_NOT_AVAILABLE
+        node.change_partition(replicas=[7, 1], directories=[UNASSIGNED_DIRECTORY, directory_id(0)])
+        partition = node.replicas.get("orders", 0)
+        assert partition is not None
+        assert partition.log.directory.path == second
+
+
 async def test_cordoned_directories_get_nothing_new(tmp_path: Path) -> None:
     cordoned = {"cordoned.log.dirs": str(tmp_path / "logs-0"), "log.dirs": f"{tmp_path}/logs-0"}
     async with running(tmp_path, directories=2, settings=cordoned) as node:

@@ -2,11 +2,14 @@
 
 import asyncio
 import errno
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from broker.data_node import DataNode, batch, running, values_of
+from proofs import proves
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -74,6 +77,28 @@ async def test_compacted_topics_keep_the_last_value_of_each_key(tmp_path: Path) 
             offset = found.next_offset
         assert values[-2:] == [b"18" * 20, b"19" * 20]
         assert len(values) < 20
+
+
+async def test_the_number_of_compactions_at_a_time_changes_at_run_time(tmp_path: Path) -> None:
+    configs = SMALL | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    slow = {"log.cleaner.io.max.bytes.per.second": "1"}
+    async with running(tmp_path, settings=slow) as node:
+        node.create_topic("orders", partitions=4, configs=configs)
+        for index in range(4):
+            partition = node.replicas.lookup("orders", index)
+            for value in [b"x" * 100] * 20:
+                last = partition.append(batch(value)).last_offset
+            await partition.wait_committed(last)
+        cleaning = node.replicas.cleaning
+        node.clock.advance(node.settings.current.log_cleaner_backoff_ms + 1)
+        await until(lambda: cleaning.running_count == 1)
+        node.switch("log.cleaner.threads", on=2)
+        await until(lambda: cleaning.running_count == 2)
+        node.switch("log.cleaner.threads", on=4)
+        await until(lambda: cleaning.running_count == 4)
+        # Two of them are not replaced when they end; the passes under way are not lost.
+        node.switch("log.cleaner.threads", on=2)
+        assert cleaning.running_count == 4
 
 
 async def test_a_topic_deleted_while_it_is_compacted_harms_nobody(tmp_path: Path) -> None:
@@ -157,6 +182,41 @@ async def test_settings_of_running_logs_change(tmp_path: Path) -> None:
         node.configure("orders", max_message_bytes="1000", min_insync_replicas="2")
         partition.append(batch(b"x" * 200))
         assert partition.min_insync_replicas == 2
+
+
+@proves("moldau.flush.interval.ms")
+async def test_the_next_round_of_syncs_waits_for_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is appended while a round runs is covered by the next one."""
+    began, may_end = threading.Event(), threading.Event()
+    sync = os.fdatasync
+
+    def slow(descriptor: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            began.set()
+            may_end.wait()
+        sync(descriptor)
+
+    settings = {"moldau.flush.policy": "group", "moldau.flush.interval.ms": "100000"}
+    async with running(tmp_path, settings=settings) as node:
+        node.create_topic("orders")
+        partition = node.replicas.lookup("orders", 0)
+        partition.append(batch(b"first"))
+        node.clock.advance(200_000)
+        await until(lambda: partition.log.flushed_offset == 1)
+        monkeypatch.setattr(os, "fdatasync", slow)
+        partition.append(batch(b"a"))
+        await until(began.is_set)
+        partition.append(batch(b"b"))
+        may_end.set()
+        await until(lambda: partition.log.flushed_offset == 2)
+        node.clock.advance(90_000)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert partition.log.flushed_offset == 2
+        node.clock.advance(20_000)
+        await until(lambda: partition.log.flushed_offset == 3)
 
 
 async def test_coordinators_logs_are_flushed_whatever_the_policy(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from broker.metadata_node import RunningNode, bootstrapped, config, formatted, running, topic
+from proofs import proves
 
 from moldau.broker.metadata_log import MetadataLogError
 from moldau.broker.snapshots import MissingSnapshotError, parse_snapshot_name
@@ -49,6 +50,7 @@ async def commit_some(node: RunningNode, count: int, start: int = 0) -> None:
         await node.commit(config(f"name-{number}", "value" * 10))
 
 
+@proves("metadata.log.max.record.bytes.between.snapshots")
 async def test_a_snapshot_is_made_when_enough_was_committed(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path, EVERY_KIB) as node:
@@ -110,6 +112,24 @@ async def test_a_snapshot_is_made_when_enough_time_went_by(tmp_path: Path) -> No
         assert snapshots_of(tmp_path) == [f"{node.image.offset + 1:020d}-0000000001.checkpoint"]
 
 
+@proves("metadata.log.max.snapshot.interval.ms")
+@pytest.mark.parametrize("interval_ms", [100_000, 0])
+async def test_the_time_between_snapshots_is_as_the_settings_say(
+    tmp_path: Path, interval_ms: int
+) -> None:
+    formatted(tmp_path)
+    settings = {"metadata.log.max.snapshot.interval.ms": str(interval_ms)}
+    async with running(tmp_path, settings) as node:
+        await bootstrapped(node)
+        node.clock.advance(99_000)
+        await node.commit(topic("a"))
+        assert snapshots_of(tmp_path) == [FIRST]
+        node.clock.advance(2_000)
+        await node.commit(topic("b"))
+        await node.snapshots.stop()
+        assert (snapshots_of(tmp_path) != [FIRST]) == (interval_ms > 0)
+
+
 async def test_a_transaction_is_in_a_snapshot_or_behind_it(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path, EVERY_KIB) as node:
@@ -123,6 +143,7 @@ async def test_a_transaction_is_in_a_snapshot_or_behind_it(tmp_path: Path) -> No
     assert snapshots_of(tmp_path) == [FIRST]
 
 
+@proves("metadata.max.retention.bytes", "internal.metadata.log.segment.bytes")
 async def test_old_snapshots_go_with_the_segments_that_only_they_needed(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path, KEEP_LITTLE) as node:
@@ -148,6 +169,7 @@ async def test_old_snapshots_go_with_the_segments_that_only_they_needed(tmp_path
         assert node.image.features["metadata.version"] == 30
 
 
+@proves("metadata.max.retention.ms")
 async def test_snapshots_go_by_age_and_the_newest_stays(tmp_path: Path) -> None:
     formatted(tmp_path)
     settings = {**EVERY_KIB, "metadata.max.retention.ms": "10000"}
@@ -161,6 +183,53 @@ async def test_snapshots_go_by_age_and_the_newest_stays(tmp_path: Path) -> None:
         assert left != FIRST
     async with running(tmp_path, settings) as node:
         assert len(next(iter(node.image.configs.values()))) == 40
+
+
+def metadata_segments(path: Path) -> list[str]:
+    return sorted(each.name for each in (path / METADATA).glob("*.log"))
+
+
+@proves("metadata.log.segment.ms")
+async def test_segments_of_the_metadata_log_are_sealed_by_their_age(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    async with running(tmp_path, {"metadata.log.segment.ms": "100000"}) as node:
+        await bootstrapped(node)
+        for pause_ms, segments in ((90_000, 1), (20_000, 2), (90_000, 2), (20_000, 3)):
+            node.clock.advance(pause_ms)
+            await node.commit(topic(f"t-{node.quorum.last_offset}"))
+            assert len(metadata_segments(tmp_path)) == segments
+
+
+@proves("metadata.log.segment.bytes")
+async def test_segments_of_the_metadata_log_are_sealed_by_their_size(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    smallest = 8 << 20
+    async with running(tmp_path, {"metadata.log.segment.bytes": str(smallest)}) as node:
+        await bootstrapped(node)
+        for megabytes in range(1, 10):
+            await node.commit(*(config(f"n{each}", "x" * 32_700) for each in range(32)))
+            assert len(metadata_segments(tmp_path)) == (1 if megabytes < 9 else 2)
+
+
+@proves("internal.metadata.delete.delay.millis")
+async def test_files_of_the_metadata_log_go_after_their_time(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    settings = {**KEEP_LITTLE, "internal.metadata.delete.delay.millis": "100000"}
+    async with running(tmp_path, settings) as node:
+        await bootstrapped(node)
+        for number in range(120):
+            await node.commit(config("same", f"{number}" * 20))
+        await node.snapshots.stop()
+        now_ms = node.clock.wall_ms()
+
+        def leftovers() -> int:
+            return len(list((tmp_path / METADATA).glob("*.deleted")))
+
+        assert leftovers()
+        node.quorum.log.clean(now_ms + 90_000)
+        assert leftovers()
+        node.quorum.log.clean(now_ms + 110_000)
+        assert not leftovers()
 
 
 def damage(path: Path) -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from proofs import proves
 
 from moldau.broker.node import Node, NodeOptions
 from moldau.config.broker import BrokerConfig
@@ -38,6 +39,7 @@ async def brokers_seen_from(host: str, port: int) -> list[tuple[str, int]]:
         clock.close()
 
 
+@proves("listeners", "advertised.listeners", "listener.security.protocol.map")
 async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
     node = node_with(
         tmp_path,

@@ -16,6 +16,7 @@ from broker.metadata_node import (
     running,
     topic,
 )
+from proofs import proves
 from storage.samples import CLUSTER_ID, expected_topics, unpack
 
 from moldau.broker.formatting import FormatOptions, format_node, random_uuid
@@ -162,6 +163,16 @@ async def test_what_is_too_much_for_a_batch_is_refused_and_changes_nothing(tmp_p
         await node.commit(topic("a"))
 
 
+@proves("internal.metadata.max.batch.size.in.bytes")
+async def test_what_is_too_much_for_a_batch_is_a_setting(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    settings = {"internal.metadata.max.batch.size.in.bytes": "1000"}
+    async with running(tmp_path, settings) as node:
+        with pytest.raises(KafkaError, match="1000 are allowed"):
+            node.quorum.append([config("n", "x" * 1000)], 1)
+        await node.commit(config("n", "x" * 500))
+
+
 async def test_records_are_written_by_the_level_that_is_in_force(tmp_path: Path) -> None:
     """A broker registered at an old level has no room for directories."""
     formatted(tmp_path)
@@ -209,6 +220,7 @@ async def test_transactions_show_when_they_end(tmp_path: Path) -> None:
         assert node.image.topics.keys() == {"a", "b"}
 
 
+@proves("metadata.max.idle.interval.ms")
 async def test_idle_nodes_write_no_ops_after_the_bootstrap(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path, {"metadata.max.idle.interval.ms": "10000"}) as node:
@@ -267,6 +279,7 @@ async def test_a_quorum_of_several_nodes_is_refused_and_nothing_is_changed(tmp_p
     assert not (tmp_path / METADATA / "quorum-state").exists()
 
 
+@proves("controller.quorum.voters")
 async def test_static_voters_need_no_voters_in_the_log(tmp_path: Path) -> None:
     settings = {"controller.quorum.voters": "1@127.0.0.1:9093"}
     options = FormatOptions(cluster_id=CLUSTER)

@@ -15,6 +15,7 @@ from broker.transaction_node import (
     TransactionNode,
     transaction_node,
 )
+from proofs import proves
 
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from moldau.core.transactions.states import TransactionState
@@ -121,6 +122,7 @@ async def test_two_phase_commit_is_not_served_unless_asked_for(tmp_path: Path) -
             await node.init(version=6)
 
 
+@proves("unstable.api.versions.enable", "transaction.two.phase.commit.enable")
 @pytest.mark.parametrize("is_enabled", [True, False])
 async def test_who_asks_for_unstable_versions_gets_kafkas_rules(
     is_enabled: bool, tmp_path: Path

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from broker.data_node import DataNode, batch, running, topic_id, values_of
 from broker.far_coordinator import FarCoordinator, coordinated
+from proofs import proves
 
 from moldau.broker.context import Staged
 from moldau.broker.handlers.produce import handle_produce
@@ -210,12 +211,32 @@ async def test_clients_hear_what_makes_them_do_the_right_thing(
         assert log_of(node).log_end_offset == 0
 
 
+@proves("add.partitions.to.txn.retry.backoff.max.ms")
 async def test_a_coordinator_that_stays_busy_is_named_to_new_clients(tmp_path: Path) -> None:
     settings = {"add.partitions.to.txn.retry.backoff.max.ms": "0"}
     async with running(tmp_path, settings=settings) as node:
         coordinator = start(node)
         coordinator.codes = [ErrorCode.CONCURRENT_TRANSACTIONS]
         assert await produce(node, of_transaction(0)) is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+@proves("add.partitions.to.txn.retry.backoff.ms")
+async def test_a_busy_coordinator_is_asked_again_after_a_pause(tmp_path: Path) -> None:
+    settings = {
+        "add.partitions.to.txn.retry.backoff.ms": "8000",
+        "add.partitions.to.txn.retry.backoff.max.ms": "20000",
+    }
+    async with running(tmp_path, settings=settings) as node:
+        coordinator = start(node)
+        coordinator.codes = [ErrorCode.CONCURRENT_TRANSACTIONS]
+        produced = asyncio.ensure_future(produce(node, of_transaction(0)))
+        await coordinator.is_asked()
+        for pause_ms, asked in ((0, 1), (7_000, 1), (2_000, 2)):
+            node.clock.advance(pause_ms)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert len(coordinator.asked) == asked
+        assert await produced is ErrorCode.NONE
 
 
 async def test_a_refused_partition_does_not_keep_the_others_back(tmp_path: Path) -> None:

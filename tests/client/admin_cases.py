@@ -21,6 +21,7 @@ from moldau.admin import (
     ConfigSource,
     CreatedTopic,
     ElectionType,
+    FoundOffset,
     Group,
     Leaver,
     ListOffsetsTimestamp,
@@ -32,6 +33,9 @@ from moldau.admin import (
     UpgradeType,
 )
 from moldau.client.admin.features import FeatureUpdate
+from moldau.client.admin.topic_descriptions import describe_topics
+from moldau.client.cluster import Cluster
+from moldau.client.settings import client_settings
 from moldau.errors import ErrorCode, KafkaError, UnknownTopicError
 from moldau.types import TopicPartition
 
@@ -112,6 +116,31 @@ def test_topics_come_and_go(admin: moldau.Admin) -> None:
     assert admin.delete_topics_by_id([second.topic_id]) == {second.topic_id: None}
 
 
+async def test_descriptions_come_in_pages(bootstrap: str, admin: moldau.Admin, topic: str) -> None:
+    admin.create_partitions({topic: 5})
+    names = [topic, new_name("missing"), "not/a/name"]
+    async with Cluster(client_settings(bootstrap)) as cluster:
+        whole = await describe_topics(cluster, names)
+        by_two = await describe_topics(cluster, names, page=2)
+        metadata = await cluster.metadata([topic])
+    assert whole[topic] == by_two[topic] == metadata.topics[topic]
+    assert isinstance(by_two[names[1]], UnknownTopicError)
+    assert "cannot be the name of a topic" in str(by_two["not/a/name"])
+
+
+def test_a_changed_level_is_seen_at_once(admin: moldau.Admin) -> None:
+    """Not what was so when the connection was opened."""
+    feature = "group.version"
+    before = admin.describe_features().finalized.get(feature)
+    level = before.newest if before else 0
+    lower = FeatureUpdate(1 - level, UpgradeType.SAFE_DOWNGRADE if level else UpgradeType.UPGRADE)
+    assert admin.update_features({feature: lower}) == {feature: None}
+    changed = admin.describe_features().finalized.get(feature)
+    assert (changed.newest if changed else 0) == 1 - level
+    back = FeatureUpdate(level, UpgradeType.UPGRADE if level else UpgradeType.SAFE_DOWNGRADE)
+    assert admin.update_features({feature: back}) == {feature: None}
+
+
 def test_what_would_be_is_not_done(admin: moldau.Admin, topic: str) -> None:
     name = new_name()
     assert isinstance(admin.create_topics([name], validate_only=True)[name], CreatedTopic)
@@ -135,14 +164,20 @@ def test_offsets_are_found_and_records_deleted(
     partition = TopicPartition(topic, 0)
 
     def offset(wanted: int) -> int:
-        return admin.list_offsets({partition: wanted})[partition].offset
+        found = admin.list_offsets({partition: wanted})[partition]
+        assert isinstance(found, FoundOffset)
+        return found.offset
 
     assert (offset(ListOffsetsTimestamp.EARLIEST), offset(ListOffsetsTimestamp.LATEST)) == (0, 10)
     assert (offset(0), offset(2**62)) == (0, -1)
     assert admin.delete_records({partition: 4}) == {partition: 4}
     assert offset(ListOffsetsTimestamp.EARLIEST) == 4
-    done = admin.delete_records({partition: 99})
+    nowhere, no_such = TopicPartition(new_name("missing"), 0), TopicPartition(topic, 77)
+    done = admin.delete_records({partition: 99, nowhere: 0, no_such: 0})
     assert code(done[partition]) is ErrorCode.OFFSET_OUT_OF_RANGE
+    for refused in (done, admin.list_offsets({partition: 0, nowhere: 0, no_such: 0})):
+        assert isinstance(refused[nowhere], UnknownTopicError)
+        assert "has no partition 77" in str(refused[no_such])
 
 
 def test_settings_are_read_and_changed(admin: moldau.Admin, topic: str) -> None:

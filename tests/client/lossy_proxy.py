@@ -1,5 +1,5 @@
-"""Stands between clients and a broker, and loses answers: the broker did what it was asked, and
-nobody hears of it.
+"""Stands between clients and a broker, and loses answers (the broker did what it was asked, and
+nobody hears of it) or the rest of a request.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ from typing import Any, Self
 from moldau.testing import broker
 
 _PATIENCE_S = 30
+_LONG_BYTES = 1000
 
 
 class LossyProxy:
@@ -22,6 +23,8 @@ class LossyProxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._swallows = False
         self._swallowed = threading.Event()
+        self._request_bytes_left: int | None = None
+        self._halves = 0
         self._threads: list[threading.Thread] = []
 
     @property
@@ -39,15 +42,37 @@ class LossyProxy:
         self._broker_port = broker_port
         self._start(self._accept)
 
+    def lead_to(self, broker_port: int) -> None:
+        """Whoever connects from now on; those who are connected are cut off."""
+        self._broker_port = broker_port
+        self._cut()
+
     def swallow_answers(self) -> None:
         self._swallowed.clear()
         self._swallows = True
+
+    def cut_in_the_middle(self, times: int) -> None:
+        """Of the next long answers only a half arrives, and then the connection ends."""
+        self._halves = times
+
+    @property
+    def are_cut(self) -> bool:
+        return self._halves == 0
 
     def cut_when_swallowed(self) -> None:
         """Waits until an answer was lost, then cuts all connections."""
         assert self._swallowed.wait(_PATIENCE_S)
         self._swallows = False
         self._cut()
+
+    def cut_after(self, request_bytes: int) -> None:
+        """The broker gets so many bytes more, then all connections are cut."""
+        self._request_bytes_left = request_bytes
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no cut is still to come."""
+        return self._request_bytes_left is None
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +104,11 @@ class LossyProxy:
                 client, _ = self._server.accept()
             except OSError:
                 return
-            node = socket.create_connection(("127.0.0.1", self._broker_port))
+            try:
+                node = socket.create_connection(("127.0.0.1", self._broker_port))
+            except OSError:
+                client.close()
+                continue
             self._pairs.append((client, node))
             self._start(self._carry, client, node, False)
             self._start(self._carry, node, client, True)
@@ -94,7 +123,17 @@ class LossyProxy:
                     if are_answers and self._swallows:
                         self._swallowed.set()
                         continue
+                    if are_answers and self._halves and len(chunk) > _LONG_BYTES:
+                        self._halves -= 1
+                        target.sendall(chunk[: len(chunk) // 2])
+                        break
+                    if not are_answers and self._request_bytes_left is not None:
+                        chunk = chunk[: self._request_bytes_left]
+                        self._request_bytes_left -= len(chunk)
                     target.sendall(chunk)
+                    if not are_answers and self._request_bytes_left == 0:
+                        self._request_bytes_left = None
+                        self._cut()
                 except OSError:
                     break
             try:

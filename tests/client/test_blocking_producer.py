@@ -1,7 +1,7 @@
 """The blocking producer against a real node: what is sent is there, what is wrong is said."""
 
+import sys
 import threading
-import zlib
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from moldau.errors import (
     ConfigError,
     ErrorCode,
     KafkaError,
+    MoldauError,
     UnknownTopicError,
 )
 from moldau.testing import ThreadBroker
@@ -54,74 +55,6 @@ def test_flush_waits_for_what_lingers(node: ThreadBroker) -> None:
         assert not deliveries[0].done()
         producer.flush(PATIENCE_S)
         assert [delivery.result(0).offset for delivery in deliveries] == list(range(10))
-
-
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec_is_read_back(node: ThreadBroker, codec: str) -> None:
-    topic = fresh_topic(node)
-    with producer_of(node, compression_type=codec) as producer:
-        producer.send_many(topic, numbered(2_000)).result(PATIENCE_S)
-    assert values_of(node, topic) == numbered(2_000)
-
-
-@pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_records_arrive_with_any_acks(node: ThreadBroker, acks: str) -> None:
-    topic = fresh_topic(node)
-    with producer_of(node, acks=acks) as producer:
-        delivery = producer.send(topic, b"v")
-        assert delivery.result(PATIENCE_S).offset == (-1 if acks == "0" else 0)
-    with producer_of(node) as other:
-        other.send(topic, b"later").result(PATIENCE_S)
-    assert values_of(node, topic) == [b"v", b"later"]
-
-
-def test_keys_go_where_java_sends_them_and_other_partitioners_as_librdkafka(
-    node: ThreadBroker,
-) -> None:
-    topic = fresh_topic(node, 5)
-    keys = [b"%d" % number for number in range(40)]
-    with producer_of(node) as producer:
-        found = [producer.send(topic, b"", key).result(PATIENCE_S).partition for key in keys]
-        assert found == [(murmur2(key) & 0x7FFFFFFF) % 5 for key in keys]
-    with producer_of(node, partitioner_class="consistent") as producer:
-        found = [producer.send(topic, b"", key).result(PATIENCE_S).partition for key in keys]
-        assert found == [zlib.crc32(key) % 5 for key in keys]
-    with producer_of(node, partitioner_class="round_robin") as producer:
-        found = [producer.send(topic, b"", key).result(PATIENCE_S).partition for key in keys]
-        assert found == [number % 5 for number in range(40)]
-    with producer_of(node, partitioner_class=lambda _t, _k, value, _n: value[0] % 5) as producer:
-        assert producer.send(topic, b"\x08").result(PATIENCE_S).partition == 3
-
-
-@pytest.mark.parametrize("name", ["consistent", "murmur2", "fnv1a"])
-def test_partitioners_agree_with_librdkafka(node: ThreadBroker, name: str) -> None:
-    from confluent_kafka import Producer as Peer
-
-    topic = fresh_topic(node, 7)
-    keys = [b"key-%d" % number for number in range(60)] + [b""]
-    peer = Peer({"bootstrap.servers": node.bootstrap, "partitioner": name})
-    for key in keys:
-        peer.produce(topic, b"theirs", key)
-    peer.flush(PATIENCE_S)
-    with producer_of(node, partitioner_class=name) as producer:
-        producer.send_many(topic, [b"ours"] * len(keys), keys).result(PATIENCE_S)
-    for records in stored(node, topic).values():
-        by_maker = {
-            maker: [record.key for record in records if record.value == maker]
-            for maker in (b"ours", b"theirs")
-        }
-        assert by_maker[b"ours"] == by_maker[b"theirs"]
-
-
-def test_records_without_keys_reach_all_partitions(node: ThreadBroker) -> None:
-    topic = fresh_topic(node, 4)
-    with producer_of(node, batch_size=1_000) as producer:
-        for value in numbered(2_000):
-            producer.send(topic, value)
-    found = stored(node, topic)
-    assert len(found) == 4
-    assert {record.value for rows in found.values() for record in rows} == {*numbered(2_000)}
-    assert sum(map(len, found.values())) == 2_000
 
 
 def test_many_records_in_one_call_keep_their_order_and_are_told_in_ranges(
@@ -253,23 +186,6 @@ def test_serializers_have_kafkas_names(
     assert values_of(node, topic) == [content]
 
 
-def test_interceptors_see_records_and_outcomes(node: ThreadBroker) -> None:
-    topic = fresh_topic(node)
-    outcomes: list[Any] = []
-
-    class Stamp:
-        def on_send(self, record: Any) -> Any:
-            return record._replace(headers=(*record.headers, ("seen", b"yes")))
-
-        def on_acknowledgement(self, metadata: Any, error: Exception | None) -> None:
-            outcomes.append((metadata.offset, error))
-
-    with producer_of(node, interceptor_classes=[Stamp]) as producer:
-        producer.send(topic, b"v").result(PATIENCE_S)
-    assert stored(node, topic)[0][0].headers == (("seen", b"yes"),)
-    assert outcomes == [(0, None)]
-
-
 def test_threads_share_a_producer(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     with producer_of(node, batch_size=500) as producer:
@@ -307,8 +223,15 @@ def test_misuse_is_said_in_one_line(node: ThreadBroker) -> None:
     for action, text in wrong:
         with pytest.raises(ClientError, match=text):
             action()
-    with pytest.raises(ValueError, match="2 keys for 1 values"):
-        producer.send_many(topic, [b""], [b"", b""])
+    many: list[tuple[Any, Any, str]] = [
+        ([b""], [b"", b""], "2 keys for 1 values"),
+        (b"abc", None, "values is a bytes; give a list"),
+        (5, None, "values is a int; give a list"),
+        ([b""], "a", "keys is a str; give a list"),
+    ]
+    for values, keys, text in many:
+        with pytest.raises(ClientError, match=text):
+            producer.send_many(topic, values, keys)
     producer.close()
     producer.close()
     with pytest.raises(ClosedError, match="closed"):
@@ -316,6 +239,39 @@ def test_misuse_is_said_in_one_line(node: ThreadBroker) -> None:
     with pytest.raises(ClosedError):
         producer.flush()
     assert values_of(node, topic) == []
+
+
+def test_a_table_that_cannot_be_sent_is_said_in_one_line(
+    node: ThreadBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow as pa
+
+    topic = fresh_topic(node, 2)
+    tables: list[tuple[Any, str]] = [
+        ([b"a"], "a list is no pyarrow.Table"),
+        ({"value": [b"a"]}, "a dict is no pyarrow.Table"),
+        (pa.table({"key": [b"a"]}), "no column named value"),
+        (pa.table({"value": [1.5]}), "column value is double"),
+        (pa.table({"value": [b"a"], "partition": [2]}), "no partition 2"),
+        (pa.table({"value": [b"a"], "partition": [-1]}), "partitions count from 0"),
+        (pa.table({"value": [b"a"], "partition": [b"x"]}), "column partition is binary"),
+        (pa.table({"value": [b"a"], "timestamp": ["now"]}), "column timestamp is string"),
+    ]
+    with producer_of(node) as producer:
+        for table, text in tables:
+            with pytest.raises(MoldauError, match=text):
+                producer.send_table(topic, table)
+        with pytest.raises(ClientError, match="no partition 9"):
+            producer.send_table(topic, pa.table({"value": [b"a"]}), partition=9)
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        with pytest.raises(MoldauError, match=r"pip install 'moldau\[arrow\]'"):
+            producer.send_table(topic, pa.table({"value": [b"a"]}))
+    with (
+        producer_of(node, partitioner_class="consistent") as producer,
+        pytest.raises(ClientError, match="column partition"),
+    ):
+        producer.send_table(topic, pa.table({"value": [b"a"]}))
+    assert stored(node, topic) == {0: [], 1: []}
 
 
 @pytest.mark.parametrize(
@@ -327,6 +283,7 @@ def test_misuse_is_said_in_one_line(node: ThreadBroker) -> None:
         ({"compression_type": "brotli"}, "compression.type"),
         ({"partitioner_class": "consistant"}, "did you mean 'consistent'"),
         ({"value_serializer": "jsn"}, "json"),
+        ({"value_serializer": "avro"}, "moldau.schemas"),
         ({"enable_idempotence": True, "acks": "1"}, "acks=all"),
         ({"transactional_id": "t", "retries": 0}, "retries"),
         ({"delivery_timeout_ms": 10}, "delivery.timeout.ms"),
@@ -383,15 +340,6 @@ def test_new_partitions_are_found(node: ThreadBroker) -> None:
         asyncio.run(grow())
         assert producer.send(topic, b"", partition=2).result(PATIENCE_S).partition == 2
         assert producer.partitions_for(topic) == [0, 1, 2]
-
-
-def test_what_is_counted(node: ThreadBroker) -> None:
-    topic = fresh_topic(node)
-    with producer_of(node) as producer:
-        producer.send_many(topic, numbered(100)).result(PATIENCE_S)
-        counted = producer.metrics()
-    assert counted["records_sent"] == 100
-    assert counted["buffer_available_bytes"] == counted["buffer_total_bytes"]
 
 
 def test_a_forked_process_is_told_to_make_its_own(node: ThreadBroker) -> None:

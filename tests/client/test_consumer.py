@@ -78,6 +78,20 @@ def test_memory_for_what_is_ahead_is_bounded(node: ThreadBroker) -> None:
     assert [one.offset for one in found] == list(range(400))
 
 
+def test_a_broker_is_told_only_what_changed(node: ThreadBroker) -> None:
+    topic = fresh_topic(node, 3)
+    with consumer_of(node, fetch_max_wait_ms=10) as consumer:
+        consumer.assign([(topic, number) for number in range(3)])
+        for number in range(3):
+            produce(node.bootstrap, topic, [b"%d" % number], number)
+            assert values(read(consumer, 1)) == [b"%d" % number]
+        (session,) = consumer._engine.fetching._sessions.values()
+        plan = session.plan(session._known)
+        assert plan.session_id != 0
+        assert plan.epoch > 1
+        assert (plan.rows, plan.forgotten) == ({}, {})
+
+
 # Where it begins.
 
 

@@ -2,7 +2,11 @@
 is lost, none is there twice, each partition keeps its order, nothing waits longer than it may.
 """
 
+import asyncio
+import os
+import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +14,28 @@ import pytest
 from client.clusters import fresh_topic
 from client.lossy_proxy import LossyProxy
 from client.produced import PATIENCE_S, SMALL, numbered, producer_of, stored, values_of
+from client.producer_cases import AioFace
 
+import moldau.aio
 from moldau.errors import ClientTimeoutError, ErrorCode, KafkaError
 from moldau.testing import ProcessBroker, ThreadBroker, broker
 
-QUICK = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "reconnect_backoff_ms": 5}
+QUICK: dict[str, Any] = {
+    "retry_backoff_ms": 5,
+    "retry_backoff_max_ms": 20,
+    "reconnect_backoff_ms": 5,
+}
+
+Face = Callable[..., Any]
+
+
+@pytest.fixture(params=["blocking", "aio"])
+def face(request: pytest.FixtureRequest) -> Face:
+    """Makes a producer of a node, blocking or not."""
+    if request.param == "blocking":
+        return producer_of
+    return lambda node, **settings: AioFace(node.bootstrap, **settings)
+
 
 PASSING = [
     "NOT_LEADER_OR_FOLLOWER",
@@ -59,30 +80,52 @@ def test_five_requests_are_under_way_and_a_failed_one_keeps_its_place(node: Thre
     assert values_of(node, topic) == [b"first", *numbered(500)]
 
 
-def test_cut_connections_lose_and_double_nothing(node: ThreadBroker) -> None:
+def test_cut_connections_lose_and_double_nothing(node: ThreadBroker, face: Face) -> None:
     topic = fresh_topic(node, 3)
-    with producer_of(node, **SMALL, **QUICK) as producer:
+    with face(node, **SMALL, **QUICK) as producer:
         deliveries = []
         cut = 0
-        for number, value in enumerate(numbered(6_000)):
-            deliveries.append(producer.send(topic, value, partition=number % 3))
-            if number % 100 == 0:
-                cut += node.drop_connections()
-            if number % 500 == 0:
+        # So that some are under way when the connection is cut.
+        node.delay("Produce", 2, 100)
+        for start in range(0, 6_000, 150):
+            values = numbered(150, start)
+            deliveries += [
+                producer.send_many(topic, values[number::3], partition=number)
+                for number in range(3)
+            ]
+            cut += node.drop_connections()
+            if start % 600 == 0:
                 producer.flush(PATIENCE_S)
         producer.flush(PATIENCE_S)
-        assert all(one.exception(0) is None for one in deliveries)
+        assert sum(one.records for sent in deliveries for one in sent.result(0)) == 6_000
         assert cut > 10
         assert producer.metrics()["batches_retried"] > 0
     for partition, records in stored(node, topic).items():
         assert [record.value for record in records] == numbered(6_000)[partition::3]
 
 
-def test_answers_that_are_lost_after_the_append_double_nothing() -> None:
+def test_requests_that_are_cut_in_the_middle_lose_and_double_nothing(face: Face) -> None:
     with LossyProxy() as proxy, proxy.broker() as node:
         node.create_topic("t")
         expected = [b"first"]
-        with producer_of(node, **SMALL, **QUICK) as producer:
+        with face(node, batch_size=1_000, linger_ms=0, **QUICK) as producer:
+            producer.send("t", b"first").result(PATIENCE_S)
+            for round_number, request_bytes in enumerate([1, 3, 4, 30, 100, 171, 400, 999, 2_500]):
+                values = numbered(1_000, 1_000 * round_number)
+                proxy.cut_after(request_bytes)
+                sent = producer.send_many("t", values)
+                expected += values
+                assert sum(one.records for one in sent.result(PATIENCE_S)) == 1_000
+                assert proxy.is_whole
+            assert producer.metrics()["batches_retried"] >= 9
+        assert values_of(node, "t") == expected
+
+
+def test_answers_that_are_lost_after_the_append_double_nothing(face: Face) -> None:
+    with LossyProxy() as proxy, proxy.broker() as node:
+        node.create_topic("t")
+        expected = [b"first"]
+        with face(node, **SMALL, **QUICK) as producer:
             producer.send("t", b"first").result(PATIENCE_S)
             for round_number in range(10):
                 values = numbered(30, 1000 * round_number)
@@ -259,11 +302,31 @@ def test_a_closed_producer_leaves_no_socket_and_no_thread(node: ThreadBroker) ->
     assert (process.num_fds(), process.num_threads()) <= (before[0] + 2, before[1])
 
 
-def test_a_restarted_broker_gets_the_rest(tmp_path: Path) -> None:
+async def test_an_asyncio_producer_leaves_no_task_and_no_socket(node: ThreadBroker) -> None:
+    import psutil
+
+    topic = fresh_topic(node)
+    process = psutil.Process()
+    await moldau.aio.Producer(node.bootstrap).close()
+    before = process.num_fds()
+    tasks = asyncio.all_tasks()
+    for _ in range(10):
+        async with moldau.aio.Producer(node.bootstrap, **QUICK) as producer:
+            await (await producer.send(topic, b"v"))
+            node.drop_connections()
+            node.fail_next("Produce", "NOT_ENOUGH_REPLICAS")
+            await (await producer.send(topic, b"w"))
+            _ = await producer.send(topic, b"x")
+        assert asyncio.all_tasks() == tasks
+    node.drop_connections()
+    assert process.num_fds() <= before + 2
+
+
+def test_a_restarted_broker_gets_the_rest(tmp_path: Path, face: Face) -> None:
     with broker(directory=tmp_path) as node:
         assert isinstance(node, ThreadBroker)
         node.create_topic("t", 2)
-        with producer_of(node, **SMALL, **QUICK) as producer:
+        with face(node, **SMALL, **QUICK) as producer:
             values = numbered(4_000)
             for number, value in enumerate(values):
                 producer.send("t", value, partition=number % 2)
@@ -275,12 +338,46 @@ def test_a_restarted_broker_gets_the_rest(tmp_path: Path) -> None:
             assert [record.value for record in records] == values[partition::2]
 
 
+def test_a_silent_broker_is_waited_for_no_longer_than_the_timeouts_say(face: Face) -> None:
+    times: dict[str, Any] = {
+        "request_timeout_ms": 200,
+        "delivery_timeout_ms": 500,
+        "max_block_ms": 300,
+    }
+    with broker(process=True) as node:
+        assert isinstance(node, ProcessBroker)
+        node.create_topic("t")
+        with face(node, linger_ms=0, **times, **QUICK) as producer:
+            producer.send("t", b"before").result(PATIENCE_S)
+            os.kill(node.pid, signal.SIGSTOP)
+            try:
+                late = producer.send("t", b"late")
+                error = late.exception(PATIENCE_S)
+                assert isinstance(error, KafkaError)
+                assert error.is_retriable
+                with pytest.raises(ClientTimeoutError, match=r"max\.block\.ms"):
+                    producer.send("unknown", b"")
+                producer.send("t", b"left")
+                producer.close(0.1)
+            finally:
+                os.kill(node.pid, signal.SIGCONT)
+        with face(node) as producer:
+            producer.send("t", b"after").result(PATIENCE_S)
+        found = values_of(node, "t")
+    # Whether it has what was given up is not known; nothing is there twice.
+    assert found[0] == b"before"
+    assert found[-1] == b"after"
+    assert len(found) == len(set(found))
+
+
 @pytest.mark.slow
-def test_a_killed_broker_loses_and_doubles_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_a_killed_broker_loses_and_doubles_nothing_that_was_acknowledged(
+    tmp_path: Path, face: Face
+) -> None:
     with broker({"moldau.flush.policy": "group"}, directory=tmp_path, process=True) as node:
         assert isinstance(node, ProcessBroker)
         node.create_topic("t", 2)
-        with producer_of(node, **SMALL, **QUICK) as producer:
+        with face(node, **SMALL, **QUICK) as producer:
             values = numbered(6_000)
             deliveries = []
             for number, value in enumerate(values):

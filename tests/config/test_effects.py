@@ -1,4 +1,6 @@
-"""The flag that says whether a setting has an effect is true to the source."""
+"""The flag that says whether a setting has an effect is true to the source. That the effect is the
+right one is seen by the tests that are marked with `@proves`.
+"""
 
 from config.effects import obeyed_settings, read_by_clients
 
@@ -12,7 +14,8 @@ from moldau.config.log import LogConfig
 
 def test_settings_say_whether_they_have_an_effect() -> None:
     """If this fails: put `has_effect=True` to the declaration of a setting that you made something
-    obey, take it from one that nothing reads any more, and run `make protocol`.
+    obey, take it from one that nothing reads any more, and run `make protocol`. A setting with an
+    effect needs a test that sees it: `tests/proofs.py`.
     """
     for declared, obeyed in zip(
         (BrokerConfig.declared, LogConfig.declared, GroupConfig.declared),

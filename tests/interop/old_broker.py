@@ -24,10 +24,10 @@ log4j.appender.stdout=org.apache.log4j.ConsoleAppender
 log4j.appender.stdout.layout=org.apache.log4j.SimpleLayout
 """
 _BROKER = """
-broker.id=1
+broker.id={number}
 listeners=PLAINTEXT://127.0.0.1:{port}
 zookeeper.connect=127.0.0.1:{zookeeper}
-log.dirs={folder}/logs
+log.dirs={folder}/logs-{number}
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
 transaction.state.log.replication.factor=1
@@ -54,13 +54,17 @@ def _jars(cache: Path) -> Path:
 
 
 @contextmanager
-def old_broker(cache: Path, folder: Path) -> Iterator[str]:
-    """Gives its address. Both processes end with the block, whatever happened."""
+def old_broker(cache: Path, folder: Path, count: int = 1) -> Iterator[str]:
+    """Gives the addresses of so many. All processes end with the block, whatever happened."""
     jars = _jars(cache)
-    port, zookeeper = free_ports(2)
-    files = {"log4j.properties": _LOGGING, "zoo.cfg": _ZOOKEEPER, "server.properties": _BROKER}
-    for name, text in files.items():
-        filled = text.format(folder=folder, port=port, zookeeper=zookeeper)
+    zookeeper, *ports = free_ports(count + 1)
+    files = [("log4j.properties", _LOGGING, 0, 0), ("zoo.cfg", _ZOOKEEPER, 0, 0)]
+    files += [
+        (f"server-{number}.properties", _BROKER, number, port)
+        for number, port in enumerate(ports, 1)
+    ]
+    for name, text, number, port in files:
+        filled = text.format(folder=folder, number=number, port=port, zookeeper=zookeeper)
         (folder / name).write_text(filled)
     java = [
         require_tool("java"),
@@ -70,7 +74,7 @@ def old_broker(cache: Path, folder: Path) -> Iterator[str]:
     java += ["-cp", f"{jars}/*"]
     mains = [
         ("org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg", zookeeper),
-        ("kafka.Kafka", "server.properties", port),
+        *(("kafka.Kafka", name, port) for name, text, _, port in files if text is _BROKER),
     ]
     running: list[subprocess.Popen[bytes]] = []
     try:
@@ -80,7 +84,7 @@ def old_broker(cache: Path, folder: Path) -> Iterator[str]:
                 command = [*java, main, str(folder / config)]
                 running.append(subprocess.Popen(command, stdout=output, stderr=output))
             _wait_for_port(running[-1], listens, log)
-        yield f"127.0.0.1:{port}"
+        yield ",".join(f"127.0.0.1:{port}" for port in ports)
     finally:
         for process in reversed(running):
             process.kill()

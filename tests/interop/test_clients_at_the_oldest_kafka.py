@@ -3,6 +3,7 @@ cannot do what is asked.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from client.admin_cases import code, member, new_name
 from interop.apache import ApacheUnavailableError
 from interop.missing import CACHE, give_up
 from interop.old_broker import old_broker
+from running_node import wait_for
 
 import moldau
 from moldau.admin import (
@@ -18,12 +20,13 @@ from moldau.admin import (
     ConfigResource,
     ConfigResourceType,
     CreatedTopic,
+    FoundOffset,
     Group,
     ListOffsetsTimestamp,
     NewTopic,
     Operation,
 )
-from moldau.errors import ErrorCode, UnsupportedError
+from moldau.errors import ErrorCode, KafkaError, UnsupportedError
 from moldau.types import TopicPartition
 
 pytestmark = pytest.mark.interop
@@ -75,13 +78,57 @@ def test_the_cluster_is_described(admin: moldau.Admin, topic: str) -> None:
     assert {row.name: row.value for row in rows}["cleanup.policy"] == "delete"
 
 
+def test_the_controller_is_asked_for_changes(tmp_path: Path) -> None:
+    """Brokers of then did not pass on what they could not do."""
+    with old_broker(CACHE, tmp_path, 2) as both:
+        with moldau.Admin(both) as admin:
+            wait_for(lambda: len(admin.describe_cluster().brokers) == 2, "both brokers")
+            found = admin.describe_cluster()
+        (other,) = [row for row in found.brokers if row.node_id != found.controller_id]
+        with moldau.Admin(str(other.address)) as admin:
+            name = new_name()
+            made = admin.create_topics([NewTopic(name=name, partitions=1, replication_factor=2)])
+            assert isinstance(made[name], CreatedTopic)
+            assert admin.create_partitions({name: 2}) == {name: None}
+            assert admin.delete_topics([name]) == {name: None}
+
+
+def test_settings_are_changed_though_it_takes_all_at_once(admin: moldau.Admin, topic: str) -> None:
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+
+    def of_the_topic() -> dict[str, str | None]:
+        rows = admin.describe_configs([resource])[resource]
+        assert isinstance(rows, list)
+        return {row.name: row.value for row in rows if row.source.name == "DYNAMIC_TOPIC_CONFIG"}
+
+    def alter(*changes: ConfigChange) -> object:
+        return admin.alter_configs({resource: changes})[resource]
+
+    first = ConfigChange("retention.ms", Operation.SET, "5000")
+    assert alter(first, ConfigChange("segment.ms", Operation.SET, "6000")) is None
+    assert alter(ConfigChange("cleanup.policy", Operation.SET, "compact")) is None
+    assert of_the_topic() == {
+        "retention.ms": "5000",
+        "segment.ms": "6000",
+        "cleanup.policy": "compact",
+    }
+    assert alter(ConfigChange("segment.ms", Operation.DELETE)) is None
+    assert of_the_topic() == {"retention.ms": "5000", "cleanup.policy": "compact"}
+    assert isinstance(alter(ConfigChange("retention.ms", Operation.SET, "x")), KafkaError)
+    brokers_all = ConfigResource(ConfigResourceType.BROKER, "")
+    change = ConfigChange("log.cleaner.threads", Operation.SET, "2")
+    assert admin.alter_configs({brokers_all: [change]}) == {brokers_all: None}
+
+
 def test_what_it_cannot_do_is_said_in_one_line(admin: moldau.Admin, topic: str) -> None:
     with pytest.raises(UnsupportedError, match="CREATE_TOPICS 0 to 3, needed is 4 to 7"):
         admin.create_topics([new_name()])
     change = {
-        ConfigResource(ConfigResourceType.TOPIC, topic): [ConfigChange("x", Operation.DELETE)]
+        ConfigResource(ConfigResourceType.TOPIC, topic): [
+            ConfigChange("cleanup.policy", Operation.APPEND, "compact")
+        ]
     }
-    with pytest.raises(UnsupportedError, match="does not serve INCREMENTAL_ALTER_CONFIGS"):
+    with pytest.raises(UnsupportedError, match=r"do not add to cleanup\.policy"):
         admin.alter_configs(change)
     with pytest.raises(UnsupportedError, match="does not serve LIST_TRANSACTIONS"):
         admin.list_transactions()
@@ -97,6 +144,7 @@ def test_records_are_written_found_and_read(
         assert [one.result(30).offset for one in sent] == list(range(10))
     partition = TopicPartition(topic, 0)
     found = admin.list_offsets({partition: ListOffsetsTimestamp.LATEST})[partition]
+    assert isinstance(found, FoundOffset)
     assert found.offset == 10
     assert admin.delete_records({partition: 4}) == {partition: 4}
     with moldau.Consumer(bootstrap, auto_offset_reset="earliest") as consumer:

@@ -38,7 +38,7 @@ class JavaMember:
         self._process.wait(PATIENCE_S)
 
 
-@pytest.mark.parametrize("assignor", ["Range", "Sticky", "CooperativeSticky"])
+@pytest.mark.parametrize("assignor", ["Range", "RoundRobin", "Sticky", "CooperativeSticky"])
 @pytest.mark.parametrize("java_leads", [True, False])
 def test_both_kinds_share_a_group(
     apache: ApacheOracle, tmp_path: Path, assignor: str, java_leads: bool

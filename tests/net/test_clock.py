@@ -31,6 +31,17 @@ async def test_a_cancelled_timer_does_not_fire() -> None:
     clock.close()
 
 
+async def test_cancelled_timers_do_not_wait_for_their_time() -> None:
+    clock = Clock()
+    fired = asyncio.Event()
+    clock.call_later(5, fired.set)
+    for _ in range(10_000):
+        clock.call_later(10**9, lambda: None).cancel()
+    assert len(clock._heap) < 1_000
+    await fired.wait()
+    clock.close()
+
+
 async def test_advancing_fires_what_falls_due_and_nothing_else() -> None:
     clock = ShiftedClock()
     fired: list[str] = []

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from node.questions import (
     topics_of,
 )
 from node.starting import COMMAND, DEADLINE_S, assert_refused, start_and_wait
+from proofs import proves
 from running_node import RunningNode, free_port, pause, wait_for
 from wire_client import WireClient
 
@@ -218,6 +220,15 @@ def test_a_port_for_metrics_in_use_is_refused_and_leaves_no_directory(tmp_path: 
     assert not (tmp_path / "data").exists()
 
 
+def test_a_host_for_metrics_that_is_not_ours_is_refused(tmp_path: Path) -> None:
+    command = ["--dir", tmp_path / "data", "--port", 0, "--metrics-port", 0]
+    ended = start_and_wait(*command, "--metrics-host", "192.0.2.1")
+    assert_refused(ended, "/metrics cannot use 192.0.2.1:0: Cannot assign requested address")
+    ended = start_and_wait(*command[:4], "--metrics-host", "127.0.0.1")
+    assert_refused(ended, "--metrics-host needs a --metrics-port")
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_refused_start_keeps_the_clean_stop_of_the_one_before(
     stopped: Path, tmp_path: Path
 ) -> None:
@@ -296,10 +307,13 @@ def test_an_ephemeral_node_leaves_nothing_behind(how: signal.Signals, tmp_path: 
     assert list(scratch.iterdir()) == []
 
 
+@proves("moldau.metrics.port")
 def test_json_logs_are_json_and_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
     ready, logs = tmp_path / "ready", tmp_path / "logs"
     command = [*COMMAND, "start", "--dir", str(tmp_path / "data"), "--port", "0"]
     command += ["--log-format", "json", "--metrics-port", "0", "--ready-file", str(ready)]
+    # Of its own, too: this one nobody else listens on.
+    command += ["--metrics-host", "127.0.0.3"]
     with (
         logs.open("wb") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
@@ -308,7 +322,9 @@ def test_json_logs_are_json_and_metrics_have_a_port_of_their_own(tmp_path: Path)
             wait_for(lambda: ready.exists() or process.poll() is not None, "the ready file")
             lines = [json.loads(line) for line in logs.read_text().splitlines()]
             assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
-            (url,) = re.findall(r"http://\S+/metrics", logs.read_text())
+            (url,) = re.findall(r"http://127.0.0.3:\d+/metrics", logs.read_text())
+            with pytest.raises(urllib.error.URLError):
+                urllib.request.urlopen(url.replace("127.0.0.3", "127.0.0.1"))
             with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
                 assert b"moldau_" in answer.read()
             process.send_signal(signal.SIGTERM)
@@ -371,6 +387,7 @@ def test_a_restart_serves_what_was_there(how: str, tmp_path: Path) -> None:
         assert node.stop() == 0
 
 
+@proves("moldau.accept.damage")
 def test_a_damaged_log_refuses_work_until_somebody_decides(stopped: Path, tmp_path: Path) -> None:
     with RunningNode(tmp_path) as node:
         shutil.copytree(stopped, node.log_folder)

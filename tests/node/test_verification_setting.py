@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from producer_talk import Conversation, wait_for_coordinator
+from proofs import proves_change
 from wire_client import WireClient
 
 from moldau.protocol.enums import ConfigResourceType
@@ -34,6 +35,7 @@ def switch(address: str, *, on: bool) -> None:
         assert client.ask(request).responses[0].error_code == 0
 
 
+@proves_change(SETTING)
 def test_verification_goes_off_and_on_at_run_time(address: str) -> None:
     """Off, a partition takes what old clients forgot to add, and nobody ends it: as in Kafka."""
     conversation = Conversation(address)

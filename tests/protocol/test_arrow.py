@@ -16,6 +16,7 @@ from moldau.protocol.arrow import (
     ArrowRead,
     arrow_schema,
     build_from_arrow,
+    decode_scanned_to_arrow,
     decode_to_arrow,
 )
 from moldau.protocol.batch_builder import BatchOptions, build_batch
@@ -36,6 +37,7 @@ from moldau.protocol.control_records import (
 )
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.record_loops import scan_batches
 
 pa = pytest.importorskip("pyarrow")
 READ = ArrowRead(topic="orders", partition=3)
@@ -308,3 +310,23 @@ def test_nothing_imports_pyarrow_until_it_is_used() -> None:
         "assert 'pyarrow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_scanned_batches_give_the_same_rows(codec: Compression) -> None:
+    records = simple_records(60)
+    options = BatchOptions(compression=codec)
+    batches = [build_batch(records[first : first + 20], options) for first in (0, 20, 40)]
+    chunk = b"".join(batches)
+    found, _, _ = scan_batches(chunk, 0, len(chunk), True)
+    for start, stop in ((0, 60), (5, 41), (20, 40), (60, 70)):
+        read = ArrowRead(topic="orders", partition=3, start_offset=start, stop_offset=stop)
+        assert decode_scanned_to_arrow(chunk, found, read) == decode_to_arrow(chunk, read)
+
+
+def test_a_count_that_no_batch_can_have_is_refused() -> None:
+    batch = bytearray(build_batch(simple_records(3)))
+    batch[57:61] = (2**31 - 1).to_bytes(4, "big")
+    found, _, _ = scan_batches(batch, 0, len(batch), False)
+    with pytest.raises(KafkaError, match="records cannot be in"):
+        decode_scanned_to_arrow(batch, found, READ)

@@ -451,3 +451,10 @@ def test_what_is_uncommon_is_left_alone(loops: Loops) -> None:
     ]:  # fmt: skip
         assert stamped(loops, content, limits) == (None, content)
     assert loops[0].stamp_batch(common, 700, 5, LIMITS) is None, "it cannot be written to"
+
+
+@pytest.mark.parametrize("loops", IMPLEMENTATIONS)
+@pytest.mark.parametrize(("rows", "size"), [(-1, 10), (1, -10), (11, 10)])
+def test_what_cannot_come_is_not_expected(loops: Loops, rows: int, size: int) -> None:
+    with pytest.raises(ValueError, match="rows in"):
+        loops[1].ColumnSink().expect(rows, size)

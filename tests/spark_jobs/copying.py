@@ -90,9 +90,9 @@ def committed_values(bootstrap: str, topic: str) -> list[bytes]:
             for message in consumer.consume(10_000, timeout=POLL_S):
                 error = message.error()
                 if error is None:
-                    found.append(message.value())
+                    found.append(message.value() or b"")
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition())
+                    ended.add(message.partition() or 0)
     finally:
         consumer.close()
     return found

@@ -1,8 +1,10 @@
 """Flushing: what each policy promises, and what a power cut leaves of it."""
 
 import errno
+import os
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from storage.log_maker import SMALL_SEGMENTS, OneLog, values_of
@@ -138,6 +140,37 @@ def test_a_failed_sync_is_final() -> None:
     with pytest.raises(DirectoryOfflineError):
         one.log.flush()
     assert one.log.flushed_offset == 0, "nobody asks that disk again"
+
+
+def test_a_flush_that_had_no_descriptor_is_done_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flusher = GroupFlusher()
+    one = OneLog(tmp_path / "logs", SMALL_SEGMENTS, flush_policy="group", flusher=flusher)
+    one.fill(60)
+    open_file, taken = os.open, True
+
+    def opening(*arguments: Any, **options: Any) -> int:
+        if taken:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return open_file(*arguments, **options)
+
+    monkeypatch.setattr(os, "open", opening)
+    tickets = flusher.begin()
+    for ticket in tickets:
+        ticket.run()
+    flusher.finish(tickets)
+    assert one.log.flushed_offset == 0
+    assert one.log.directory.is_online
+    assert flusher.has_work
+    # As long as there is none it does not try for ever.
+    flusher.run_round()
+    assert flusher.has_work
+    taken = False
+    flusher.run_round()
+    assert one.log.flushed_offset == one.log.log_end_offset == 60
+    assert all(segment.pins == 0 for segment in one.log.segments)
+    assert not flusher.has_work
 
 
 def test_a_failed_sync_inside_a_strict_append_is_not_acknowledged() -> None:

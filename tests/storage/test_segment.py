@@ -102,6 +102,15 @@ def test_truncation_keeps_the_batches_before_the_offset(tmp_path: Path) -> None:
         segment.remove_files()
 
 
+def test_a_batch_that_was_cut_off_is_not_found_again(tmp_path: Path) -> None:
+    segment = new_segment(tmp_path)
+    fill(segment, 3)
+    last = segment.next_offset() - 1
+    assert segment.locate(last) is segment.locate(last)
+    segment.truncate_to(last)
+    assert segment.locate(last) is None
+
+
 def test_what_was_viewed_is_never_cut_under_the_view(tmp_path: Path) -> None:
     segment = new_segment(tmp_path)
     fill(segment)

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from wire_client import WireClient
 
+from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.batch_builder import build_batch
 from moldau.protocol.batches import Record
 from moldau.protocol.error_codes import ErrorCode
@@ -148,6 +149,24 @@ def test_what_cannot_be_asked_for_is_refused_with_a_hint(
     with pytest.raises(KafkaError, match="'a b'") as refused:
         running.create_topic("a b")
     assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_an_error_may_come_late_and_the_connection_goes_on(
+    running: ThreadBroker | ProcessBroker,
+) -> None:
+    running.create_topic("orders")
+    partition = PartitionProduceData(records=build_batch([Record(0, 1, None, b"v", ())]))
+    topic = TopicProduceData(name="orders", partition_data=[partition])
+    request = ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[topic])
+    running.delay("Produce", ms=20, times=3)
+    running.fail_next("Produce", "NOT_ENOUGH_REPLICAS", times=2)
+    with WireClient(running.bootstrap) as client:
+        for _ in range(3):
+            client.send(request, 9)
+        answers = [client.receive(ApiKey.PRODUCE, 9)[1] for _ in range(3)]
+    codes = [answer.responses[0].partition_responses[0].error_code for answer in answers]
+    refused = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert codes == [refused, refused, ErrorCode.NONE]
 
 
 def test_an_error_that_no_answer_can_tell_ends_the_connection(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from moldau.broker.context import Peer, Staged
 from moldau.broker.dispatch import Begun, Dispatcher, failed
-from moldau.broker.frames_in import FramesIn
+from moldau.net.frames_in import FramesIn
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.frame import build_response
 from moldau.protocol.schema import Message
@@ -62,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog: deque[memoryview] = deque()
         self._is_busy = False
         self._is_closing = False
+        self._is_finishing = False
         self._is_reading = True
         self._held_bytes = 0
         self._out: list[Buffer] = []
@@ -215,6 +216,8 @@ class Connection(asyncio.BufferedProtocol):
         except MalformedRequestError as error:
             self._refuse(error)
         self._flush()
+        if self._is_finishing and not self._exchanges:
+            self._close()
         self._adjust_reading()
 
     def _send(self, begun: Begun, answer: Message | None, started_ms: float) -> None:
@@ -247,7 +250,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _is_stuffed(self) -> bool:
         """No further request is begun."""
-        return self._is_busy or self._is_closing or self.is_throttled or self._is_full()
+        return (
+            self._is_busy
+            or self._is_closing
+            or self._is_finishing
+            or self.is_throttled
+            or self._is_full()
+        )
 
     def _is_full(self) -> bool:
         return (
@@ -315,6 +324,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._unread_bytes < before:
             self._writing_paused_since_ms = now_ms
         return now_ms - self._writing_paused_since_ms
+
+    def finish(self) -> None:
+        """Hang up when what is under way is answered. Nothing more is begun."""
+        self._is_finishing = True
+        if not self._exchanges:
+            self._close()
 
     def abort(self) -> None:
         """Hang up at once, whatever is under way."""

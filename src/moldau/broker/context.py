@@ -1,8 +1,8 @@
 """What a handler is given: who asks, over what, and the node's services."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.schema import Message
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from moldau.config.broker import BrokerConfig
     from moldau.core.metadata.image import MetadataImage
     from moldau.net.clock import Clock
+
+
+KeptT = TypeVar("KeptT")
+_KEPT_MAX = 100
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -63,6 +67,31 @@ class ChangeableConfig(ConfigHolder, Protocol):
         """
 
 
+class WorkedOut:
+    """What handlers have worked out of an image, kept until there is another: many clients ask for
+    the same. Nobody changes what is kept.
+    """
+
+    __slots__ = ("_image", "_kept")
+
+    def __init__(self) -> None:
+        self._image: MetadataImage | None = None
+        self._kept: dict[Hashable, Any] = {}
+
+    def of(
+        self, image: "MetadataImage", key: Hashable, work_out: Callable[["MetadataImage"], KeptT]
+    ) -> KeptT:
+        if image is not self._image:
+            self._image = image
+            self._kept.clear()
+        kept: KeptT | None = self._kept.get(key)
+        if kept is None:
+            kept = work_out(image)
+            if len(self._kept) < _KEPT_MAX:
+                self._kept[key] = kept
+        return kept
+
+
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class BrokerServices:
     """One node's parts, as handlers see them. Made by node.py; nothing is global."""
@@ -86,6 +115,7 @@ class BrokerServices:
     """Of a node that is a controller: what its own listener asks."""
     quorum: "QuorumNode | None" = None
     """What knows the quorum's own feature, kraft.version."""
+    worked_out: WorkedOut = field(default_factory=WorkedOut)
 
     @property
     def config(self) -> "BrokerConfig":

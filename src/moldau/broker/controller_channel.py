@@ -3,10 +3,11 @@ no bytes in between. What was changed is so in the broker too when the answer co
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 from moldau.broker.context import ConfigHolder
-from moldau.broker.controller_node import ControllerNode
+from moldau.broker.controller_node import ControllerNode, asked_timeout_ms
 from moldau.broker.error_responses import error_response
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
@@ -37,11 +38,9 @@ class LocalControllerChannel:
         timeout_ms = self._settings.current.request_timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await self._controller.wait_active()
+                async with asyncio.timeout(max(asked_timeout_ms(request), 0) / 1000):
+                    await self._controller.wait_active()
                 decided = await self._controller.handle(request, version)
-                if request.API_KEY in _NEEDS_LOGS:
-                    await self._caught_up()
-                return decided
         except TimeoutError:
             detail = f"no answer of the controller in {timeout_ms} ms"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
@@ -52,3 +51,12 @@ class LocalControllerChannel:
             if answer is None:
                 raise
             return answer
+        if request.API_KEY in _NEEDS_LOGS:
+            await self._wait_for_logs(min(asked_timeout_ms(request), timeout_ms))
+        return decided
+
+    async def _wait_for_logs(self, timeout_ms: float) -> None:
+        """A courtesy to whoever asked: what it asked for is done already."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._caught_up()

@@ -12,6 +12,7 @@ from moldau.broker.context import ConfigHolder
 from moldau.broker.metadata_feed import MetadataFeed
 from moldau.broker.quorum_description import described_quorum
 from moldau.broker.quorum_node import QuorumListener, QuorumNode
+from moldau.config.values import INT32_MAX
 from moldau.core.controller.activation import first_records
 from moldau.core.controller.heartbeats import decide_fence_stale_broker
 from moldau.core.controller.leadership import preferred_leader_records, unclean_leader_records
@@ -38,6 +39,21 @@ _log = logging.getLogger(__name__)
 _LOOKS_PER_SESSION = 8
 _SECOND_MS = 1000
 _RECORDS_IN_SPLIT_BATCH = 1024
+_HURRIED = {
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+}
+
+
+def asked_timeout_ms(request: Message) -> int:
+    """How long whoever asks wants to wait. Kafka heeds it for these requests only."""
+    if request.API_KEY not in _HURRIED:
+        return INT32_MAX
+    timeout_ms: int = getattr(request, "timeout_ms", INT32_MAX)
+    return timeout_ms
 
 
 class ControllerNode(QuorumListener):
@@ -86,6 +102,10 @@ class ControllerNode(QuorumListener):
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
         if isinstance(request, DescribeQuorumRequest):
             return described_quorum(self._quorum.describe(), request, version)
+        timeout_ms = asked_timeout_ms(request)
+        if timeout_ms <= 0:
+            detail = "nothing was done: timeout_ms left no time for it"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail)
         decision = decide(self._situation(), request, version)
         try:
             self._append(decision)
@@ -94,8 +114,13 @@ class ControllerNode(QuorumListener):
                 raise
             self._append(decision)
         self._controller.answered(request, self._clock.mono_ms())
-        # Also without records of its own: what it saw may not be committed yet.
-        await self._quorum.wait_committed(self._last_appended)
+        try:
+            async with self._clock.timeout(timeout_ms):
+                # Also without records of its own: what it saw may not be committed yet.
+                await self._quorum.wait_committed(self._last_appended)
+        except TimeoutError:
+            detail = f"not done within {timeout_ms} ms; it may still be"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
         response: Message = decision.response
         return response
 

@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 # File systems commit the syncs of several files together, but only if they are asked together: 20
 # files take 33 ms one after the other and 3 ms in 8 threads.
 THREADS_MAX = 8
+_REFUSED_PAUSE_MS = 100
 
 OnFlushed = Callable[["LogState"], None]
 
@@ -98,6 +99,9 @@ class FlushRounds:
             self._idle.set_result(None)
         elif self.flusher.has_work and not self._is_stopped:
             interval_ms = self._settings.current.moldau_flush_interval_ms
+            if not tickets or any(ticket.is_refused for ticket in tickets):
+                # For lack of descriptors: somebody has to let go of some first.
+                interval_ms = max(interval_ms, _REFUSED_PAUSE_MS)
             wait_ms = self._began_ms + interval_ms - self._clock.mono_ms()
             self._clock.call_later(wait_ms, self._begin)
         else:

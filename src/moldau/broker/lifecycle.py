@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moldau.broker.context import ConfigHolder, ControllerChannel
@@ -73,7 +74,6 @@ class BrokerIdentity:
     cluster_id: str
     incarnation_id: Uuid
     """Random; one for each start."""
-    endpoints: Sequence[Endpoint]
     directories: Mapping[str, Uuid]
     """Path -> id of the log directories that are online."""
     previous_epoch: int = NO_BROKER_EPOCH
@@ -113,6 +113,8 @@ class BrokerLifecycle:
         self._offline_directories: dict[Uuid, None] = {}
         self._retry_ms = _FIRST_RETRY_MS
         self._refusal: KafkaError | None = None
+        self._endpoints: Sequence[Endpoint] = ()
+        self._told_endpoints: Sequence[Endpoint] = ()
 
     async def start(self) -> None:
         """Returns when the broker is registered and has the metadata up to there. Raises KafkaError
@@ -128,6 +130,13 @@ class BrokerLifecycle:
         self._wake.set()
         timeout_ms = self._settings.current.initial_broker_registration_timeout_ms
         await self._reach(self._milestones.is_unfenced, timeout_ms, "be unfenced")
+
+    def advertise(self, endpoints: Sequence[Endpoint]) -> None:
+        """Where clients find this broker. If they change, it registers again under the same epoch,
+        as it may at any time.
+        """
+        self._endpoints = endpoints
+        self._wake.set()
 
     async def leave(self, timeout_ms: int) -> None:
         """Controlled shutdown. Raises KafkaError if the controller does not let go in time."""
@@ -146,6 +155,11 @@ class BrokerLifecycle:
         """The controller hears of it with the next heartbeat, which is sent at once."""
         self._offline_directories[directory_id] = None
         self._wake.set()
+
+    def settings_changed(self, before: "BrokerConfig", after: "BrokerConfig") -> None:
+        """The controller must know which directories get nothing new."""
+        if before.cordoned_log_dirs != after.cordoned_log_dirs:
+            self._wake.set()
 
     async def _reach(self, milestone: asyncio.Event, timeout_ms: int, what: str) -> None:
         self._milestones.is_hopeless.clear()
@@ -193,11 +207,15 @@ class BrokerLifecycle:
 
     async def _communicate(self) -> int:
         """In how many milliseconds to talk again."""
-        if not self._milestones.is_registered.is_set() or self._lacks_directories():
+        is_registered = self._milestones.is_registered.is_set()
+        if not is_registered or self._has_moved() or self._lacks_directories():
             await self._register()
             return 0
         response = await self._heartbeat()
         return self._follow(response)
+
+    def _has_moved(self) -> bool:
+        return self._told_endpoints != self._endpoints
 
     def _lacks_directories(self) -> bool:
         """A metadata.version that knows directories came after our registration."""
@@ -211,7 +229,7 @@ class BrokerLifecycle:
         )
 
     async def _register(self) -> None:
-        identity = self._identity
+        identity, endpoints = self._identity, self._endpoints
         request = BrokerRegistrationRequest(
             broker_id=identity.node_id,
             cluster_id=identity.cluster_id,
@@ -223,7 +241,7 @@ class BrokerLifecycle:
                     port=each.port,
                     security_protocol=each.security_protocol,
                 )
-                for each in identity.endpoints
+                for each in endpoints
             ],
             features=[
                 Feature(name=name, min_supported_version=low, max_supported_version=high)
@@ -237,6 +255,7 @@ class BrokerLifecycle:
         assert isinstance(response, BrokerRegistrationResponse)
         _raise_for(response.error_code)
         self.broker_epoch = response.broker_epoch
+        self._told_endpoints = endpoints
         self._milestones.is_registered.set()
         _log.info("broker %s is registered, epoch %s", identity.node_id, self.broker_epoch)
 
@@ -258,9 +277,14 @@ class BrokerLifecycle:
         return response
 
     def _cordoned(self) -> list[Uuid]:
-        paths = self._settings.current.cordoned_log_dirs
+        cordoned = self._settings.current.cordoned_log_dirs
+        paths = {Path(each) for each in cordoned}
         directories = self._identity.directories
-        return [directories[path] for path in paths if path in directories]
+        return [
+            directory_id
+            for path, directory_id in directories.items()
+            if "*" in cordoned or Path(path) in paths
+        ]
 
     def _follow(self, response: BrokerHeartbeatResponse) -> int:
         interval_ms = self._settings.current.broker_heartbeat_interval_ms

@@ -7,14 +7,14 @@ import logging
 import math
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from moldau.broker.connection import Connection
 from moldau.broker.context import Peer
 from moldau.broker.dispatch import Dispatcher
-from moldau.broker.frames_in import SCRATCH_BYTES
+from moldau.net.frames_in import SCRATCH_BYTES
 from moldau.protocol.errors import MoldauError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 _SWEEP_MS = 1_000
 _BACKLOG = 1024
+_RETIREMENT_MS = 2_000
 _COMPLAINTS_PER_SWEEP = 5
 _LISTEN_AGAIN_SHARE = 0.8
 _ANSWER_BYTES_MIN = 64 * 1024
@@ -86,7 +87,9 @@ class ConnectionLimits:
         self._possible = possible
         self._count = 0
         self._by_host: Counter[str] = Counter()
-        self._next_free_ms = 0.0
+        self._next_free_ms: dict[str, float] = {}
+        self._overrides: Mapping[str, int] = {}
+        self._limits_by_address: Mapping[str, int] = {}
 
     def refusal(self, host: str) -> str | None:
         config = self._config()
@@ -94,22 +97,40 @@ class ConnectionLimits:
             return f"max.connections is {config.max_connections}"
         if self._count >= self._possible:
             return f"this process may open files for {self._possible}; raise its limit (ulimit -n)"
-        allowed = config.connection_limits_by_host.get(host, config.max_connections_per_ip)
+        allowed = self._overrides_of(config).get(host, config.max_connections_per_ip)
         if self._by_host[host] >= allowed:
             return f"max.connections.per.ip is {allowed}"
         return None
 
-    def delay_ms(self) -> float:
-        """How long a new connection must wait so that max.connection.creation.rate holds."""
-        rate = self._config().max_connection_creation_rate
+    def _overrides_of(self, config: "BrokerConfig") -> Mapping[str, int]:
+        """max.connections.per.ip.overrides by address; names of hosts are looked up once."""
+        overrides = config.connection_limits_by_host
+        if overrides is not self._overrides:
+            self._overrides = overrides
+            self._limits_by_address = _by_address(overrides)
+        return self._limits_by_address
+
+    def delay_ms(self, listener: str) -> float:
+        """How long a new connection must wait so that max.connection.creation.rate holds, that of
+        the node and that of its listener.
+        """
+        config = self._config()
+        of_listener = int(config.of_listener(listener, "max.connection.creation.rate"))
+        return max(
+            self._turn_in_ms("", config.max_connection_creation_rate),
+            self._turn_in_ms(listener, of_listener),
+        )
+
+    def _turn_in_ms(self, queue: str, rate: int) -> float:
         if rate >= _UNLIMITED:
             return 0.0
         # 0 would keep everybody out for good, the operator who could undo it included.
         rate = max(rate, 1)
         now_ms = self._clock.mono_ms()
         # A second's worth may come at once.
-        self._next_free_ms = max(self._next_free_ms, now_ms - 1_000) + 1_000 / rate
-        return max(self._next_free_ms - now_ms, 0.0)
+        free_ms = max(self._next_free_ms.get(queue, 0.0), now_ms - 1_000) + 1_000 / rate
+        self._next_free_ms[queue] = free_ms
+        return max(free_ms - now_ms, 0.0)
 
     def joined(self, host: str) -> None:
         self._count += 1
@@ -160,9 +181,11 @@ class Listener:
         self._connections: dict[Connection, None] = {}
         self._made = 0
         self._complaints = 0
-        self._read_limits()
+        self._is_retired = False
+        self.read_limits()
 
-    def _read_limits(self) -> None:
+    def read_limits(self) -> None:
+        """Settings may have changed."""
         config = self._services.config()
         self.budget.read_limit()
         self.frame_bytes_max = config.socket_request_max_bytes
@@ -210,20 +233,31 @@ class Listener:
             if setting in config.given and size > 0:
                 bound.setsockopt(socket.SOL_SOCKET, option, size)
 
+    def listen(self) -> None:
+        """Connections are taken; they wait for `serve`."""
+        for bound in self._sockets:
+            bound.listen(self._backlog)
+
     async def serve(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
         loop = asyncio.get_running_loop()
-        config = self._services.config()
-        backlog = _BACKLOG
-        if "socket.listen.backlog.size" in config.given:
-            backlog = config.socket_listen_backlog_size
-        for bound in self._sockets:
+        sockets, self._sockets = self._sockets, []
+        for bound in sockets:
             server = await loop.create_server(
-                lambda: Connection(self, dispatcher), sock=bound, backlog=backlog
+                lambda: Connection(self, dispatcher), sock=bound, backlog=self._backlog
             )
             self._servers.append(server)
-        self._sockets.clear()
-        self._sweep_later()
+        if self._is_retired:
+            self.retire()
+        else:
+            self._sweep_later()
+
+    @property
+    def _backlog(self) -> int:
+        config = self._services.config()
+        if "socket.listen.backlog.size" in config.given:
+            return config.socket_listen_backlog_size
+        return _BACKLOG
 
     def admit(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
         """None refuses it."""
@@ -245,7 +279,7 @@ class Listener:
         self._connections[connection] = None
         self._made += 1
         self.metrics.connections_made += 1
-        delay_ms = self._services.limits.delay_ms()
+        delay_ms = self._services.limits.delay_ms(self.name)
         if delay_ms > 0:
             connection.is_throttled = True
             self.clock.call_later(delay_ms, connection.throttle_is_over)
@@ -272,6 +306,20 @@ class Listener:
             connection.abort()
         return len(connections)
 
+    def retire(self) -> None:
+        """It was removed. What is under way is answered, if that does not take long: the request
+        that removed it may be among it.
+        """
+        self._is_retired = True
+        self.stop_accepting()
+        for connection in list(self._connections):
+            connection.finish()
+
+        def drop() -> None:
+            self.drop_connections()
+
+        self.clock.call_later(_RETIREMENT_MS, drop)
+
     def stop_accepting(self) -> None:
         for server in self._servers:
             server.close()
@@ -293,11 +341,21 @@ class Listener:
             more = self._complaints - _COMPLAINTS_PER_SWEEP
             _log.warning("%s: %d more of this kind", self.name, more)
         self._complaints = 0
-        self._read_limits()
+        self.read_limits()
         now_ms = self.clock.mono_ms()
         for connection in list(self._connections):
             connection.check_deadlines(now_ms)
         self._sweep_later()
+
+
+def _by_address(limits_by_host: Mapping[str, int]) -> dict[str, int]:
+    limits: dict[str, int] = {}
+    for host, limit in limits_by_host.items():
+        try:
+            limits |= {address: limit for _, address in _addresses(host)}
+        except MoldauError as error:
+            _log.warning("max.connections.per.ip.overrides: %s", error)
+    return limits
 
 
 def _addresses(host: str) -> list[tuple[socket.AddressFamily, str]]:
@@ -311,6 +369,6 @@ def _addresses(host: str) -> list[tuple[socket.AddressFamily, str]]:
         # As bytes: a text would load the tables of international names at every start.
         found = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise MoldauError(f"the listener's host {host!r} is unknown: {error.strerror}") from error
+        raise MoldauError(f"the host {host!r} is unknown: {error.strerror}") from error
     unique = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
     return list(unique)

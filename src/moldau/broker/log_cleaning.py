@@ -1,5 +1,5 @@
-"""Compacts logs in the background: one pass at a time for each directory, its slow part in a
-thread, at the pace that log.cleaner.io.max.bytes.per.second allows.
+"""Compacts logs in the background: log.cleaner.threads passes at a time, the slow part of each in a
+thread, together at the pace that log.cleaner.io.max.bytes.per.second allows.
 """
 
 import asyncio
@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 # A second's worth may go at once.
 _BURST_S = 1.0
+# The rate may change while somebody waits.
+_LOOK_AGAIN_S = 0.1
 
 
 class Pace:
@@ -37,16 +39,23 @@ class Pace:
         self._settings = settings
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._free_at_ms = 0.0
+        self._ahead_bytes = 0.0
+        self._looked_at_ms = clock.mono_ms()
 
     def __call__(self, count: int) -> None:
+        with self._lock:
+            self._ahead_bytes += count
+        while self._is_too_fast() and not self._stopped.wait(_LOOK_AGAIN_S):
+            pass
+
+    def _is_too_fast(self) -> bool:
         rate = self._settings.current.log_cleaner_io_max_bytes_per_second
         with self._lock:
             now_ms = self._clock.mono_ms()
-            self._free_at_ms = max(self._free_at_ms, now_ms) + count / rate * 1000
-            ahead_s = (self._free_at_ms - now_ms) / 1000
-        if ahead_s > _BURST_S:
-            self._stopped.wait(ahead_s - _BURST_S)
+            allowed = rate * ((now_ms - self._looked_at_ms) / 1000)
+            self._looked_at_ms = now_ms
+            self._ahead_bytes = max(self._ahead_bytes - allowed, 0.0)
+            return self._ahead_bytes > rate * _BURST_S
 
     def stop(self) -> None:
         self._stopped.set()
@@ -62,29 +71,42 @@ class LogCleaning:
         self._settings = settings
         self._pace = Pace(clock, settings)
         self._cleaners: dict[Logs, LogCleaner] = {}
-        self._threads: ThreadPoolExecutor | None = None
-        self._running: set[Compaction] = set()
+        self._workers: dict[int, ThreadPoolExecutor] = {}
+        self._running: dict[Compaction, Logs] = {}
+        self._resting: set[asyncio.Event] = set()
+
+    @property
+    def running_count(self) -> int:
+        return len(self._running)
 
     def start(self) -> None:
         config = self._settings.current
         if not config.log_cleaner_enable:
             return
-        self._threads = ThreadPoolExecutor(
-            len(self._store.logs), thread_name_prefix="moldau-compact"
-        )
         for logs in self._store.online():
             self._cleaners[logs] = LogCleaner(
                 logs.directory, cleaner_config(config), os.urandom(16), self._pace
             )
-            _ = self._tasks.start(self._clean(logs), f"compact {logs.directory.path}")
+        self.settings_changed()
+
+    def settings_changed(self) -> None:
+        """More workers begin at once; one too many ends after the pass that it is at."""
+        if not self._cleaners:
+            return
+        for number in range(self._settings.current.log_cleaner_threads):
+            if number not in self._workers:
+                self._workers[number] = ThreadPoolExecutor(1, f"moldau-compact-{number}")
+                _ = self._tasks.start(self._work(number), f"compact {number}")
+        for rest in self._resting:
+            rest.set()
 
     def stop(self) -> None:
         """The passes end soon; their results so far stay."""
         self._pace.stop()
         for compaction in self._running:
             compaction.stop()
-        if self._threads is not None:
-            self._threads.shutdown(wait=True)
+        for thread in self._workers.values():
+            thread.shutdown(wait=True)
 
     # What happens to logs
 
@@ -105,35 +127,58 @@ class LogCleaning:
 
     # The passes
 
-    async def _clean(self, logs: "Logs") -> None:
-        cleaner = self._cleaners[logs]
-        while logs.directory.is_online:
+    async def _work(self, number: int) -> None:
+        thread = self._workers[number]
+        try:
+            while number < self._settings.current.log_cleaner_threads:
+                if not await self._clean_one(thread):
+                    await self._rest()
+        finally:
+            # A stop waits for all of them, and this one may not be at its end.
+            if number >= self._settings.current.log_cleaner_threads:
+                del self._workers[number]
+                thread.shutdown(wait=False)
+
+    async def _rest(self) -> None:
+        """Until there may be work, or other settings."""
+        rest = asyncio.Event()
+        timer = self._clock.call_later(self._settings.current.log_cleaner_backoff_ms, rest.set)
+        self._resting.add(rest)
+        try:
+            await rest.wait()
+        finally:
+            timer.cancel()
+            self._resting.discard(rest)
+
+    async def _clean_one(self, thread: ThreadPoolExecutor) -> bool:
+        """Whether there was something to do, and it went well. Disks share the work."""
+        at_work = list(self._running.values())
+        for logs in sorted(self._cleaners, key=at_work.count):
+            if not logs.directory.is_online:
+                continue
+            cleaner = self._cleaners[logs]
             cleaner.config = cleaner_config(self._settings.current)
             try:
-                compaction = self._begin(logs, cleaner)
+                sound = [log for log in logs.by_partition.values() if log.damage is None]
+                compaction = cleaner.begin(sound, self._clock.wall_ms())
                 if compaction is not None:
-                    await self._run(cleaner, compaction)
-                    continue
+                    self._running[compaction] = logs
+                    return await self._run(cleaner, compaction, thread)
             except KafkaError as error:
                 # The directory failed, which others heard of too, or it is full.
                 _log.warning("compaction in %s: %s", logs.directory.path, error.detail)
-            await self._clock.sleep(self._settings.current.log_cleaner_backoff_ms)
+        return False
 
-    def _begin(self, logs: "Logs", cleaner: LogCleaner) -> Compaction | None:
-        if len(self._running) >= self._settings.current.log_cleaner_threads:
-            return None
-        sound = [log for log in logs.by_partition.values() if log.damage is None]
-        return cleaner.begin(sound, self._clock.wall_ms())
-
-    async def _run(self, cleaner: LogCleaner, compaction: Compaction) -> None:
-        self._running.add(compaction)
+    async def _run(
+        self, cleaner: LogCleaner, compaction: Compaction, thread: ThreadPoolExecutor
+    ) -> bool:
         try:
-            await self._steps(cleaner, compaction)
+            await self._steps(cleaner, compaction, thread)
         except CompactionAbortedError as aborted:
             _log.info("compaction ended early: %s", aborted)
             cleaner.finish(compaction, aborted)
             # Perhaps for lack of room: not again at once.
-            await self._clock.sleep(self._settings.current.log_cleaner_backoff_ms)
+            return False
         except (OSError, MoldauError) as error:
             cleaner.finish(compaction, error)
         except asyncio.CancelledError:
@@ -142,12 +187,15 @@ class LogCleaning:
         else:
             cleaner.finish(compaction)
         finally:
-            self._running.discard(compaction)
+            self._running.pop(compaction, None)
+        return True
 
-    async def _steps(self, cleaner: LogCleaner, compaction: Compaction) -> None:
+    async def _steps(
+        self, cleaner: LogCleaner, compaction: Compaction, thread: ThreadPoolExecutor
+    ) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            group = await loop.run_in_executor(self._threads, compaction.step)
+            group = await loop.run_in_executor(thread, compaction.step)
             if group is None:
                 return
             cleaner.apply(compaction, group, self._clock.wall_ms())

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.storage.directory import DirectoryKind, directory_name
 from moldau.storage.log_read import Isolation
 from moldau.types import TopicPartition, Uuid
 
@@ -156,9 +157,15 @@ async def _flush_in_thread(log: "Log") -> int:
     return ticket.end_offset
 
 
-def check_movable(store: "LogStore", target: "Logs") -> None:
+def check_name(name: TopicPartition) -> None:
+    """Raises INVALID_TOPIC_EXCEPTION if no copy could have it."""
+    directory_name(name, DirectoryKind.FUTURE, Uuid(bytes(16)))
+
+
+def check_movable(store: "LogStore", partition: "Partition") -> None:
     """With a directory offline a second copy of the same log might lie there."""
-    target.directory.check_online()
+    if not partition.has_log:
+        raise partition.failure or KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
     if len(store.online()) < len(store.logs) or store.unavailable:
         raise KafkaError(
             ErrorCode.KAFKA_STORAGE_ERROR, "nothing is moved while a log directory is offline"

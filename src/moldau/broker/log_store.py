@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_PREFERENCES_MAX = 10_000
+
 ACCEPT_DAMAGE = "moldau.accept.damage"
 
 AcceptsDamage = Callable[[Log], bool]
@@ -41,6 +43,8 @@ class LogStore:
         self.unavailable = unavailable
         """Directories that could not even be opened."""
         self.is_cordoned = is_cordoned
+        self._preferred: dict[TopicPartition, Logs] = {}
+        """Where a log goes that does not exist yet."""
         self._clock = clock
 
     def __iter__(self) -> Iterator[Log]:
@@ -111,11 +115,26 @@ class LogStore:
         return next(logs for logs in self.logs if logs.directory is log.directory)
 
     def create(self, partition: TopicPartition, topic_id: Uuid, directory_id: Uuid) -> Log:
-        """In the directory that the metadata says, or in the one with the fewest logs if it says
-        none. Raises KAFKA_STORAGE_ERROR.
+        """In the directory that was preferred or the metadata says, or in the one with the fewest
+        logs. Raises KAFKA_STORAGE_ERROR.
         """
-        logs = self._home(partition, directory_id)
-        return logs.create(partition, topic_id, self._clock.wall_ms())
+        preferred = self._preferred.get(partition)
+        if preferred is not None and preferred.directory.is_online:
+            logs = preferred
+        else:
+            logs = self._home(partition, directory_id)
+        log = logs.create(partition, topic_id, self._clock.wall_ms())
+        self._preferred.pop(partition, None)
+        return log
+
+    def prefer(self, partition: TopicPartition, logs: Logs) -> None:
+        """If its log is ever made, then there. As in Kafka this does not outlive a restart, and
+        it comes before what the metadata says.
+        """
+        self._preferred.pop(partition, None)
+        if len(self._preferred) >= _PREFERENCES_MAX:
+            del self._preferred[next(iter(self._preferred))]
+        self._preferred[partition] = logs
 
     def _home(self, partition: TopicPartition, directory_id: Uuid) -> Logs:
         online = self.online()

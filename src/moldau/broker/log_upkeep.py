@@ -99,12 +99,18 @@ class LogUpkeep:
             log.producers.expire(self._clock.wall_ms())
             yield
 
+    def _flush_check_interval_ms(self) -> int:
+        """Kafka's default is never, with which flush.ms would do nothing."""
+        config = self._settings.current
+        if "log.flush.scheduler.interval.ms" in config.given:
+            return max(config.log_flush_scheduler_interval_ms, 1)
+        return _FLUSH_CHECK_INTERVAL_MS
+
     async def _flush_by_time(self) -> None:
         """The policy `os` leaves flushing to the kernel, unless a topic has flush.ms."""
         loop = asyncio.get_running_loop()
         while True:
-            scheduled_ms = self._settings.current.log_flush_scheduler_interval_ms
-            await self._clock.sleep(min(scheduled_ms, _FLUSH_CHECK_INTERVAL_MS))
+            await self._clock.sleep(self._flush_check_interval_ms())
             for logs in self._store.online():
                 for log in logs.due_for_flush(self._clock.wall_ms()):
                     with contextlib.suppress(KafkaError):

@@ -32,13 +32,17 @@ class MetricsServer:
         self._render: Render | None = None
         self._server: asyncio.Server | None = None
         self._open = 0
+        self._host = f"[{host}]" if ":" in host else host
         try:
-            self._socket = socket.create_server((host, port))
+            self._socket = _bound(host, port)
         except OSError as error:
-            raise MoldauError(
-                f"/metrics cannot use {host}:{port}: {os.strerror(error.errno or 0)}"
-            ) from error
+            reason = error.strerror if isinstance(error, socket.gaierror) else _reason(error)
+            raise MoldauError(f"/metrics cannot use {self._host}:{port}: {reason}") from error
         self.port: int = self._socket.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        return f"http://{self._host}:{self.port}/metrics"
 
     async def serve(self, render: Render) -> None:
         """`render` gives the text of the moment."""
@@ -83,3 +87,12 @@ class MetricsServer:
             body = await self._render()
             return "200 OK", _TEXT, b"" if method == b"HEAD" else body
         return "404 Not Found", _TEXT, b"look at /metrics\n"
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server(address[:2], family=family)
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno or 0)

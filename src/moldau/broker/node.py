@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from moldau.broker.context import BrokerServices, Handler
 from moldau.broker.dispatch import Interceptor
 from moldau.broker.listener import ByteBudget, ConnectionLimits, Listener, ListenerServices
+from moldau.broker.listeners import Listeners
 from moldau.broker.metrics import Metrics
 from moldau.broker.metrics_server import MetricsServer
 from moldau.broker.node_parts import NodeParts
@@ -16,6 +17,7 @@ from moldau.broker.node_setup import (
     NodeOptions,
     check_can_run,
     connections_possible,
+    is_loopback,
     open_directories,
     raise_descriptor_limit,
     with_ports,
@@ -39,7 +41,6 @@ __all__ = ["Node", "NodeOptions"]
 _log = logging.getLogger(__name__)
 
 _LAG_SAMPLE_MS = 500
-_METRICS_HOST = "127.0.0.1"
 
 
 class Node:
@@ -60,9 +61,9 @@ class Node:
         self.failure: str | None = None
         self._failed = asyncio.Event()
         self._tasks = Tasks()
-        self._listeners: list[Listener] = []
         self._parts: NodeParts | None = None
         self.budget = ByteBudget(lambda: self.current_config.moldau_inflight_bytes_max)
+        self.listeners = self._new_listeners()
         self._metrics_server: MetricsServer | None = None
 
     # Life
@@ -77,7 +78,7 @@ class Node:
             directories = open_directories(
                 DiskFileSystem(), self.config, self.options, self.clock.wall_ms()
             )
-            self._parts = NodeParts(self, directories, ports)
+            self._parts = NodeParts(self, directories)
             await self._parts.start()
             await self._listen(self._parts)
         except BaseException:
@@ -85,8 +86,7 @@ class Node:
             raise
         self._sample_lag()
 
-    def _bind(self) -> dict[str, int]:
-        config = self.config
+    def _new_listeners(self) -> Listeners:
         services = ListenerServices(
             clock=self.clock,
             tasks=self._tasks,
@@ -97,41 +97,37 @@ class Node:
             budget=self.budget,
             config=lambda: self.current_config,
         )
-        for bound in config.bound_listeners:
-            is_controller = bound.name in config.controller_names
-            listener = Listener(
-                bound.name, bound.host, bound.port, services, is_privileged=is_controller
-            )
-            self._listeners.append(listener)
-            listener.bind()
+        return Listeners(services, self.options)
+
+    def _bind(self) -> dict[str, int]:
+        config = self.config
+        self.listeners.bind(config)
         if config.moldau_metrics_port >= 0:
             self._metrics_server = MetricsServer(
-                _METRICS_HOST, config.moldau_metrics_port, self.clock
+                config.moldau_metrics_host, config.moldau_metrics_port, self.clock
             )
         return self.ports
 
     async def _listen(self, parts: NodeParts) -> None:
-        for listener in self._listeners:
-            is_controller = listener.name in self.config.controller_names
-            await listener.serve(parts.controller_dispatcher if is_controller else parts.dispatcher)
+        await self.listeners.serve(parts.dispatcher, parts.controller_dispatcher, self.config)
         if self._metrics_server is not None:
             from moldau.broker.prometheus import NodeCollector, render
 
-            collector = NodeCollector(parts.services, self._listeners)
+            collector = NodeCollector(parts.services, self.listeners.all)
             await self._metrics_server.serve(lambda: render(collector))
-            _log.info("metrics on http://%s:%d/metrics", _METRICS_HOST, self._metrics_server.port)
+            _log.info("metrics on %s", self._metrics_server.url)
+            if not is_loopback(self.config.moldau_metrics_host):
+                _log.warning("other machines can read the metrics, without a password")
 
     async def stop(self) -> None:
         """Everything to the disk and the locks released. Stopping twice is fine."""
-        for listener in self._listeners:
-            listener.stop_accepting()
+        self.listeners.stop_accepting()
         if self._metrics_server is not None:
             self._metrics_server.close()
         parts, self._parts = self._parts, None
         if parts is not None:
             await parts.stop()
-        for listener in self._listeners:
-            listener.drop_connections()
+        self.listeners.drop_connections()
         await self._tasks.close()
         self.clock.close()
 
@@ -171,7 +167,7 @@ class Node:
     @property
     def ports(self) -> dict[str, int]:
         """Listener's name -> the port it has."""
-        return {listener.name: listener.port for listener in self._listeners}
+        return {listener.name: listener.port for listener in self.listeners.all}
 
     @property
     def client_port(self) -> int:
@@ -217,11 +213,11 @@ class Node:
     def drop_connections(self) -> int:
         """Cut all connections of clients; how many there were."""
         names = self.config.controller_names
-        return sum(one.drop_connections() for one in self._listeners if one.name not in names)
+        return sum(one.drop_connections() for one in self.listeners.all if one.name not in names)
 
     def _client_listener(self) -> Listener:
         names = self.config.controller_names
-        return next(listener for listener in self._listeners if listener.name not in names)
+        return next(listener for listener in self.listeners.all if listener.name not in names)
 
     def _running(self) -> NodeParts:
         if self._parts is None:

@@ -2,7 +2,6 @@
 
 import logging
 import random
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from moldau.broker.context import BrokerServices
@@ -15,7 +14,7 @@ from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.formatting import random_uuid
 from moldau.broker.lifecycle import BrokerIdentity, BrokerLifecycle, register_controller
 from moldau.broker.metadata_feed import MetadataFeed
-from moldau.broker.node_setup import Directories, endpoints
+from moldau.broker.node_setup import Directories
 from moldau.broker.peers import LocalPeers
 from moldau.broker.producer_ids import ProducerIds
 from moldau.broker.quorum_node import QuorumNode
@@ -32,6 +31,7 @@ from moldau.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from moldau.broker.node import Node
+    from moldau.config.broker import BrokerConfig
     from moldau.net.clock import Timer
     from moldau.storage.directory import LogDirectory
 
@@ -43,7 +43,7 @@ _NEXT_RESERVE_MS = 60_000
 
 
 class NodeParts:
-    def __init__(self, node: "Node", directories: Directories, ports: Mapping[str, int]) -> None:
+    def __init__(self, node: "Node", directories: Directories) -> None:
         self._node = node
         self._is_loaded = False
         config, clock = node.config, node.clock
@@ -75,7 +75,9 @@ class NodeParts:
         self.channel = LocalControllerChannel(
             self.controller, self.settings, self.replicas.wait_caught_up
         )
-        self.lifecycle = self._new_lifecycle(ports)
+        self.lifecycle = self._new_lifecycle()
+        self.settings.subscribe(self.lifecycle.settings_changed)
+        self.settings.check_with(node.listeners.check)
         self.replicas.on_directory_failure(self._directory_failed)
         self.topic_creation = TopicCreation(self.channel, self.settings)
         self.groups = GroupCoordinator(self.replicas, clock, self.settings, self.feed)
@@ -96,13 +98,12 @@ class NodeParts:
         self.peers.serve_with(self.dispatcher)
         self.controller_dispatcher = Dispatcher(self.services, controller_table())
 
-    def _new_lifecycle(self, ports: Mapping[str, int]) -> BrokerLifecycle:
+    def _new_lifecycle(self) -> BrokerLifecycle:
         config, directories = self._node.config, self.directories
         identity = BrokerIdentity(
             node_id=config.node_id,
             cluster_id=directories.cluster_id,
             incarnation_id=random_uuid(),
-            endpoints=endpoints(config, ports),
             directories={
                 str(each.path): each.meta.directory_id or MIGRATING_DIRECTORY
                 for each in directories.logs
@@ -135,6 +136,16 @@ class NodeParts:
             quorum=self.quorum,
         )
 
+    def _settings_changed(self, _before: "BrokerConfig", after: "BrokerConfig") -> None:
+        listeners = self._node.listeners
+        listeners.follow(after)
+        for listener in listeners.all:
+            listener.read_limits()
+        self._advertise()
+
+    def _advertise(self) -> None:
+        self.lifecycle.advertise(self._node.listeners.endpoints(self.settings.current))
+
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
 
@@ -142,6 +153,9 @@ class NodeParts:
         self.directories.release_reserves()
         await self.quorum.start()
         await register_controller(self.channel, self._node.config, random_uuid())
+        self._node.listeners.settle(self.settings.current)
+        self._advertise()
+        self.settings.subscribe(self._settings_changed)
         await self.lifecycle.start()
         self._is_loaded = True
         self.replicas.load(self.feed.image)

@@ -18,9 +18,8 @@ from moldau.broker.formatting import (
     random_uuid,
 )
 from moldau.config.broker import BrokerConfig
-from moldau.config.listeners import WILDCARD_HOST, SecurityProtocol
+from moldau.config.listeners import WILDCARD_HOST, Listener, SecurityProtocol
 from moldau.config.unsupported import refuse_unsupported
-from moldau.core.metadata.image import Endpoint
 from moldau.frozen import frozen
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.storage.directory import LogDirectory
@@ -56,21 +55,33 @@ def check_can_run(config: BrokerConfig, options: NodeOptions) -> None:
             "broker,controller; clusters of several nodes come later"
         )
     allowed = {name.upper() for name in options.insecure_listeners}
-    unknown = allowed - {listener.name for listener in config.bound_listeners}
+    known = {listener.name for listener in config.bound_listeners}
+    if "listener.security.protocol.map" in config.given:
+        # One that comes later has a protocol already.
+        known |= set(config.security_protocols)
+    unknown = allowed - known
     if unknown:
         names = ", ".join(listener.name for listener in config.bound_listeners)
         raise MoldauError(f"--insecure-listener {min(unknown)} is none of the listeners {names}")
     for listener in config.bound_listeners:
-        if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
-            raise MoldauError(
-                f"listener {listener.name} wants {listener.security_protocol.name}; "
-                "only PLAINTEXT is there yet"
-            )
-        if not is_loopback(listener.host) and listener.name not in allowed:
-            raise MoldauError(
-                f"listener {listener.name} can be reached from other machines without a password; "
-                f"bind it to 127.0.0.1, or start with --insecure-listener {listener.name}"
-            )
+        check_listener(listener, options)
+
+
+def check_listener(listener: Listener, options: NodeOptions) -> None:
+    """Raises MoldauError for one that this release cannot have, or should not without being
+    asked.
+    """
+    if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
+        raise MoldauError(
+            f"listener {listener.name} wants {listener.security_protocol.name}; "
+            "only PLAINTEXT is there yet"
+        )
+    allowed = {name.upper() for name in options.insecure_listeners}
+    if not is_loopback(listener.host) and listener.name not in allowed:
+        raise MoldauError(
+            f"listener {listener.name} can be reached from other machines without a password; "
+            f"bind it to 127.0.0.1, or start with --insecure-listener {listener.name}"
+        )
 
 
 def is_loopback(host: str) -> bool:
@@ -116,20 +127,8 @@ def with_ports(config: BrokerConfig, ports: Mapping[str, int]) -> BrokerConfig:
     return BrokerConfig.parse(properties)
 
 
-def endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> list[Endpoint]:
-    """Where clients are told to find this node."""
-    return [
-        Endpoint(
-            listener.name,
-            _reachable(listener.host),
-            listener.port or ports[listener.name],
-            listener.security_protocol,
-        )
-        for listener in config.advertised_broker_listeners
-    ]
-
-
-def _reachable(host: str) -> str:
+def reachable_host(host: str) -> str:
+    """The name under which others find this machine, if a listener has all its addresses."""
     return socket.getfqdn() if host in {"", WILDCARD_HOST, "::"} else host
 
 

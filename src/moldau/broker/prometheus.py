@@ -64,6 +64,11 @@ class NodeCollector:
             open_now.add_metric([listener.name], listener.connection_count)
         yield open_now
         yield GaugeMetricFamily(
+            "moldau_compactions",
+            "Logs that are compacted now.",
+            value=self._services.replicas.cleaning.running_count,
+        )
+        yield GaugeMetricFamily(
             "moldau_event_loop_lag_seconds",
             "How late the event loop ran its latest timer.",
             value=metrics.loop_lag_ms / 1000,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.flush_rounds import FlushRounds
 from moldau.broker.log_cleaning import LogCleaning
-from moldau.broker.log_moves import LogMoves, check_movable
+from moldau.broker.log_moves import LogMoves, check_movable, check_name
 from moldau.broker.log_store import LogStore
 from moldau.broker.log_upkeep import LogUpkeep
 from moldau.broker.parked import Deadlines
@@ -91,7 +91,7 @@ class Replicas:
         self._tasks = Tasks()
         self._moves = LogMoves(self.store, self._tasks, clock, self._moved)
         self._upkeep = LogUpkeep(self.store, self._tasks, clock, settings)
-        self._cleaning = LogCleaning(self.store, self._tasks, clock, settings)
+        self.cleaning = LogCleaning(self.store, self._tasks, clock, settings)
         for directory in directories:
             directory.on_failure(self._directory_failed)
 
@@ -153,7 +153,7 @@ class Replicas:
         for partition in self._partitions.values():
             self._moves.resume(partition)
         self._upkeep.start()
-        self._cleaning.start()
+        self.cleaning.start()
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """The metadata changed to `image`. If it has many new partitions, they follow."""
@@ -295,7 +295,7 @@ class Replicas:
         if led:
             self._untold.append((partition, False))
         try:
-            self._cleaning.forget(name)
+            self.cleaning.forget(name)
             self.store.delete(name)
         except KafkaError as error:
             _log.error("%s could not be deleted: %s", name, error.detail)
@@ -315,6 +315,7 @@ class Replicas:
             for r in changed
         ):
             topics = image.topics
+            self.cleaning.settings_changed()
         for name in topics:
             topic = image.topic(name)
             if topic is None:
@@ -408,22 +409,27 @@ class Replicas:
     # Moving between directories
 
     def move(self, name: TopicPartition, path: Path) -> None:
-        """Begin to move the replica into another log directory. Raises KafkaError."""
+        """Begin to move the replica into another log directory. Raises KafkaError. A replica that
+        is not here yet is made there.
+        """
         target = next((logs for logs in self.store.logs if logs.directory.path == path), None)
         if target is None:
             raise KafkaError(
                 ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is no log directory of this node"
             )
-        check_movable(self.store, target)
+        check_name(name)
+        target.directory.check_online()
         if self.store.is_cordoned(path):
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{path} is cordoned")
         partition = self._partitions.get(name)
         if partition is None:
+            self.store.prefer(name, target)
             raise self._absent(name)
+        check_movable(self.store, partition)
         self._moves.move(partition, target)
 
     def _moved(self, partition: Partition) -> None:
-        self._cleaning.moved(partition.log)
+        self.cleaning.moved(partition.log)
         self._tell_placement(partition)
 
     def _tell_placement(self, partition: Partition) -> None:
@@ -446,7 +452,7 @@ class Replicas:
             logs.abandon()
 
     async def _rest(self) -> None:
-        self._cleaning.stop()
+        self.cleaning.stop()
         await self._tasks.close()
         self.workers.shutdown(wait=False, cancel_futures=True)
         await self.flush_rounds.stop()

@@ -10,7 +10,8 @@ from moldau.config.broker import BrokerConfig
 from moldau.config.dynamic import check_broker_change, layered_config, usable
 from moldau.core.metadata.image import ConfigResource
 from moldau.protocol.enums import ConfigResourceType
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
 
 if TYPE_CHECKING:
     from moldau.core.metadata.delta import MetadataDelta
@@ -21,6 +22,8 @@ _ALL_BROKERS = ConfigResource(ConfigResourceType.BROKER, "")
 
 Listener = Callable[[BrokerConfig, BrokerConfig], None]
 """Called with the settings before and after."""
+Check = Callable[[BrokerConfig], None]
+"""Called with settings that are asked for. Raises MoldauError if this node can not have them."""
 
 
 class Settings:
@@ -30,6 +33,7 @@ class Settings:
         self._current = static
         self._own_resource = ConfigResource(ConfigResourceType.BROKER, str(static.node_id))
         self._listeners: list[Listener] = []
+        self._checks: list[Check] = []
         if static.without_effect:
             _log.info("these settings have no effect yet: %s", ", ".join(static.without_effect))
 
@@ -39,6 +43,9 @@ class Settings:
 
     def subscribe(self, listener: Listener) -> None:
         self._listeners.append(listener)
+
+    def check_with(self, check: Check) -> None:
+        self._checks.append(check)
 
     def apply(self, delta: "MetadataDelta", image: "MetadataImage") -> None:
         """What can not be put in force is logged, and what was in force stays."""
@@ -54,7 +61,8 @@ class Settings:
             _log.error("settings changed at run time are not used: %s", error.detail)
             return
         before, self._current = self._current, config
-        if config != before:
+        # Those of one listener are only there.
+        if config != before or config.given != before.given:
             for listener in self._listeners:
                 listener(before, config)
 
@@ -65,7 +73,14 @@ class Settings:
         for_all = resource_name == ""
         layers = self._current.layers
         layers = layers._replace(cluster=properties) if for_all else layers._replace(own=properties)
-        check_broker_change(layers, self._current, for_all=for_all)
+        config = check_broker_change(layers, self._current, for_all=for_all)
+        try:
+            for check in self._checks:
+                check(config)
+        except KafkaError:
+            raise
+        except MoldauError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
 def _usable_part(properties: Mapping[str, str], *, for_all: bool) -> dict[str, str]:

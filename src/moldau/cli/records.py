@@ -14,7 +14,7 @@ from moldau.cli.parsing import parse_partitions
 
 if TYPE_CHECKING:
     from moldau.client.cluster import Cluster
-    from moldau.protocol.errors import KafkaError
+    from moldau.protocol.errors import MoldauError
     from moldau.types import TopicPartition
 
 app = new_app(help="Delete records before an offset.", no_args_is_help=True)
@@ -69,7 +69,7 @@ def delete(  # noqa: PLR0913 - each parameter is an option of the command
         raise typer.BadParameter("name topics with --before or --all, or give --offset-json-file.")
     confirm("Delete these records for good?", yes=yes)
 
-    async def work(cluster: "Cluster") -> "dict[TopicPartition, int | KafkaError]":
+    async def work(cluster: "Cluster") -> "dict[TopicPartition, int | MoldauError]":
         from moldau.client.admin.offsets import HIGH_WATERMARK, delete_records
 
         if file is not None:
@@ -86,7 +86,7 @@ def delete(  # noqa: PLR0913 - each parameter is an option of the command
             "topic": one.topic,
             "partition": one.partition,
             "earliest": outcome if isinstance(outcome, int) else None,
-            "error": None if isinstance(outcome, int) else outcome.code.name,
+            "error": None if isinstance(outcome, int) else _reason(outcome),
         }
         for one, outcome in done
     ]
@@ -99,6 +99,12 @@ def delete(  # noqa: PLR0913 - each parameter is an option of the command
         if row["error"]:
             complain("records delete", f"{row['topic']}-{row['partition']}: {row['error']}")
     finish(failed=any(row["error"] for row in rows))
+
+
+def _reason(error: "MoldauError") -> str:
+    from moldau.protocol.errors import KafkaError
+
+    return error.code.name if isinstance(error, KafkaError) else str(error)
 
 
 def _read(file: Path) -> "dict[TopicPartition, int]":

@@ -87,6 +87,9 @@ _InsecureListener = Annotated[
 _MetricsPort = Annotated[
     int | None, typer.Option(help="Serve /metrics for Prometheus on this port.")
 ]
+_MetricsHost = Annotated[
+    str | None, typer.Option(help=f"The address to serve /metrics on ({DEFAULT_HOST}).")
+]
 
 
 def start(  # noqa: PLR0913 - each is an option of the command
@@ -99,6 +102,7 @@ def start(  # noqa: PLR0913 - each is an option of the command
     ready_file: _ReadyFile = None,
     insecure_listener: _InsecureListener = None,
     metrics_port: _MetricsPort = None,
+    metrics_host: _MetricsHost = None,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
     log_level: Annotated[LogLevel, typer.Option(help="The least to be logged.")] = LogLevel.INFO,
 ) -> None:
@@ -128,8 +132,7 @@ def start(  # noqa: PLR0913 - each is an option of the command
         if ephemeral:
             properties |= {"moldau.flush.policy": "os", "moldau.reserve.bytes": "0"}
         properties |= _settings(settings or [])
-        if metrics_port is not None:
-            properties["moldau.metrics.port"] = str(metrics_port)
+        properties |= _metrics_settings(metrics_port, metrics_host)
         options = NodeOptions(
             formats_itself=config is None,
             insecure_listeners=frozenset(insecure_listener or ()),
@@ -202,6 +205,13 @@ def _remove(path: Path) -> None:
     """The node stops whether this works or not."""
     with contextlib.suppress(OSError):
         path.unlink()
+
+
+def _metrics_settings(port: int | None, host: str | None) -> dict[str, str]:
+    if host is not None and port is None:
+        raise MoldauError("--metrics-host needs a --metrics-port")
+    given = {"moldau.metrics.port": port, "moldau.metrics.host": host}
+    return {name: str(value) for name, value in given.items() if value is not None}
 
 
 def _settings(pairs: list[str]) -> dict[str, str]:

@@ -35,12 +35,11 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
         """Waits for the result. What takes longer than `timeout_s` is cancelled."""
-        if threading.current_thread() is self._thread:
+        try:
+            self.check_not_own()
+        except ClientError:
             work.close()
-            raise ClientError(
-                "a callback runs in the client's own thread and must not wait for the client; "
-                "call it from another thread"
-            )
+            raise
         future = self.start(work)
         try:
             return future.result(timeout_s)
@@ -55,6 +54,14 @@ class LoopThread:
             # Ctrl-C: nobody waits for it any more.
             future.cancel()
             raise
+
+    def check_not_own(self) -> None:
+        """Raises in the thread itself: whoever waits there waits for ever."""
+        if threading.current_thread() is self._thread:
+            raise ClientError(
+                "a callback runs in the client's own thread and must not wait for the client; "
+                "call it from another thread"
+            )
 
     def start(self, work: Coroutine[Any, Any, Result]) -> ThreadFuture[Result]:
         """Does not wait."""

@@ -66,6 +66,7 @@ class Cluster:
         self.known = KnownCluster()
         self._connections = Connections(settings, self.clock, self.tasks)
         self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
+        self._unreached: set[int] = set()
         self._was_met = False
         self._unanswered_since_ms: float | None = None
 
@@ -106,11 +107,32 @@ class Cluster:
         """Answers come in order, so what may wait long takes a lane of its own."""
         if node_id is None:
             return self._connections.least_busy() or await self._first_connection()
-        if node_id not in self.known.brokers:
+        if node_id not in self.known.brokers or node_id in self._unreached:
+            # It may have come back at another address.
             await self.metadata([])
         if node_id not in self.known.brokers:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not there")
-        return await self._connections.to(self.known.brokers[node_id].address, lane)
+        try:
+            found = await self._connections.to(self.known.brokers[node_id].address, lane)
+        except ChannelError:
+            self._unreached.add(node_id)
+            raise
+        self._unreached.discard(node_id)
+        return found
+
+    async def controller(self) -> int | None:
+        """Who is asked for changes: before brokers passed them on (2.8), one alone took them.
+        None: anyone.
+        """
+        if self.known.controller_id not in self.known.brokers:
+            await self.metadata([])
+        found = self.known.controller_id
+        return found if found in self.known.brokers else None
+
+    async def ask_controller(
+        self, request: Message, answer_class: type[Answer], *, oldest: int = 0
+    ) -> Answer:
+        return await self.ask(await self.controller(), request, answer_class, oldest=oldest)
 
     async def _first_connection(self) -> NodeConnection:
         """To a broker that was met; if none is there, the client begins again where it began."""
@@ -141,6 +163,7 @@ class Cluster:
         _log.info("beginning again with the bootstrap servers: %s", reason)
         self.known.forget_all()
         self._coordinators.clear()
+        self._unreached.clear()
         self._unanswered_since_ms = None
         self._connections.drop_all(reason)
 
@@ -185,13 +208,14 @@ class Cluster:
             return self._was_met
         if isinstance(error, KafkaError):
             return error.code in RETRIABLE
-        return isinstance(error, ChannelError)
+        return isinstance(error, ChannelError | ClientTimeoutError)
 
     # Knowing.
 
     def forget(self) -> None:
         """Leaders and coordinators are looked up again when they are needed."""
         self.known.doubt()
+        self.known.controller_id = NO_LEADER
         self._coordinators.clear()
 
     def forget_coordinator(self, key: str, kind: CoordinatorType = CoordinatorType.GROUP) -> None:
@@ -275,7 +299,7 @@ class Cluster:
         if place not in self._coordinators:
             found = await self._find_coordinator(key, kind)
             self._coordinators[place] = found.node_id
-            self.known.brokers.setdefault(found.node_id, found)
+            self.known.take_address(found)
         return self._coordinators[place]
 
     async def _find_coordinator(self, key: str, kind: CoordinatorType) -> Broker:

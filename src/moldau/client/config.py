@@ -25,13 +25,15 @@ def client_config(
     arguments: Mapping[str, Any],
 ) -> ConfigT:
     """Raises ConfigError, which says what to write instead. An argument of None is not given."""
+    if config is not None and not isinstance(config, Mapping):
+        raise ConfigError(f"config is a {type(config).__name__}; it maps names to values")
     values: dict[str, Any] = {}
     by_attribute = {declared.attribute: declared for declared in config_class.declared.values()}
     try:
         for name, value in (config or {}).items():
             declared = config_class.declared.get(name)
             if declared is None:
-                raise unknown_setting(name, config_class.declared)
+                raise unknown_setting(str(name), config_class.declared)
             values[declared.attribute] = _value(declared, value)
         for name, value in arguments.items():
             declared = by_attribute.get(name)

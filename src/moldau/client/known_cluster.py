@@ -63,6 +63,12 @@ class KnownCluster:
         self.topics[partition.topic] = topic._replace(partitions=rows)
         return True
 
+    def take_address(self, broker: Broker) -> None:
+        """Where a broker is now; such an answer does not say in which rack."""
+        before = self.brokers.get(broker.node_id)
+        rack = None if before is None else before.rack
+        self.brokers[broker.node_id] = broker._replace(rack=rack)
+
     def name_of(self, topic_id: Uuid) -> str | None:
         return self._names.get(topic_id)
 
@@ -96,6 +102,7 @@ class KnownCluster:
     def forget_all(self) -> None:
         """Before a new beginning, maybe with another cluster."""
         self.brokers.clear()
+        self.controller_id = NO_LEADER
         self.topics.clear()
         self._fresh.clear()
         self._names.clear()

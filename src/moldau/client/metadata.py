@@ -37,6 +37,11 @@ class Partition(NamedTuple):
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline: tuple[int, ...]
+    eligible_leaders: tuple[int, ...] = ()
+    """Have everything that was acknowledged, though they are not in sync. `describe_topics` alone
+    tells these and the next, of brokers since 4.0.
+    """
+    last_known_leaders: tuple[int, ...] = ()
 
 
 class Topic(NamedTuple):

@@ -98,6 +98,10 @@ class NodeConnection:
 
         renew_in_time(await log_in(self.channel, login, version))
 
+    async def ask_versions(self) -> ApiVersionsResponse:
+        """What it serves now."""
+        return await _ask_versions(self.channel)
+
     def serves(self, api_key: int) -> bool:
         return api_key in self._ranges
 

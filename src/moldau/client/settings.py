@@ -53,7 +53,7 @@ def cluster_settings(
 ) -> ClientSettings:
     """Raises ConfigError."""
     return ClientSettings(
-        bootstrap=parse_addresses(",".join(config.bootstrap_servers)),
+        bootstrap=parse_addresses(",".join(map(str, config.bootstrap_servers))),
         client_id=config.client_id or DEFAULT_CLIENT_ID,
         connect_timeout=Backoff(
             config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms

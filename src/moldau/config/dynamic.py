@@ -113,9 +113,9 @@ def usable(
     return good, bad
 
 
-def check_broker_change(layers: Layers, current: BrokerConfig, *, for_all: bool) -> None:
-    """Raises if the last changed layer, `own` or `cluster`, can not be put in force. Kafka's code
-    for it is INVALID_REQUEST.
+def check_broker_change(layers: Layers, current: BrokerConfig, *, for_all: bool) -> BrokerConfig:
+    """What would be in force. Raises if the last changed layer, `own` or `cluster`, can not be:
+    Kafka's code for it is INVALID_REQUEST.
     """
     changed = layers.cluster if for_all else layers.own
     try:
@@ -126,6 +126,7 @@ def check_broker_change(layers: Layers, current: BrokerConfig, *, for_all: bool)
         _check_listeners(new, current)
     except KafkaError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, error.detail) from None
+    return new
 
 
 def _refused(complaint: str) -> KafkaError:
@@ -137,15 +138,12 @@ def _check_threads(new: BrokerConfig, current: BrokerConfig) -> None:
     for name in _THREADS:
         attribute = BrokerConfig.declared[name].attribute
         count, before = getattr(new, attribute), getattr(current, attribute)
-        if count != before and not before // 2 <= count <= before * 2:
+        if count != before and not max(before // 2, 1) <= count <= before * 2:
             raise _refused(f"{name}={count} must be between half and double of {before}")
 
 
 def _check_listeners(new: BrokerConfig, current: BrokerConfig) -> None:
     names = {listener.name for listener in new.bound_listeners}
-    lost = {one.name for one in current.advertised_broker_listeners} - names
-    if lost:
-        raise _refused(f"listeners: {', '.join(sorted(lost))} is advertised and can not go")
     for listener in current.bound_listeners:
         if listener.name not in names:
             continue
@@ -156,8 +154,6 @@ def _check_listeners(new: BrokerConfig, current: BrokerConfig) -> None:
                 f"listener.name.{listener.name.lower()}.*: only keys, certificates and limits of a "
                 "listener in use can be changed"
             )
-    if new.bound_listeners != current.bound_listeners:
-        raise _refused("listeners: for now they come and go only with a restart")
 
 
 def _fixed(config: BrokerConfig, listener: str) -> dict[str, str]:

@@ -9,6 +9,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from itertools import count
 
+_SWEEP_AT_MIN = 256
+
 
 class Timer:
     """A callback that is due at a time of the monotonic clock. Cancelling twice is fine."""
@@ -30,6 +32,7 @@ class Clock:
         self._heap: list[tuple[float, int, Timer]] = []
         self._tie_breaker = count()
         self._wake_up: asyncio.TimerHandle | None = None
+        self._sweep_at = _SWEEP_AT_MIN
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -39,6 +42,8 @@ class Clock:
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         """Runs `callback` in the event loop of the caller, not before `delay_ms` are over."""
+        if len(self._heap) >= self._sweep_at:
+            self._sweep()
         timer = Timer(self.mono_ms() + max(delay_ms, 0), callback)
         heapq.heappush(self._heap, (timer.due_ms, next(self._tie_breaker), timer))
         if self._heap[0][2] is timer:
@@ -75,6 +80,12 @@ class Clock:
         if self._wake_up is not None:
             self._wake_up.cancel()
             self._wake_up = None
+
+    def _sweep(self) -> None:
+        """Drops what was cancelled: a timer that was set for next month would wait for its time."""
+        self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+        heapq.heapify(self._heap)
+        self._sweep_at = max(2 * len(self._heap), _SWEEP_AT_MIN)
 
     def _schedule(self) -> None:
         if self._wake_up is not None:

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from moldau.frozen import frozen
 from moldau.net.clock import Clock, Timer
+from moldau.net.frames_in import FramesIn
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.codec import TRUSTED_ELEMENT_BUDGET
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import MalformedRequestError, MoldauError
 from moldau.protocol.frame import (
     FRAME_BYTES_MAX,
-    FrameCutter,
     build_request,
     read_response,
     response_header_version,
@@ -32,6 +32,8 @@ Answer = TypeVar("Answer", bound=Message)
 _CORRELATION_MAX = 2**31 - 1
 _TLS_ALERT = b"\x15\x03"
 _HTTP = b"HTTP"
+# Longer answers are read straight into buffers of their own.
+_SCRATCH_BYTES = 16 * 1024
 
 
 class ChannelError(MoldauError):
@@ -90,12 +92,13 @@ class _Waiting(NamedTuple):
     deadline_ms: float
 
 
-class RequestChannel(asyncio.Protocol):
+class RequestChannel(asyncio.BufferedProtocol):
     def __init__(self, address: Address, clock: Clock, options: ChannelOptions) -> None:
         self.address = address
         self._clock = clock
         self._options = options
-        self._cutter = FrameCutter(options.frame_bytes_max)
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._frames = FramesIn(self._scratch, options.frame_bytes_max)
         self._transport: asyncio.WriteTransport | None = None
         self._waiting: dict[int, _Waiting] = {}
         self._room = asyncio.Event()
@@ -120,9 +123,7 @@ class RequestChannel(asyncio.Protocol):
         problem = "the name stands for no address"
         try:
             async with asyncio.timeout(chosen.connect_timeout_ms / 1000):
-                for family, _, _, _, place in await loop.getaddrinfo(
-                    *address, type=socket.SOCK_STREAM
-                ):
+                for family, _, _, _, place in await _places(loop, address):
                     channel = cls(address, clock, chosen)
                     host, port = str(place[0]), int(place[1])
                     try:
@@ -198,10 +199,6 @@ class RequestChannel(asyncio.Protocol):
         call = _Call(asyncio.get_running_loop(), then)
         self._expect(self._send(request, version), call, answer_class, version, None)
 
-    def post_unanswered(self, request: Message, version: int) -> None:
-        """For the one request that has no answer, as `tell`, without waiting."""
-        self._send(request, version)
-
     def _expect(
         self,
         correlation_id: int,
@@ -216,9 +213,19 @@ class RequestChannel(asyncio.Protocol):
         self._watch(deadline_ms)
 
     async def tell(self, request: Message, version: int) -> None:
-        """For the one request that has no answer: Produce with acks=0."""
+        """For the one request that has no answer: Produce with acks=0. Waits until it is written:
+        nothing else tells that the other side keeps up.
+        """
         await self._wait_for_room()
+        assert self._transport is not None
+        self._transport.set_write_buffer_limits(0)
         self._send(request, version)
+        try:
+            async with self._clock.timeout(self._options.request_timeout_ms):
+                await self._wait_for_room()
+        except TimeoutError:
+            self._fail("what was sent is not taken in time")
+            raise self._failure from None  # type: ignore[misc]
 
     def hold(self) -> None:
         """Nothing but what is urgent is sent until `release`."""
@@ -324,17 +331,21 @@ class RequestChannel(asyncio.Protocol):
         self._transport = cast("asyncio.WriteTransport", transport)
         self._room.set()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's
+        return self._frames.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
         is_first = not self._received_bytes
-        self._received_bytes += len(data)
+        self._received_bytes += nbytes
         self.used_ms = self._clock.mono_ms()
-        if is_first and (stranger := _stranger(data)):
+        if is_first and (stranger := _stranger(bytes(self._scratch[:nbytes]))):
             self._fail(stranger)
         if self._failure is not None:
             return
         try:
-            for frame in self._cutter.feed(data):
-                self._take(frame)
+            for frame, is_shared in self._frames.received(nbytes):
+                # Answers keep what they were read from.
+                self._take(memoryview(bytes(frame)) if is_shared else frame)
         except MoldauError as error:
             self._fail(str(error))
 
@@ -360,6 +371,15 @@ class RequestChannel(asyncio.Protocol):
                 "wants TLS or SASL"
             )
         self._lost.set()
+
+
+async def _places(loop: asyncio.AbstractEventLoop, address: Address) -> list[tuple[Any, ...]]:
+    try:
+        return await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    except RuntimeError:
+        # The interpreter is ending and starts no thread for it any more; what is still to be sent
+        # may wait here.
+        return socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
 
 
 def _stranger(first: bytes) -> str | None:

@@ -109,6 +109,14 @@ cdef class ColumnSink:
             self.has_headers.reserve(more)
         return 0
 
+    def expect(self, Py_ssize_t rows, Py_ssize_t size_bytes):
+        self.check_open()
+        if rows < 0 or size_bytes < 0 or rows > size_bytes:
+            raise ValueError(f"{rows} rows in {size_bytes} bytes")
+        self.reserve(rows)
+        if self.value is not None:
+            self.value.content.reserve(size_bytes)
+
     cdef int append_name(self, const uint8_t* name, int32_t length) except -1:
         """Arrow strings are UTF-8, always; a header's name is whatever its producer sent."""
         cdef int32_t index
@@ -129,8 +137,9 @@ cdef class ColumnSink:
         cdef Py_ssize_t position = record.headers_start
         cdef int32_t index, length = 0
         self.has_headers.append(record.header_count > 0)
-        self.names.reserve(record.header_count)
-        self.contents.reserve(record.header_count)
+        if record.header_count:
+            self.names.reserve(record.header_count)
+            self.contents.reserve(record.header_count)
         for index in range(record.header_count):
             position = again(read_bytes(p, position, record.next, &length))
             self.append_name(p + position, max(length, 0))

@@ -104,6 +104,12 @@ class ColumnSink:
         self._types = array("i")
         self._is_finished = False
 
+    def expect(self, rows: int, size_bytes: int) -> None:
+        """So much will come at the most, headers of batches included: makes room for it."""
+        self._check_open()
+        if rows < 0 or size_bytes < 0 or rows > size_bytes:
+            raise ValueError(f"{rows} rows in {size_bytes} bytes")
+
     def append(
         self,
         buffer: Buffer,

@@ -13,6 +13,7 @@ from moldau.protocol.batch_builder import DEFAULT_OPTIONS, BatchFacts, BatchOpti
 from moldau.protocol.batches import (
     APPEND_TIME_FLAG,
     BATCH_HEADER_SIZE,
+    COMPRESSION_MASK,
     RecordBatch,
     add_to_sequence,
     iterate_batches,
@@ -25,7 +26,7 @@ from moldau.protocol.record_columns import (
     HeaderColumns,
     SourceColumns,
 )
-from moldau.protocol.record_loops import ColumnSink, encode_columns
+from moldau.protocol.record_loops import ColumnSink, ScannedBatch, encode_columns
 from moldau.types import Buffer
 
 COLUMNS = (
@@ -58,7 +59,7 @@ class ArrowRead:
     decompressed_bytes_max: int | None = None
 
 
-def _pyarrow() -> Any:
+def imported_pyarrow() -> Any:
     try:
         import pyarrow as pa
     except ImportError as error:
@@ -68,7 +69,7 @@ def _pyarrow() -> Any:
 
 def arrow_schema(columns: Sequence[str] = COLUMNS) -> Any:
     """The `pyarrow.Schema` of these columns, as Spark writes its Kafka source's schema in Arrow."""
-    pa = _pyarrow()
+    pa = imported_pyarrow()
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     types = {
         "key": pa.binary(),
@@ -88,13 +89,41 @@ def decode_to_arrow(chunks: Buffer | Iterable[Buffer], read: ArrowRead) -> Any:
     partial batch at the end included). Control records are left out.
     """
     pieces = [chunks] if isinstance(chunks, bytes | bytearray | memoryview) else chunks
-    sink = ColumnSink("key" in read.columns, "value" in read.columns, "headers" in read.columns)
+    sink = _sink(read)
     batches: Iterator[RecordBatch] = chain.from_iterable(map(iterate_batches, pieces))
     if read.verify_crc:
         batches = _sound(batches)
     for batch in _visible(batches, read):
         _append(sink, batch, read)
     return _wrap(sink.finish(), read)
+
+
+def decode_scanned_to_arrow(
+    buffer: Buffer, batches: Sequence[ScannedBatch], read: ArrowRead
+) -> Any:
+    """As decode_to_arrow, of batches that `scan_batches` found and their reader chose: nothing is
+    checked or left out any more but offsets.
+    """
+    sink = _sink(read)
+    wanted = read.start_offset, read.stop_offset
+    plain = [batch for batch in batches if not batch[6] & COMPRESSION_MASK]
+    size_bytes = sum(batch[1] for batch in plain)
+    # A count is not to be believed before its records are read.
+    sink.expect(min(sum(batch[11] for batch in plain), size_bytes), size_bytes)
+    for position, size, base, last, _, latest, flags, *_, count, first in batches:
+        if last < read.start_offset or base >= read.stop_offset:
+            continue
+        body, bounds = buffer, (position + BATCH_HEADER_SIZE, position + size)
+        if flags & COMPRESSION_MASK:
+            body, start = RecordBatch(buffer, position).body(read.decompressed_bytes_max)
+            bounds = start, len(body)
+        append_time = latest if flags & APPEND_TIME_FLAG else None
+        sink.append(body, bounds, count, (base, first, append_time), wanted)
+    return _wrap(sink.finish(), read)
+
+
+def _sink(read: ArrowRead) -> ColumnSink:
+    return ColumnSink("key" in read.columns, "value" in read.columns, "headers" in read.columns)
 
 
 def _sound(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
@@ -129,7 +158,7 @@ def _append(sink: ColumnSink, batch: RecordBatch, read: ArrowRead) -> None:
 
 
 def _wrap(decoded: DecodedColumns, read: ArrowRead) -> Any:
-    pa = _pyarrow()
+    pa = imported_pyarrow()
     schema = arrow_schema(read.columns)
     arrays = [_array(pa, name, schema.field(name).type, decoded, read) for name in read.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -224,7 +253,7 @@ def build_from_arrow(
 
 def source_columns(batch: Any, now_ms: int) -> SourceColumns:
     """The buffers of a `pyarrow.RecordBatch`; strings count as their UTF-8 bytes."""
-    pa = _pyarrow()
+    pa = imported_pyarrow()
     names = set(batch.schema.names)
     if "value" not in names:
         raise MoldauError("the rows have no column named value")

@@ -1,8 +1,7 @@
-"""Frames: four bytes of length, a header, a message. Cuts a byte stream into frames and knows which
-header version goes with which message; opens no sockets and reads no clocks.
+"""Frames: four bytes of length, a header, a message. Knows which header version goes with which
+message.
 """
 
-from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -19,74 +18,8 @@ from moldau.types import Buffer
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 """socket.request.max.bytes by default."""
-_OWN_PIECE_BYTES_MIN = 1024
 # A frame's length and its response header: a correlation id and, in version 1, no tagged fields.
 _RESPONSE_HEADS = (Struct(">ii"), Struct(">iix"))
-
-
-class FrameCutter:
-    """Collects what a connection delivers and gives out whole frames, without their lengths.
-
-    Memory grows with what has arrived, never with what a length merely announces.
-    """
-
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._frame_bytes_max = frame_bytes_max
-        self._pieces: list[bytes | bytearray] = []
-        self._pending_bytes = 0
-        self._wanted_bytes = LENGTH_BYTES
-
-    @property
-    def pending_bytes(self) -> int:
-        """What has arrived of the frame that is still incomplete."""
-        return self._pending_bytes
-
-    def feed(self, chunk: bytes) -> Iterator[memoryview]:
-        """The frames that `chunk` completes; they keep it alive. The chunk is taken in at once,
-        whether or not its frames are taken. Raises MalformedRequestError behind the last good frame
-        if the next length is negative or above the limit, after which the connection is of no use.
-        """
-        self._collect(chunk)
-        if self._pending_bytes < self._wanted_bytes:
-            return iter(())
-        # Joined only when a frame (or its length) is complete: no work is done twice over.
-        is_whole = len(self._pieces) == 1 and isinstance(self._pieces[0], bytes)
-        joined = self._pieces[0] if is_whole else b"".join(self._pieces)
-        view = memoryview(joined)
-        frames: list[memoryview] = []
-        start = 0
-        self._wanted_bytes = LENGTH_BYTES
-        problem = None
-        while len(view) - start >= LENGTH_BYTES:
-            size = int.from_bytes(view[start : start + LENGTH_BYTES], "big", signed=True)
-            if not 0 <= size <= self._frame_bytes_max:
-                problem = f"frame of {size} bytes, the limit is {self._frame_bytes_max}"
-                break
-            end = start + LENGTH_BYTES + size
-            if end > len(view):
-                self._wanted_bytes = end - start
-                break
-            frames.append(view[start + LENGTH_BYTES : end])
-            start = end
-        self._pending_bytes = len(view) - start
-        self._pieces = [bytes(view[start:]) if start else joined] if self._pending_bytes else []
-        return _give(frames, problem)
-
-    def _collect(self, chunk: bytes) -> None:
-        """Small chunks share a buffer: an object for each would cost many times their size."""
-        self._pending_bytes += len(chunk)
-        if len(chunk) >= _OWN_PIECE_BYTES_MIN or not self._pieces:
-            self._pieces.append(chunk)
-        elif isinstance(self._pieces[-1], bytearray):
-            self._pieces[-1] += chunk
-        else:
-            self._pieces.append(bytearray(chunk))
-
-
-def _give(frames: list[memoryview], problem: str | None) -> Iterator[memoryview]:
-    yield from frames
-    if problem is not None:
-        raise MalformedRequestError(problem)
 
 
 def with_length(chunks: list[Buffer]) -> list[Buffer]:
@@ -128,7 +61,8 @@ def build_response(message: Message, version: int, *, correlation_id: int) -> li
     size = head.size - LENGTH_BYTES
     for chunk in chunks:
         size += len(chunk)
-    chunks.insert(0, head.pack(size, correlation_id))
+    # Nothing begins with records: the first chunk is short, and one buffer less to send.
+    chunks[0] = head.pack(size, correlation_id) + bytes(chunks[0])
     return chunks
 
 

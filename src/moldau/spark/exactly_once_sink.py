@@ -7,6 +7,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from pyspark.sql import functions as sql
+
 from moldau.client.admin.groups import Committed
 from moldau.core.pipelines.errors import FencedRunError, OptionError
 from moldau.core.pipelines.exactly_once import Marker, Verdict, digest_of, judge, write_marker
@@ -112,7 +114,9 @@ class ExactlyOnceSink:
         tasks = int(session.conf.get("spark.sql.shuffle.partitions"))
         tasks = min(tasks, max(session.sparkContext.defaultParallelism, 1))
         encoded = rows.select(names).mapInArrow(RowEncoder(ticket, self._topic), ENCODED_SCHEMA)
-        placed = encoded.repartition(tasks, "topic", "partition").sortWithinPartitions(*ORDER)
+        # All of a partition to one task, and a topic's partitions evenly to all tasks.
+        place = sql.expr(f"cast(pmod(hash(topic) + partition, {tasks}) as int)")
+        placed = encoded.repartitionById(tasks, place).sortWithinPartitions(*ORDER)
         written: list[Any] = placed.mapInArrow(self._task(ticket), WRITTEN_SCHEMA).collect()
         return written
 

@@ -82,7 +82,7 @@ class RowEncoder:
     def _of(self, name: str, rows: Any) -> Iterator[tuple[Any, ...]]:
         producer = self._producer
         topic: Topic = producer.thread.run(producer.engine.topic(name))
-        most = min(BATCH_BYTES, producer.face.options.rules.request_bytes_max // 2)
+        most = min(BATCH_BYTES, producer.face.options.rules.request_bytes_max - 1024)
         now_ms = producer.face.opened.cluster.clock.wall_ms()
         for number, part in _by_partition(rows, topic, self._task + self._number):
             columns = source_columns(part, now_ms)

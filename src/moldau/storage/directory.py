@@ -1,13 +1,14 @@
 """One log directory: whose it is, who holds it, whether it works, and what its entries are.
 
-It is used under a lock, belongs to one node of one cluster, and fails once: the first OSError takes
-it offline for ever (a disk that lost a write is not asked again). Names of partition directories
-are made here, from topic names that are checked again at this point.
+It is used under a lock, belongs to one node of one cluster, and fails once: the first OSError of
+the disk takes it offline for ever (a disk that lost a write is not asked again). Names of partition
+directories are made here, from topic names that are checked again at this point.
 """
 
 import contextlib
 import enum
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +25,13 @@ from moldau.storage.checkpoints import (
     write_offsets,
 )
 from moldau.storage.failures import (
+    OUT_OF_DESCRIPTORS,
     READ_ONLY,
     DirectoryLockedError,
     DirectoryOfflineError,
     DiskFullError,
     ForeignDirectoryError,
+    NoDescriptorError,
     SyncFailedError,
 )
 from moldau.storage.filesystem import FileSystem, read_whole, write_atomically
@@ -40,6 +43,8 @@ from moldau.storage.meta_properties import (
 )
 from moldau.storage.reserve import Reserve
 from moldau.types import BrokerId, Offset, TopicPartition, Uuid
+
+_log = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
 CLEAN_STOP_FILE = ".kafka_cleanshutdown"
@@ -138,6 +143,7 @@ class LogDirectory:
         # The broker epoch of the clean stop that was found (-1 is unknown); None after a crash.
         self.clean_stop_epoch: int | None = None
         self._lock = lock
+        self._lacking_count = 0
         self._listeners: list[Callable[[LogDirectory, OSError], None]] = []
 
     @classmethod
@@ -186,6 +192,12 @@ class LogDirectory:
         self.failure = str(error)
         for listener in self._listeners:
             listener(self, error)
+
+    def lacks_descriptors(self, error: NoDescriptorError) -> None:
+        """Whoever runs the node must hear of it, but not with every attempt."""
+        self._lacking_count += 1
+        if self._lacking_count & (self._lacking_count - 1) == 0:
+            _log.error("%s (seen %d times)", error.detail, self._lacking_count)
 
     def on_failure(self, listener: Callable[["LogDirectory", OSError], None]) -> None:
         """`listener` is called once, when the directory fails."""
@@ -252,11 +264,19 @@ class _Guard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is None:
+            return
         if isinstance(error, OSError):
+            if error.errno in OUT_OF_DESCRIPTORS and not isinstance(error, SyncFailedError):
+                lacking = NoDescriptorError(self._directory.path, error)
+                self._directory.lacks_descriptors(lacking)
+                raise lacking from error
             if error.errno in READ_ONLY and not isinstance(error, SyncFailedError):
                 raise DiskFullError(self._directory.path, str(error)) from error
             self._directory.fail(error)
             raise DirectoryOfflineError(self._directory.path, str(error)) from error
+        if isinstance(error, NoDescriptorError):
+            self._directory.lacks_descriptors(error)
 
 
 @contextlib.contextmanager

@@ -12,8 +12,9 @@ from moldau.protocol.errors import KafkaError, MoldauError
 
 DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
-# The file system keeps what it has and takes nothing more.
-WRITES_REFUSED = DISK_IS_FULL | READ_ONLY
+OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+# The file system keeps what it has and takes nothing more, or we can not even ask it.
+WRITES_REFUSED = DISK_IS_FULL | READ_ONLY | OUT_OF_DESCRIPTORS
 
 _EXCERPT_CHARS = 60
 
@@ -59,8 +60,26 @@ class DiskFullError(KafkaError):
         self.reason = reason
 
 
+class NoDescriptorError(DiskFullError):
+    """The process or the machine has too many open files. The disk is fine, and so is all that is
+    on it: what was asked for can be asked for again.
+    """
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        limit = "this process may have (ulimit -n)"
+        if error.errno == errno.ENFILE:
+            limit = "this machine may have (sysctl fs.file-max)"
+        super().__init__(path, f"{error.strerror}; raise how many {limit}")
+
+
 class SyncFailedError(OSError):
     """Whatever the reason, what should have been synced may be lost."""
+
+
+def refusal(path: Path, error: OSError) -> DiskFullError:
+    if error.errno in OUT_OF_DESCRIPTORS:
+        return NoDescriptorError(path, error)
+    return DiskFullError(path, str(error.strerror))
 
 
 @contextlib.contextmanager
@@ -72,7 +91,7 @@ def refused_if_full(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in WRITES_REFUSED:
-            raise DiskFullError(path, str(error.strerror)) from error
+            raise refusal(path, error) from error
         raise
 
 

@@ -16,7 +16,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from moldau.storage.failures import READ_ONLY, SyncFailedError, refused_if_full
+from moldau.storage.failures import (
+    OUT_OF_DESCRIPTORS,
+    READ_ONLY,
+    SyncFailedError,
+    refused_if_full,
+)
 from moldau.types import Buffer
 
 _FILE_MODE = 0o600
@@ -242,6 +247,37 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
+class _Spare:
+    """One descriptor that is kept for the directory to be synced when all others are in use: what
+    was done in it just before must not be left half done. Descriptors belong to the process.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._fd = -1
+
+    def open(self, path: Path, flags: int) -> int:
+        try:
+            return os.open(path, flags)
+        except OSError as error:
+            if error.errno not in OUT_OF_DESCRIPTORS:
+                raise
+        with self._guard:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+            return os.open(path, flags)
+
+    def take(self) -> None:
+        with self._guard:
+            if self._fd < 0:
+                with contextlib.suppress(OSError):
+                    self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
+_spare = _Spare()
+
+
 class DiskFileSystem:
     """The real disk."""
 
@@ -280,12 +316,13 @@ class DiskFileSystem:
             shutil.rmtree(path)
 
     def sync_directory(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _spare.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with _syncing(path):
                 os.fsync(fd)
         finally:
             os.close(fd)
+            _spare.take()
 
     @contextlib.contextmanager
     def lock(self, path: Path) -> Iterator[None]:

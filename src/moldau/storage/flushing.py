@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moldau.protocol.errors import KafkaError
+from moldau.storage.failures import OUT_OF_DESCRIPTORS, NoDescriptorError, SyncFailedError
 from moldau.storage.filesystem import File, FileSystem, sync_path
 from moldau.storage.open_segments import segments_open_max
 
@@ -33,10 +34,10 @@ class FlushTicket:
         "_directories",
         "_files",
         "_filesystem",
-        "_paths",
         "end_offset",
         "error",
         "log",
+        "paths",
         "segments",
     )
 
@@ -57,8 +58,18 @@ class FlushTicket:
         """They hold what is synced."""
         self._filesystem: FileSystem = log.filesystem
         self._files = files
-        self._paths = paths
+        self.paths = paths
         self._directories = directories
+
+    @property
+    def is_refused(self) -> bool:
+        """There was no descriptor to sync a file with: nothing is lost, it can be tried again."""
+        error = self.error
+        return (
+            error is not None
+            and error.errno in OUT_OF_DESCRIPTORS
+            and not isinstance(error, SyncFailedError)
+        )
 
     def run(self) -> None:
         """May run in any thread; the outcome is in `error`."""
@@ -67,7 +78,7 @@ class FlushTicket:
                 file.sync()
             # One after the other, there may be many. What is gone meanwhile was truncated, retired
             # or deleted; a log that moves takes the ticket's word back.
-            for path in self._paths:
+            for path in self.paths:
                 with contextlib.suppress(FileNotFoundError):
                     sync_path(self._filesystem, path)
             for directory in self._directories:
@@ -109,6 +120,8 @@ class GroupFlusher:
             del self._dirty[log]
             try:
                 tickets.append(log.begin_flush())
+            except NoDescriptorError:
+                self._dirty[log] = None
             except KafkaError:
                 continue
         self._running = tickets
@@ -126,7 +139,10 @@ class GroupFlusher:
 
     def run_round(self) -> None:
         """All three steps for all logs, for callers that may block."""
-        while self._dirty:
+        left = len(self._dirty) + 1
+        # Those that cannot be synced now stay dirty.
+        while 0 < len(self._dirty) < left:
+            left = len(self._dirty)
             tickets = self.begin()
             for ticket in tickets:
                 ticket.run()

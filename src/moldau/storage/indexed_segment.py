@@ -4,7 +4,7 @@ caches: one that is missing, broken or points nowhere is rebuilt from the log on
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from moldau.storage.failures import CorruptIndexError, DamagedFileError, InvalidIndexEntryError
 from moldau.storage.filesystem import FileSystem
@@ -13,6 +13,7 @@ from moldau.storage.segment_scan import SegmentScan
 from moldau.storage.segment_walk import INT32_MAX, BatchSpan, CorruptSegmentError, walk_batches
 from moldau.types import NO_TIMESTAMP, Offset, TimestampMs
 
+P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 
 
@@ -114,13 +115,13 @@ class IndexedSegment(SegmentFiles):
 
     # Rebuilding
 
-    def with_indexes(self, use: Callable[[], ResultT]) -> ResultT:
+    def with_indexes(self, use: Callable[P, ResultT], *args: P.args, **kwargs: P.kwargs) -> ResultT:
         """Run `use`; if it finds an index broken, rebuild both and run it once more."""
         try:
-            return use()
+            return use(*args, **kwargs)
         except (CorruptIndexError, CorruptSegmentError, InvalidIndexEntryError):
             self.rebuild_indexes()
-            return use()
+            return use(*args, **kwargs)
 
     def complete_indexes(self) -> None:
         """Rebuild the indexes if their ends are missing, as after a crash before they were synced.

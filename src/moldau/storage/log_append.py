@@ -27,7 +27,7 @@ from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.record_loops import INCOMPLETE, ScannedBatch, scan_batches, stamp_batch
-from moldau.storage.failures import WRITES_REFUSED, DiskFullError
+from moldau.storage.failures import WRITES_REFUSED, refusal
 from moldau.storage.producer_entry import BatchMetadata, ProducerEntry
 from moldau.storage.producer_replay import complete, data_batch, end_marker
 from moldau.storage.producer_state import AppendOrigin, ProducerAppend
@@ -451,4 +451,4 @@ def _undo(segment: Segment, size: int, error: OSError) -> None:
         raise error
     if segment.file.size() != size:
         segment.cut(size)
-    raise DiskFullError(segment.path(), str(error.strerror)) from error
+    raise refusal(segment.path(), error) from error

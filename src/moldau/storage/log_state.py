@@ -94,7 +94,7 @@ class LogState:
         self._jitter = options.jitter
         self._is_marked = False
         self._directory_is_dirty = True
-        self._unsynced_snapshots: list[Path] = []
+        self._unsynced_paths: list[Path] = []
         # Their batches may be flushed, their indexes are not.
         self._unsynced_seals: list[Segment] = []
         self._tickets: list[FlushTicket] = []
@@ -112,6 +112,8 @@ class LogState:
 
     @property
     def last_stable_offset(self) -> int:
+        if self.producers.first_unstable_offset is None:
+            return self.high_watermark
         stable = self.producers.last_stable_offset(self.high_watermark)
         return max(stable, min(self.log_start_offset, self.high_watermark))
 
@@ -194,7 +196,7 @@ class LogState:
             self.producers.end_offset = base_offset
             snapshot = self.snapshots.take(self.producers, sync=False)
             if snapshot is not None:
-                self._unsynced_snapshots.append(snapshot)
+                self._unsynced_paths.append(snapshot)
             self.mark_dirty()
             return segment
 
@@ -235,23 +237,30 @@ class LogState:
     def begin_flush(self, *, everything: bool = False) -> FlushTicket:
         """The policy `os` flushes sealed segments only, unless `everything` is asked for."""
         with self.guard:
-            self._is_marked = False
             active = self.segments.active
             whole = everything or self.flush_policy != "os"
             end_offset = self.log_end_offset if whole else active.base_offset
-            files: list[File] = []
-            paths, self._unsynced_snapshots = self._unsynced_snapshots, []
             dirty = self.segments.overlapping(self.flushed_offset, end_offset)
-            sealed, self._unsynced_seals = self._unsynced_seals, []
+            sealed = self._unsynced_seals
             dirty += [s for s in sealed if s in self.segments and s not in dirty]
+            files: list[File] = []
+            paths, self._unsynced_paths = self._unsynced_paths, []
             for segment in dirty:
                 segment.pins += 1
-                if segment is active:
-                    # At hand, and synced again and again.
-                    files.append(segment.file)
-                    paths += segment.paths_to_sync()[1:]
-                else:
-                    paths += segment.paths_to_sync()
+            try:
+                for segment in dirty:
+                    paths += segment.paths_to_sync()[1 if segment is active else 0 :]
+                    if segment is active:
+                        # At hand, and synced again and again.
+                        files.append(segment.file)
+            except BaseException:
+                # Perhaps there was no descriptor: then all of it is for the next time.
+                self._unsynced_paths = paths
+                for segment in dirty:
+                    segment.pins -= 1
+                raise
+            self._is_marked = False
+            self._unsynced_seals = []
             directories = [self.path] if self._directory_is_dirty else []
             self._directory_is_dirty = False
             ticket = FlushTicket(
@@ -268,12 +277,21 @@ class LogState:
         if self.is_abandoned:
             self.abandon()
         if ticket.error is not None:
+            if ticket.is_refused and not self.is_abandoned:
+                self._take_back(ticket)
             with self.directory.guard:
                 raise ticket.error
         if self.is_abandoned:
             return
         with self.guard:
             self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
+
+    def _take_back(self, ticket: FlushTicket) -> None:
+        """Nothing of it failed, some of it was not tried: all of it is for the next one."""
+        self._unsynced_paths += ticket.paths
+        self._unsynced_seals += [s for s in ticket.segments if s not in self._unsynced_seals]
+        self._directory_is_dirty = True
+        self.mark_dirty()
 
     def flush(self) -> None:
         """Everything written so far is on the disk when this returns."""

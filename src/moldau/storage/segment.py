@@ -18,7 +18,12 @@ class Segment(IndexedSegment):
 
     def locate(self, offset: int) -> BatchSpan | None:
         """The first batch that ends at or after `offset`; None if all end before it."""
-        return self.with_indexes(lambda: self._locate(offset))
+        last = self._last_located
+        if last is not None and last.base_offset <= offset <= last.last_offset:
+            # As for all who wait at the end of a log: what comes is read by each of them.
+            return last
+        found = self._last_located = self.with_indexes(self._locate, offset)
+        return found
 
     def _locate(self, offset: int) -> BatchSpan | None:
         indexed_offset, position = self.offset_index.lookup(Offset(offset))
@@ -47,7 +52,7 @@ class Segment(IndexedSegment):
         """The last end of a batch at or before position `limit`, and the offset after that batch.
         The batch at position `floor` ends before `limit`.
         """
-        return self.with_indexes(lambda: self._boundary(limit, floor))
+        return self.with_indexes(self._boundary, limit, floor)
 
     def _boundary(self, limit: int, floor: int) -> tuple[int, int]:
         found, next_offset = max(floor, self._indexed_position_before(limit)), -1
@@ -145,7 +150,7 @@ class Segment(IndexedSegment):
         """Drop the batch that contains `offset` and all after it; the number of bytes dropped."""
         span = self.locate(offset)
         size = self.size
-        self.with_indexes(lambda: self._truncate_indexes(Offset(offset)))
+        self.with_indexes(self._truncate_indexes, Offset(offset))
         self.transaction_index.truncate_to(Offset(offset))
         if span is not None:
             self._shorten(span.position)

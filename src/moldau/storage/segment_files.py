@@ -4,6 +4,7 @@ Bytes that were handed out as a view are never cut off under it: the kept part m
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from moldau.frozen import frozen
 from moldau.storage import open_segments
@@ -21,6 +22,9 @@ from moldau.storage.log_names import (
 )
 from moldau.storage.transaction_index import TransactionIndex
 from moldau.types import Buffer, Offset
+
+if TYPE_CHECKING:
+    from moldau.storage.segment_walk import BatchSpan
 
 # Enough for the batches between two index entries; a batch that is longer costs another read.
 _WALK_BYTES = 8192
@@ -64,6 +68,7 @@ class SegmentFiles:
         self._viewed_bytes = 0
         self.times_shortened = 0
         self._checked: CheckedBytes | None = None
+        self._last_located: BatchSpan | None = None
         base = Offset(base_offset)
         self.offset_index = OffsetIndex(
             filesystem, self.path(OFFSET_INDEX_SUFFIX), base, settings.index_bytes_max
@@ -107,6 +112,7 @@ class SegmentFiles:
         self._file = self._filesystem.open(self.path(), create=True)
         open_segments.opened(self)
         self._checked = CheckedBytes(0)
+        self._last_located = None
         self.offset_index.reset()
         self.time_index.reset()
         self.offset_index.write_out()
@@ -126,6 +132,7 @@ class SegmentFiles:
         self._forget_behind(size)
 
     def _forget_behind(self, size: int) -> None:
+        self._last_located = None
         if self._checked is not None:
             self._checked.cut(size)
 

@@ -36,13 +36,15 @@ async def test_topics_live_through_the_brokers_listener(tmp_path: Path) -> None:
             made = await node.serve(CreateTopicsRequest(topics=[topic]), version)
             assert made.topics[0].error_code == ErrorCode.NONE
             more = CreatePartitionsTopic(name="t", count=3, assignments=None)
-            grown = await node.serve(CreatePartitionsRequest(topics=[more]))
+            grown = await node.serve(CreatePartitionsRequest(topics=[more], timeout_ms=30_000))
             assert grown.results[0].error_code == ErrorCode.NONE
             assert len(node.image.topics["t"].partitions) == 3
             elected = await node.serve(ElectLeadersRequest(topic_partitions=None))
             (result,) = elected.replica_election_results
             assert (result.topic, result.partition_result) == ("t", [])
-            gone = await node.serve(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
+            gone = await node.serve(
+                DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=30_000)
+            )
             assert gone.responses[0].error_code == ErrorCode.NONE
             assert not node.image.topics
         node.check()

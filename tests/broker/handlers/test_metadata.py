@@ -6,6 +6,10 @@ import pytest
 from broker.controller_bench import Bench, bench
 
 from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from moldau.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -159,6 +163,20 @@ async def test_operations_are_told_when_they_are_asked_for(tmp_path: Path) -> No
         # The numbers that Apache Kafka 4.3.1 answers without an authorizer.
         assert told.cluster_authorized_operations == 0b1111110100000
         assert told.topics[0].topic_authorized_operations == 0b110111111000
+        # What others asked for is nobody else's answer.
+        assert (await node.serve(named("t"), 8)).topics[0].topic_authorized_operations == NOT_ASKED
+
+
+async def test_an_answer_is_told_again_until_something_changes(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        await create(node, "t")
+        first, second = [(await node.serve(named("t"))).topics[0] for _ in range(2)]
+        assert first is second
+        grown = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)]
+        )
+        assert (await node.ask(grown)).results[0].error_code == 0
+        assert len((await node.serve(named("t"))).topics[0].partitions) == 2
 
 
 async def test_leaders_that_a_listener_does_not_reach(tmp_path: Path) -> None:

@@ -273,3 +273,24 @@ def test_assignors_need_a_protocol_in_common() -> None:
 
     with pytest.raises(ValueError, match="in common"):
         common_protocol([Odd(), RangeAssignor()])
+
+
+def test_an_assignor_that_fails_before_joining_is_asked_again() -> None:
+    class Hesitant(RangeAssignor):
+        is_ready = False
+
+        def user_data(self, view: Any) -> bytes | None:
+            if not self.is_ready:
+                raise RuntimeError("not yet")
+            return super().user_data(view)
+
+    assignor = Hesitant()
+    one = ClassicMembership(MemberOptions(group_id="g"), [assignor])
+    one.step(Subscribed(("a",)))
+    one.step(Polled())
+    with pytest.raises(RuntimeError):
+        one.step(Prepared())
+    assert one.needs_user
+    assignor.is_ready = True
+    one.step(Polled())
+    assert isinstance(sole(one.step(Prepared())), Ask)

@@ -64,13 +64,32 @@ def test_a_seek_makes_what_was_asked_for_stale() -> None:
 def test_a_new_leader_is_asked_only_about_what_was_read() -> None:
     state = PartitionState(A0)
     state.seek(5)
-    state.new_leader(3)
+    state.led_by(3, ID)
     assert not state.must_validate
     state.fetch_epoch = 3
-    state.new_leader(3)
+    state.led_by(3, ID)
     assert not state.must_validate
-    state.new_leader(4)
+    state.led_by(4, ID)
     assert state.must_validate
+
+
+def test_a_topic_that_was_made_again_begins_with_its_epochs_anew() -> None:
+    state = PartitionState(A0)
+    state.seek(5)
+    state.led_by(7, ID)
+    state.fetch_epoch = 7
+    state.led_by(0, NEW_ID)
+    assert (state.leader_epoch, state.fetch_epoch, state.must_validate) == (0, -1, False)
+
+
+def test_what_was_fetched_ahead_can_be_let_go_of() -> None:
+    state = PartitionState(A0)
+    state.seek(5)
+    version = state.version
+    state.fetch_offset, state.fetch_epoch = 90, 3
+    state.rewind()
+    assert (state.position, state.fetch_offset, state.fetch_epoch) == (5, 5, -1)
+    assert state.version != version
 
 
 def test_what_stays_assigned_keeps_its_position() -> None:

@@ -3,6 +3,8 @@ rules: whatever is lost on the way, every record is there once and in order.
 """
 
 import contextlib
+import sys
+import threading
 from random import Random
 from typing import Any
 
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.core.client.backoff import Backoff
-from moldau.core.client.batching import Appender, TopicBuffers
+from moldau.core.client.batching import Appender, Batch, TopicBuffers
 from moldau.core.client.partition_line import Outgoing, ProducerIdentity
 from moldau.core.client.sending import EPOCH_MAX, Sending, SendRules, Verdict
 from moldau.core.client.splitting import halves
@@ -120,6 +122,27 @@ def test_nothing_is_sent_without_an_identity_or_a_leader() -> None:
     one.sending.identified(IDENTITY)
     plan = one.sending.plan(0, lambda _: None, lambda _: True)
     assert (plan.requests, plan.homeless) == ({}, {TOPIC})
+
+
+def test_a_node_that_takes_nothing_is_stalled_until_it_takes_something() -> None:
+    one = Producing(SendRules(linger_ms=0))
+    for moment in (5.0, 30.0):
+        one.now_ms = moment
+        one.send(bytes(200))
+        assert one.take(room=0) == []
+        assert one.sending.stalled_since_ms == {1: 5.0}
+    assert len(one.take(room=1)) == 1
+    assert one.sending.stalled_since_ms == {}
+
+
+def test_a_node_is_not_stalled_when_what_waited_for_it_is_given_up() -> None:
+    one = Producing(SendRules(linger_ms=0, delivery_timeout_ms=100))
+    one.send(bytes(200))
+    assert one.take(room=0) == []
+    one.now_ms = 200
+    assert len(one.sending.expire(one.now_ms)) == 1
+    assert one.take(room=0) == []
+    assert one.sending.stalled_since_ms == {}
 
 
 def test_what_failed_goes_again_first_and_alone_and_new_ones_wait() -> None:
@@ -316,3 +339,29 @@ def test_records_that_run_out_of_time_leave_no_double_and_the_rest_in_order(
     assert len(set(values)) == len(values)
     assert values == sorted(values)
     assert set(acknowledged) <= set(values)
+
+
+def test_users_threads_may_ask_who_waits_while_others_become_active() -> None:
+    producing = Producing()
+    sending = producing.sending
+    stop = threading.Event()
+
+    def change() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            sending.file([Batch(TOPIC, number % 500, 100)], 0)
+            if number % 500 == 0:
+                sending.drop_unsent()
+
+    thread = threading.Thread(target=change)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(2_000):
+            assert len(sending.waiting_by_partition(TOPIC, 500)) == 500
+    finally:
+        sys.setswitchinterval(before)
+        stop.set()
+        thread.join()

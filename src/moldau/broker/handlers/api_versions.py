@@ -3,10 +3,11 @@ every client, so it must be answered whatever the client's age.
 """
 
 import re
+from collections.abc import Mapping
 
-from moldau.broker.context import BrokerServices, RequestContext
+from moldau.broker.context import RequestContext
 from moldau.core.controller.features import SUPPORTED_FEATURES
-from moldau.core.metadata.image import KRAFT_VERSION
+from moldau.core.metadata.image import KRAFT_VERSION, MetadataImage
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.api_versions import (
@@ -33,28 +34,38 @@ def handle_api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> Api
         if not all(_SOFTWARE.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         ctx.peer.client_software_name, ctx.peer.client_software_version = names
+    broker, version, served = ctx.broker, ctx.version, ctx.served_versions
+    kraft_version = None if broker.quorum is None else broker.quorum.kraft_version
+    key = (ApiVersionsResponse, ctx.peer.listener_name, version, kraft_version)
+    return broker.worked_out.of(
+        broker.image, key, lambda image: _answer(image, version, served, kraft_version)
+    )
+
+
+def _answer(
+    image: MetadataImage,
+    version: int,
+    served: Mapping[ApiKey, tuple[int, int]],
+    kraft_version: int | None,
+) -> ApiVersionsResponse:
+    levels = dict(image.features)
+    if kraft_version is not None:
+        levels[KRAFT_VERSION] = kraft_version
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=lowest, max_version=highest)
-            for key, (lowest, highest) in ctx.served_versions.items()
+            for key, (lowest, highest) in served.items()
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
             for name, (lowest, highest) in SUPPORTED_FEATURES.items()
             # Older Java clients fail over a level 0 (KAFKA-17492).
-            if lowest > 0 or ctx.version >= _LEVEL_ZERO_FROM
+            if lowest > 0 or version >= _LEVEL_ZERO_FROM
         ],
-        finalized_features_epoch=ctx.broker.image.offset,
+        finalized_features_epoch=image.offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in sorted(_finalized_levels(ctx.broker).items())
+            for name, level in sorted(levels.items())
             if level > 0
         ],
     )
-
-
-def _finalized_levels(broker: BrokerServices) -> dict[str, int]:
-    levels = dict(broker.image.features)
-    if broker.quorum is not None:
-        levels[KRAFT_VERSION] = broker.quorum.kraft_version
-    return levels

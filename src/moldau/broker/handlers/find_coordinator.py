@@ -2,6 +2,7 @@
 in is made at the first question. Share groups are not coordinated yet, and say so.
 """
 
+from collections.abc import Awaitable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -39,13 +40,27 @@ class _Found(NamedTuple):
     port: int = -1
 
 
-async def handle_find_coordinator(
+def handle_find_coordinator(
     ctx: RequestContext, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse:
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     key_type = request.key_type
     refused = _refuse_type(ctx, key_type)
     if refused is None and ctx.broker.image.topic(_TOPICS[key_type]) is None:
-        await ctx.broker.topic_creation.ensure([_TOPICS[key_type]])
+        return _answer_after_creation(ctx, request)
+    return _answers(ctx, request, refused)
+
+
+async def _answer_after_creation(
+    ctx: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    await ctx.broker.topic_creation.ensure([_TOPICS[request.key_type]])
+    return _answers(ctx, request, None)
+
+
+def _answers(
+    ctx: RequestContext, request: FindCoordinatorRequest, refused: _Found | None
+) -> FindCoordinatorResponse:
+    key_type = request.key_type
     if ctx.version < _KEYS_FROM:
         found = refused or _find(ctx, key_type, request.key)
         return FindCoordinatorResponse(

@@ -2,6 +2,8 @@
 do not exist are made on the way if the client wants that and the node allows it.
 """
 
+from collections.abc import Awaitable
+
 from moldau.broker.cluster_view import NO_LEADER, ClusterView, authorized_operations
 from moldau.broker.context import RequestContext
 from moldau.core.controller.topic_names import is_internal, is_valid_name
@@ -21,9 +23,12 @@ from moldau.types import ZERO_UUID, Uuid
 _IDS_FROM = 12
 """From this version on topics may be named by their ids, although ids can be sent before."""
 _LISTENER_ERROR_FROM = 6
+_KEPT_PARTITIONS_MAX = 10_000
 
 
-async def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
+def handle_metadata(
+    ctx: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Awaitable[MetadataResponse]:
     asked = request.topics
     if asked is None or (ctx.version == 0 and not asked):
         return _response(ctx, request, None)
@@ -34,9 +39,19 @@ async def handle_metadata(ctx: RequestContext, request: MetadataRequest) -> Meta
         return _response(ctx, request, ids)
     names = list(dict.fromkeys(each.name for each in asked if each.name is not None))
     missing = [name for name in names if not _exists(ctx.broker.image, name)]
-    may_create = request.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable
-    if missing and may_create:
-        await ctx.broker.topic_creation.ensure(missing)
+    if (
+        missing
+        and request.allow_auto_topic_creation
+        and ctx.broker.config.auto_create_topics_enable
+    ):
+        return _response_after_creation(ctx, request, names, missing)
+    return _response(ctx, request, names)
+
+
+async def _response_after_creation(
+    ctx: RequestContext, request: MetadataRequest, names: list[str], missing: list[str]
+) -> MetadataResponse:
+    await ctx.broker.topic_creation.ensure(missing)
     return _response(ctx, request, names)
 
 
@@ -44,31 +59,36 @@ def _response(
     ctx: RequestContext, request: MetadataRequest, wanted: list[str] | list[Uuid] | None
 ) -> MetadataResponse:
     """Of topics by name or by id; of all if None."""
-    view = ClusterView(ctx.broker.image, ctx.peer.listener_name)
-    topics = _Topics(view, ctx.version)
-    told = topics.all() if wanted is None else [topics.wanted(each) for each in wanted]
-    # While the only broker stops, nobody is alive. librdkafka 2.16, if told of no broker, forgets
-    # the one it talks to and never finds another.
-    brokers = list(view.brokers()) or list(view.brokers(with_fenced=True))
+    broker, listener, version = ctx.broker, ctx.peer.listener_name, ctx.version
+    kind = (MetadataResponse, listener, version == 0, version >= _LISTENER_ERROR_FROM)
+    cluster = broker.worked_out.of(
+        broker.image, kind, lambda image: _Cluster(ClusterView(image, listener), version)
+    )
     response = MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(
-                node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
-            )
-            for broker, endpoint in brokers
-        ],
-        cluster_id=ctx.broker.cluster_id,
-        controller_id=view.controller_id(ctx.broker.node_id),
-        topics=told,
+        brokers=cluster.brokers,
+        cluster_id=broker.cluster_id,
+        controller_id=cluster.view.controller_id(broker.node_id),
+        topics=cluster.all() if wanted is None else [cluster.topic(each) for each in wanted],
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = authorized_operations(ResourceType.CLUSTER)
     if request.include_topic_authorized_operations:
-        for topic in told:
-            # Nothing is said about an id that nobody knows.
-            if topic.name is not None:
-                topic.topic_authorized_operations = authorized_operations(ResourceType.TOPIC)
+        response.topics = [_with_operations(topic) for topic in response.topics]
     return response
+
+
+def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
+    """A copy: the topic is kept for others. Nothing is said about an id that nobody knows."""
+    if topic.name is None:
+        return topic
+    return MetadataResponseTopic(
+        error_code=topic.error_code,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=topic.partitions,
+        topic_authorized_operations=authorized_operations(ResourceType.TOPIC),
+    )
 
 
 def _is_unclear(asked: MetadataRequestTopic, version: int) -> bool:
@@ -89,20 +109,31 @@ def _refused(asked: MetadataRequestTopic) -> MetadataResponseTopic:
     )
 
 
-class _Topics:
-    """How topics are told in one version, to clients of one listener."""
+class _Cluster:
+    """How one image is told in versions of one kind, to clients of one listener."""
 
     def __init__(self, view: ClusterView, version: int) -> None:
-        self._view = view
+        self.view = view
         self._image = view.image
         self._filters_replicas = version == 0
         """Its clients look every replica up among the brokers of the answer."""
         self._knows_listener_error = version >= _LISTENER_ERROR_FROM
+        self._kept: dict[str, MetadataResponseTopic] = {}
+        self._kept_partitions = 0
+        # While the only broker stops, nobody is alive. librdkafka 2.16, if told of no broker,
+        # forgets the one it talks to and never finds another.
+        brokers = list(view.brokers()) or list(view.brokers(with_fenced=True))
+        self.brokers = [
+            MetadataResponseBroker(
+                node_id=broker.broker_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+            )
+            for broker, endpoint in brokers
+        ]
 
     def all(self) -> list[MetadataResponseTopic]:
         return [self._known(topic) for topic in self._image.topics.values() if topic.partitions]
 
-    def wanted(self, which: str | Uuid) -> MetadataResponseTopic:
+    def topic(self, which: str | Uuid) -> MetadataResponseTopic:
         topic = (
             self._image.topics.get(which)
             if isinstance(which, str)
@@ -121,6 +152,15 @@ class _Topics:
         return MetadataResponseTopic(error_code=code, name=which, is_internal=is_internal(which))
 
     def _known(self, topic: TopicImage) -> MetadataResponseTopic:
+        told = self._kept.get(topic.name)
+        if told is None:
+            told = self._told(topic)
+            self._kept_partitions += len(topic.partitions)
+            if self._kept_partitions <= _KEPT_PARTITIONS_MAX:
+                self._kept[topic.name] = told
+        return told
+
+    def _told(self, topic: TopicImage) -> MetadataResponseTopic:
         return MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,
@@ -129,7 +169,7 @@ class _Topics:
         )
 
     def _partition(self, index: int, partition: PartitionImage) -> MetadataResponsePartition:
-        view = self._view
+        view = self.view
         replicas, in_sync = list(partition.replicas), list(partition.isr)
         if self._filters_replicas:
             replicas, in_sync = view.reachable(replicas), view.reachable(in_sync)

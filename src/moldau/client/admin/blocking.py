@@ -25,8 +25,19 @@ def _waiting(
 class Admin:
     """Any number of threads may use it. A process that is forked needs one of its own.
 
-    >>> with Admin("localhost:9092") as admin:  # doctest: +SKIP
-    ...     admin.create_topics(["orders"])
+    >>> from moldau.admin import ConfigChange, ConfigResource, ConfigResourceType, NewTopic
+    >>> from moldau.admin import Operation
+    >>> from moldau.testing import broker
+    >>> with broker() as b, Admin(b.bootstrap) as admin:
+    ...     _ = admin.create_topics([NewTopic(name="orders", partitions=3)])
+    ...     topic = ConfigResource(ConfigResourceType.TOPIC, "orders")
+    ...     change = ConfigChange("retention.ms", Operation.SET, "1000")
+    ...     done = admin.alter_configs({topic: [change]})
+    ...     (entry,) = admin.describe_configs([topic], names=["retention.ms"])[topic]
+    ...     sorted(admin.list_topics()), done[topic], entry.value, entry.source.name
+    (['orders'], None, '1000', 'DYNAMIC_TOPIC_CONFIG')
+
+    What is refused for one item is a value beside its siblings; what fails as a whole is raised.
     """
 
     def __init__(

@@ -5,9 +5,20 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from moldau.client.cluster import Cluster
-from moldau.client.errors import check, fail
+from moldau.client.errors import UnsupportedError, check, fail
 from moldau.frozen import frozen
+from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.messages.alter_configs import (
+    AlterableConfig as ReplacedConfig,
+)
+from moldau.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+)
+from moldau.protocol.messages.alter_configs import (
+    AlterConfigsResource as ReplacedResource,
+)
 from moldau.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -38,6 +49,14 @@ class ConfigSource(IntEnum):
     DYNAMIC_BROKER_LOGGER_CONFIG = 6
     DYNAMIC_CLIENT_METRICS_CONFIG = 7
     DYNAMIC_GROUP_CONFIG = 8
+
+
+# What is set on a resource itself, by its kind and whether it has a name.
+_SET_ON = {
+    (ConfigResourceType.TOPIC, True): ConfigSource.DYNAMIC_TOPIC_CONFIG,
+    (ConfigResourceType.BROKER, True): ConfigSource.DYNAMIC_BROKER_CONFIG,
+    (ConfigResourceType.BROKER, False): ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+}
 
 
 class ConfigType(IntEnum):
@@ -149,6 +168,10 @@ async def alter_configs(
     validate_only: bool = False,
 ) -> None:
     """All of them or none."""
+    connection = await cluster.connection(node_of(resource))
+    if not connection.serves(ApiKey.INCREMENTAL_ALTER_CONFIGS):
+        await _replace_configs(cluster, resource, changes, validate_only=validate_only)
+        return
     request = IncrementalAlterConfigsRequest(
         resources=[
             AlterConfigsResource(
@@ -164,10 +187,62 @@ async def alter_configs(
         ],
         validate_only=validate_only,
     )
-    answer = await cluster.ask(node_of(resource), request, IncrementalAlterConfigsResponse)
+    answer = await connection.ask(request, IncrementalAlterConfigsResponse)
     for result in answer.responses:
         if result.error_code:
             fail(result.error_code, result.error_message)
+
+
+async def _replace_configs(
+    cluster: Cluster,
+    resource: ConfigResource,
+    changes: Sequence[ConfigChange],
+    *,
+    validate_only: bool,
+) -> None:
+    """Brokers before 2.3 take all settings of a resource at once: what is set stays set. Somebody
+    who changes the same resource at the same moment may undo it, as with Kafka's own old tools.
+    """
+    source = _SET_ON.get((resource.kind, bool(resource.name)))
+    if source is None:
+        kind = resource.kind.name.lower().replace("_", " ")
+        raise UnsupportedError(f"brokers before 2.3 do not change settings of a {kind}")
+    wanted: dict[str, str | None] = {}
+    for entry in await describe_configs(cluster, resource):
+        if entry.source is source:
+            if entry.is_sensitive:
+                raise UnsupportedError(
+                    f"brokers before 2.3 take all settings at once, and do not show {entry.name}: "
+                    "it would be lost"
+                )
+            wanted[entry.name] = entry.value
+    for change in changes:
+        _apply(change, wanted)
+    request = AlterConfigsRequest(
+        resources=[
+            ReplacedResource(
+                resource_type=resource.kind,
+                resource_name=resource.name,
+                configs=[ReplacedConfig(name=name, value=value) for name, value in wanted.items()],
+            )
+        ],
+        validate_only=validate_only,
+    )
+    answer = await cluster.ask(node_of(resource), request, AlterConfigsResponse)
+    for result in answer.responses:
+        check(result.error_code, result.error_message)
+
+
+def _apply(change: ConfigChange, wanted: dict[str, str | None]) -> None:
+    match change.operation:
+        case Operation.SET:
+            wanted[change.name] = change.value
+        case Operation.DELETE:
+            wanted.pop(change.name, None)
+        case _:
+            raise UnsupportedError(
+                f"brokers before 2.3 do not add to {change.name}; set the whole list"
+            )
 
 
 async def list_config_resources(cluster: Cluster, kind: ConfigResourceType) -> list[str]:

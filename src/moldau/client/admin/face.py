@@ -2,6 +2,7 @@
 as a whole is raised. Errors that may pass are tried again for default.api.timeout.ms.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -16,6 +17,7 @@ from moldau.client.admin import (
     log_dirs,
     offsets,
     quorum,
+    topic_descriptions,
     topics,
     transactions,
 )
@@ -36,7 +38,7 @@ from moldau.client.admin.transactions import (
 )
 from moldau.client.cluster import Cluster
 from moldau.client.config import client_config
-from moldau.client.errors import ClientError, ClosedError, UnknownTopicError
+from moldau.client.errors import ClientError, ClosedError
 from moldau.client.metadata import Topic
 from moldau.client.node_connection import VersionRange
 from moldau.client.settings import admin_settings
@@ -54,8 +56,17 @@ Item = TypeVar("Item")
 class Admin:
     """One event loop owns it; its tasks may call it at the same time.
 
-    >>> async with Admin("localhost:9092") as admin:  # doctest: +SKIP
-    ...     await admin.create_topics([NewTopic(name="orders", partitions=3)])
+    >>> import asyncio
+    >>> from moldau.admin import NewTopic
+    >>> from moldau.testing import broker
+    >>> async def make(bootstrap):
+    ...     async with Admin(bootstrap) as admin:
+    ...         orders = NewTopic(name="orders", partitions=3)
+    ...         made = await admin.create_topics([orders, "bad name"])
+    ...         return made["orders"].partitions, made["bad name"].code.name
+    >>> with broker() as b:
+    ...     asyncio.run(make(b.bootstrap))
+    (3, 'INVALID_TOPIC_EXCEPTION')
     """
 
     def __init__(
@@ -70,6 +81,7 @@ class Admin:
         self.config = client_config(AdminConfig, config, settings)
         self._cluster = Cluster(admin_settings(self.config))
         self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -121,6 +133,10 @@ class Admin:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedError("this admin client is closed")
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if loop is not self._loop:
+            raise ClientError("an admin client belongs to the event loop it was first used in")
 
     # Topics and their records.
 
@@ -136,13 +152,9 @@ class Admin:
     async def describe_topics(self, names: Iterable[str]) -> dict[str, Topic | MoldauError]:
         """Partitions, leaders, replicas."""
         wanted = list(dict.fromkeys(names))
-        found = await self._patiently(lambda: self._cluster.metadata(wanted, is_lenient=True))
-        described: dict[str, Topic | MoldauError] = {}
-        for name in wanted:
-            described[name] = (
-                found.topics.get(name) or found.failures.get(name) or UnknownTopicError(name)
-            )
-        return described
+        return await self._patiently(
+            lambda: topic_descriptions.describe_topics(self._cluster, wanted)
+        )
 
     async def create_topics(
         self, new_topics: Iterable[NewTopic | str], *, validate_only: bool = False
@@ -177,19 +189,20 @@ class Admin:
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int | KafkaError]:
+    ) -> dict[TopicPartition, int | MoldauError]:
         """Below these offsets; -1 means all that is there. Gives the first offset that is left."""
-        return await self._patiently(lambda: offsets.delete_records(self._cluster, before))
+        self._check_open()
+        return await offsets.delete_records(self._cluster, before)
 
     async def list_offsets(
         self,
         wanted: Mapping[TopicPartition, int],
         *,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> dict[TopicPartition, FoundOffset]:
+    ) -> dict[TopicPartition, FoundOffset | MoldauError]:
         """Partition -> a time in ms, or one of ListOffsetsTimestamp (EARLIEST, LATEST, …)."""
         self._check_open()
-        return await offsets.list_offsets(self._cluster, wanted, isolation)
+        return await offsets.list_offsets_each(self._cluster, wanted, isolation)
 
     async def elect_leaders(
         self,

@@ -44,7 +44,8 @@ class FeatureUpdate(NamedTuple):
 
 async def describe_features(cluster: Cluster, node_id: int | None = None) -> DescribedFeatures:
     """As one broker knows them."""
-    served = (await cluster.connection(node_id)).served
+    # Not what the connection heard when it was opened: levels change.
+    served = await (await cluster.connection(node_id)).ask_versions()
     return DescribedFeatures(
         {
             one.name: LevelRange(one.min_version, one.max_version)
@@ -74,7 +75,9 @@ async def update_features(
         ],
         validate_only=validate_only,
     )
-    answer = await cluster.ask(None, request, UpdateFeaturesResponse, oldest=_UPGRADE_TYPE_VERSION)
+    answer = await cluster.ask_controller(
+        request, UpdateFeaturesResponse, oldest=_UPGRADE_TYPE_VERSION
+    )
     done: dict[str, KafkaError | None] = dict.fromkeys(updates)
     for row in answer.results:
         if row.error_code:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from moldau.client.admin.topics import check_controller
 from moldau.client.cluster import Cluster
 from moldau.client.errors import check, error_code
 from moldau.protocol.enums import ElectionType
@@ -29,8 +30,10 @@ async def elect_leaders(
         timeout_ms=cluster.settings.request_timeout_ms,
     )
     oldest = _UNCLEAN_VERSION if kind is ElectionType.UNCLEAN else 0
-    answer = await cluster.ask(None, request, ElectLeadersResponse, oldest=oldest)
+    answer = await cluster.ask_controller(request, ElectLeadersResponse, oldest=oldest)
     check(answer.error_code)
+    rows = [row for topic in answer.replica_election_results for row in topic.partition_result]
+    check_controller(row.error_code for row in rows)
     cluster.forget()
     return {
         TopicPartition(topic.topic, row.partition_id): (

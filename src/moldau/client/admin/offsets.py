@@ -1,13 +1,13 @@
 """ListOffsets: the first, the last, by time; and DeleteRecords, which moves the first."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from moldau.client.cluster import Cluster
-from moldau.client.errors import error_code
+from moldau.client.errors import ClientError, UnknownTopicError, error_code
 from moldau.protocol.enums import IsolationLevel, ListOffsetsTimestamp
 from moldau.protocol.error_codes import RETRIABLE
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -21,6 +21,10 @@ from moldau.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from moldau.types import TopicPartition
+
+Result = TypeVar("Result")
+Rows: TypeAlias = dict[TopicPartition, tuple[int, Result]]
+"""The number of an error, 0 for none, and what was found."""
 
 EARLIEST = ListOffsetsTimestamp.EARLIEST
 LATEST = ListOffsetsTimestamp.LATEST
@@ -53,25 +57,94 @@ async def list_offsets(
 ) -> dict[TopicPartition, FoundOffset]:
     """`wanted` maps to a time in ms, or to one of ListOffsetsTimestamp."""
     found: dict[TopicPartition, FoundOffset] = {}
+    for partition, one in (await list_offsets_each(cluster, wanted, isolation)).items():
+        if isinstance(one, MoldauError):
+            raise one
+        found[partition] = one
+    return found
+
+
+async def list_offsets_each(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[TopicPartition, FoundOffset | MoldauError]:
+    """As `list_offsets`; what one partition is refused says nothing about the others."""
     oldest = max((_SPECIAL_VERSIONS.get(time, 0) for time in wanted.values()), default=0)
 
-    async def ask_for_the_rest() -> None:
-        left = [partition for partition in wanted if partition not in found]
-        passing: KafkaError | None = None
-        for node_id, partitions in (await cluster.by_leader(left)).items():
-            request = ListOffsetsRequest(
-                replica_id=_CONSUMER,
-                isolation_level=isolation,
-                topics=_by_topic(partitions, wanted),
-                timeout_ms=cluster.settings.request_timeout_ms,
+    async def ask(node_id: int, partitions: list[TopicPartition]) -> Rows[FoundOffset]:
+        request = ListOffsetsRequest(
+            replica_id=_CONSUMER,
+            isolation_level=isolation,
+            topics=_by_topic(partitions, wanted),
+            timeout_ms=cluster.settings.request_timeout_ms,
+        )
+        answer = await cluster.ask(node_id, request, ListOffsetsResponse, oldest=oldest)
+        return {
+            TopicPartition(topic.name, row.partition_index): (
+                row.error_code,
+                FoundOffset(row.offset, row.timestamp, row.leader_epoch),
             )
-            answer = await cluster.ask(node_id, request, ListOffsetsResponse, oldest=oldest)
-            passing = _take(answer, found) or passing
-        if passing is not None:
-            raise passing
+            for topic in answer.topics
+            for row in topic.partitions
+        }
 
-    await cluster.with_patience(ask_for_the_rest)
-    return {partition: found[partition] for partition in wanted}
+    return await _ask_leaders(cluster, wanted, ask)
+
+
+async def _ask_leaders(
+    cluster: Cluster,
+    partitions: Collection[TopicPartition],
+    ask: Callable[[int, list[TopicPartition]], Awaitable[Rows[Result]]],
+) -> dict[TopicPartition, Result | MoldauError]:
+    """Each leader for its own. Where leaders move meanwhile, the new ones are asked."""
+    done: dict[TopicPartition, Result | MoldauError] = {}
+    missing: dict[TopicPartition, MoldauError] = {}
+    passing: dict[TopicPartition, KafkaError] = {}
+
+    async def ask_for_the_rest() -> None:
+        passing.clear()
+        left = [one for one in partitions if one not in done and one not in missing]
+        for node_id, led in (await cluster.by_leader(left)).items():
+            for partition, (number, result) in (await ask(node_id, led)).items():
+                error = KafkaError(error_code(number), str(partition))
+                if not number:
+                    done[partition] = result
+                elif error.code in RETRIABLE:
+                    passing[partition] = error
+                else:
+                    done[partition] = error
+        if passing:
+            raise next(iter(passing.values()))
+
+    missing |= await _missing(cluster, partitions)
+    try:
+        await cluster.with_patience(ask_for_the_rest)
+    except KafkaError:
+        if not passing:
+            raise
+    everything = done | missing | passing
+    return {partition: everything[partition] for partition in partitions}
+
+
+async def _missing(
+    cluster: Cluster, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, MoldauError]:
+    """What does not exist."""
+    refused: dict[TopicPartition, MoldauError] = {}
+    for name in dict.fromkeys(partition.topic for partition in partitions):
+        mine = [partition for partition in partitions if partition.topic == name]
+        try:
+            topic = await cluster.topic(name)
+        except UnknownTopicError as error:
+            refused |= dict.fromkeys(mine, error)
+            continue
+        for partition in mine:
+            try:
+                topic.partition(partition.partition)
+            except ClientError as error:
+                refused[partition] = error
+    return refused
 
 
 def _by_topic(
@@ -86,49 +159,29 @@ def _by_topic(
     return list(topics.values())
 
 
-def _take(
-    answer: ListOffsetsResponse, found: dict[TopicPartition, FoundOffset]
-) -> KafkaError | None:
-    """Gives an error that may pass, raises one that will not."""
-    passing = None
-    for topic in answer.topics:
-        for row in topic.partitions:
-            partition = TopicPartition(topic.name, row.partition_index)
-            if not row.error_code:
-                found[partition] = FoundOffset(row.offset, row.timestamp, row.leader_epoch)
-                continue
-            error = KafkaError(error_code(row.error_code), str(partition))
-            if error.code not in RETRIABLE:
-                raise error
-            passing = error
-    return passing
-
-
 async def delete_records(
     cluster: Cluster, before: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int | KafkaError]:
+) -> dict[TopicPartition, int | MoldauError]:
     """Deletes records below these offsets; gives the first offset of each partition then."""
-    done: dict[TopicPartition, int | KafkaError] = {}
-    by_leader = await cluster.with_patience(lambda: cluster.by_leader(before))
-    for node_id, partitions in by_leader.items():
+
+    async def ask(node_id: int, partitions: list[TopicPartition]) -> Rows[int]:
         topics: dict[str, DeleteRecordsTopic] = {}
-        for partition in partitions:
-            topic = topics.setdefault(partition.topic, DeleteRecordsTopic(name=partition.topic))
-            topic.partitions.append(
-                DeleteRecordsPartition(
-                    partition_index=partition.partition, offset=before[partition]
-                )
+        for name, number in partitions:
+            row = DeleteRecordsPartition(
+                partition_index=number, offset=before[TopicPartition(name, number)]
             )
+            topics.setdefault(name, DeleteRecordsTopic(name=name)).partitions.append(row)
         request = DeleteRecordsRequest(
             topics=list(topics.values()), timeout_ms=cluster.settings.request_timeout_ms
         )
         answer = await cluster.ask(node_id, request, DeleteRecordsResponse)
-        for result in answer.topics:
-            for row in result.partitions:
-                done[TopicPartition(result.name, row.partition_index)] = (
-                    KafkaError(error_code(row.error_code)) if row.error_code else row.low_watermark
-                )
-    return done
+        return {
+            TopicPartition(topic.name, row.partition_index): (row.error_code, row.low_watermark)
+            for topic in answer.topics
+            for row in topic.partitions
+        }
+
+    return await _ask_leaders(cluster, before, ask)
 
 
 async def offset_ranges(

@@ -1,6 +1,6 @@
 """Topics: create, delete, more partitions."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
@@ -65,7 +65,8 @@ async def create_topics(
         validate_only=validate_only,
     )
     oldest = 0 if all(map(_is_complete, topics)) else _DEFAULTS_VERSION
-    answer = await cluster.ask(None, request, CreateTopicsResponse, oldest=oldest)
+    answer = await cluster.ask_controller(request, CreateTopicsResponse, oldest=oldest)
+    check_controller(row.error_code for row in answer.topics)
     made: dict[str, CreatedTopic | KafkaError] = {}
     for result in answer.topics:
         made[result.name] = (
@@ -132,13 +133,14 @@ async def _wait_until_seen(cluster: Cluster, names: Collection[str]) -> None:
 
 
 async def delete_topics(cluster: Cluster, names: Collection[str]) -> dict[str, KafkaError | None]:
-    connection = await cluster.connection(None)
+    connection = await cluster.connection(await cluster.controller())
     request = DeleteTopicsRequest(timeout_ms=cluster.settings.request_timeout_ms)
     if connection.newest_of(DeleteTopicsRequest) >= _DELETE_STATES_VERSION:
         request.topics = [DeleteTopicState(name=name) for name in names]
     else:
         request.topic_names = list(names)
     answer = await connection.ask(request, DeleteTopicsResponse)
+    check_controller(row.error_code for row in answer.responses)
     cluster.forget()
     return {
         result.name or "": _failure(result.error_code, result.error_message)
@@ -153,7 +155,10 @@ async def delete_topics_by_id(
         topics=[DeleteTopicState(topic_id=one) for one in topic_ids],
         timeout_ms=cluster.settings.request_timeout_ms,
     )
-    answer = await cluster.ask(None, request, DeleteTopicsResponse, oldest=_DELETE_STATES_VERSION)
+    answer = await cluster.ask_controller(
+        request, DeleteTopicsResponse, oldest=_DELETE_STATES_VERSION
+    )
+    check_controller(row.error_code for row in answer.responses)
     cluster.forget()
     return {
         result.topic_id: _failure(result.error_code, result.error_message)
@@ -178,13 +183,19 @@ async def add_partitions(
         timeout_ms=cluster.settings.request_timeout_ms,
         validate_only=validate_only,
     )
-    answer = await cluster.ask(None, request, CreatePartitionsResponse)
+    answer = await cluster.ask_controller(request, CreatePartitionsResponse)
     for result in answer.results:
         if failure := _failure(result.error_code, result.error_message):
             raise failure
     cluster.forget()
     if not validate_only:
         await _wait_until_seen(cluster, [topic])
+
+
+def check_controller(codes: Iterable[int]) -> None:
+    """A broker that is not the controller says so for every item: another has to be asked."""
+    if ErrorCode.NOT_CONTROLLER in codes:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "the controller has moved")
 
 
 def _failure(number: int, message: str | None) -> KafkaError | None:

@@ -4,21 +4,25 @@ is there already is handed out without asking that thread.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from types import TracebackType
 from typing import Any, Self
 
 from moldau.client.blocking import LoopThread
+from moldau.client.consumer.asked import (
+    Place,
+    count_of,
+    pattern_of,
+    places_of,
+    topic_of,
+    topics_of,
+    wait_ms,
+)
 from moldau.client.consumer.blocking_desk import BlockingOffsetDesk
 from moldau.client.consumer.columns import ArrowOptions, take_table
 from moldau.client.consumer.desk import OffsetDesk
 from moldau.client.consumer.engine import Engine
-from moldau.client.consumer.face import (
-    CLOSE_PATIENCE_S,
-    consumer_config,
-    pattern_of,
-    topics_of,
-    wait_ms,
-)
+from moldau.client.consumer.face import CLOSE_PATIENCE_S, consumer_config
 from moldau.client.consumer.handing_out import HandingOut
 from moldau.client.consumer.user_calls import UserCalls
 from moldau.protocol.record_loops import ConsumerRecord
@@ -26,10 +30,31 @@ from moldau.types import TopicPartition
 
 
 class Consumer(BlockingOffsetDesk):
-    """Reads topics, alone or as a member of a group.
+    """Reads topics, alone or as a member of a group. Subscribe or assign, and then poll or iterate.
 
-    `with Consumer("localhost:9092", group_id="g") as consumer:` and then subscribe or assign, and
-    poll or iterate. All of Kafka's settings are taken, as `config={"max.poll.records": 100}` or as
+    >>> from moldau import Producer
+    >>> from moldau.testing import broker
+    >>> def greet(address):
+    ...     with Producer(address) as producer:
+    ...         producer.send_many("greetings", [b"hello", b"ahoj"])
+    ...     with Consumer(address, group_id="g", auto_offset_reset="earliest") as consumer:
+    ...         consumer.subscribe("greetings")
+    ...         for record in consumer:
+    ...             print(record.offset, record.value)
+    ...             if record.offset == 1:
+    ...                 break
+    ...         consumer.seek_to_beginning()
+    ...         print(consumer.fetch_arrow(timeout=30)["value"].to_pylist())
+    ...         consumer.commit()
+    ...         print(consumer.committed([("greetings", 0)])["greetings", 0].offset)
+    >>> with broker() as node:
+    ...     greet(node.bootstrap)
+    0 b'hello'
+    1 b'ahoj'
+    [b'hello', b'ahoj']
+    2
+
+    All of Kafka's settings are taken, as `config={"max.poll.records": 100}` or as
     `max_poll_records=100`. One thread at a time uses it; `wakeup` alone may be called by others.
     Callbacks run in the thread that polls. A process that was forked has to make its own.
     """
@@ -65,11 +90,15 @@ class Consumer(BlockingOffsetDesk):
 
     def close(self, timeout: float = CLOSE_PATIENCE_S) -> None:
         """Commits if that is automatic, leaves the group, and lets go of everything."""
-        if self._thread.is_usable:
-            try:
-                self._calls.run(self._engine.close(wait_ms(timeout)))
-            finally:
-                self._thread.close()
+        if not self._thread.is_usable:
+            return
+        patience_ms = wait_ms(timeout)
+        self._calls.enter()
+        try:
+            self._calls.run(self._engine.close(patience_ms))
+        finally:
+            self._thread.close()
+            self._calls.leave()
 
     def wakeup(self) -> None:
         """Ends a poll that waits, or the next one, with WakeupError. Any thread may call it."""
@@ -97,16 +126,20 @@ class Consumer(BlockingOffsetDesk):
     def subscription(self) -> set[str]:
         return set(self._engine.subscribed_topics)
 
-    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+    def assign(self, partitions: Iterable[Place]) -> None:
         """Instead of what was assigned before, without the help of a group."""
-        self._do(self._engine.assign, [TopicPartition(*one) for one in partitions])
+        self._do(self._engine.assign, places_of(partitions))
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._engine.positions.partitions)
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
         """All partitions of a topic. Raises UnknownTopicError."""
-        return self._calls.run(self._engine.partitions_for(topic))
+        return self._calls.run(self._engine.partitions_for(topic_of(topic)))
+
+    def metrics(self) -> dict[str, float]:
+        """What was counted since the start, and how things are now."""
+        return self._engine.metrics()
 
     # Reading.
 
@@ -114,11 +147,12 @@ class Consumer(BlockingOffsetDesk):
         self, timeout: float | None = 1.0, max_records: int | None = None
     ) -> list[ConsumerRecord]:
         """Records as soon as there are some, none when `timeout` seconds are over."""
-        count = max_records or self._count
+        count = self._count if max_records is None else count_of(max_records, 0)
+        patience_ms = wait_ms(timeout)
         calls = self._calls
         calls.enter()
         try:
-            rest = self._out.rest(count)
+            rest = self._out.take_left(count)
             if rest:
                 return rest
             found = self._engine.take_now(count)
@@ -126,14 +160,17 @@ class Consumer(BlockingOffsetDesk):
                 return found
         finally:
             calls.leave()
-        return calls.run(self._engine.poll(wait_ms(timeout), count))
+        return calls.run(self._engine.poll(patience_ms, count))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """One by one, without an end. What was given last counts as done when the next is asked
         for.
         """
+        return chain.from_iterable(self._runs())
+
+    def _runs(self) -> Iterator[Iterator[ConsumerRecord]]:
         while True:
-            yield from self._out.each(self.poll(None))
+            yield self._out.begin(self._out.take_left() or self.poll(None))
 
     def batches(self, max_records: int | None = None) -> Iterator[list[ConsumerRecord]]:
         """Lists of records, without an end."""
@@ -151,10 +188,19 @@ class Consumer(BlockingOffsetDesk):
         if nothing came in time. `.to_pandas()`, `polars.from_arrow` and DuckDB take it as it is.
         """
         options = ArrowOptions.of(columns, max_bytes)
-        fetching = self._engine.fetching
-        self._calls.run(self._engine.wait_until(lambda: fetching.has_ready, wait_ms(timeout)))
-        table = take_table(fetching, options)
-        self._thread.call(fetching.look)
+        engine = self._engine
+        patience_ms = wait_ms(timeout)
+        self._calls.enter()
+        try:
+            if self._out.is_holding:
+                self._do(self._out.put_back)
+            if not (engine.begin_taking() and engine.fetching.has_ready):
+                ready = engine.wait_until(lambda: engine.fetching.has_ready, patience_ms)
+                self._calls.run(ready)
+            table = take_table(engine.fetching, options)
+            engine.look_soon()
+        finally:
+            self._calls.leave()
         return table
 
     def arrow(

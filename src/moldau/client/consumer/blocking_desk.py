@@ -3,12 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from moldau.client.consumer.desk import (
-    CommitOffsets,
-    OffsetAndTimestamp,
-    OffsetDesk,
-    Place,
-)
+from moldau.client.consumer.asked import CommitOffsets, Place
+from moldau.client.consumer.desk import OffsetAndTimestamp, OffsetDesk
 from moldau.client.consumer.offsets import GroupMetadata
 from moldau.client.consumer.user_calls import UserCalls
 from moldau.core.client.positions import OffsetAndMetadata

@@ -6,7 +6,13 @@ from typing import Any
 from moldau.client.consumer.fetching import Fetching
 from moldau.client.errors import ClientError
 from moldau.frozen import frozen
-from moldau.protocol.arrow import COLUMNS, ArrowRead, arrow_schema, decode_to_arrow
+from moldau.protocol.arrow import (
+    COLUMNS,
+    ArrowRead,
+    arrow_schema,
+    decode_scanned_to_arrow,
+    imported_pyarrow,
+)
 from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
 
 # Tables of this size are cheap to make and small enough for a cache.
@@ -32,8 +38,7 @@ class ArrowOptions:
 
 def take_table(fetching: Fetching, options: ArrowOptions) -> Any:
     """Everything that is there, up to the size; at least one answer of a broker if there is any."""
-    import pyarrow as pa
-
+    pa = imported_pyarrow()
     batches = []
     size_bytes = 0
     while size_bytes < options.bytes_max and (fetched := fetching.take_whole()) is not None:
@@ -41,19 +46,18 @@ def take_table(fetching: Fetching, options: ArrowOptions) -> Any:
         size_bytes += fetched.size_bytes
         topic, number = state.partition
         batches.append(
-            decode_to_arrow(
+            decode_scanned_to_arrow(
                 fetched.buffer,
+                fetched.visible,
                 ArrowRead(
                     topic=topic,
                     partition=number,
                     columns=options.columns,
                     start_offset=max(fetched.start_offset, state.position or 0),
-                    aborted=fetched.aborted,
-                    # They were checked when they came, if that is wanted.
-                    verify_crc=False,
                     decompressed_bytes_max=STORED_OUTPUT_BYTES_MAX,
                 ),
             )
         )
         fetched.finish()
+    fetching.counts.records += sum(batch.num_rows for batch in batches)
     return pa.Table.from_batches(batches, schema=arrow_schema(options.columns))

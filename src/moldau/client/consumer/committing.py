@@ -1,11 +1,13 @@
 """Commits of one consumer: by itself, or when its user says so."""
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from moldau.client.cluster import Cluster
+from moldau.client.consumer.counting import Counts
 from moldau.client.consumer.group import Group
 from moldau.client.consumer.offsets import (
     CommitRefusedError,
@@ -13,9 +15,12 @@ from moldau.client.consumer.offsets import (
     Offsets,
     commit,
     committed,
+    not_a_member,
     too_late,
 )
 from moldau.client.errors import ConfigError
+from moldau.client.interceptors import ask
+from moldau.core.client.assignors.contract import NO_GENERATION
 from moldau.core.client.commits import AutoCommit
 from moldau.core.client.membership import CommitRefused
 from moldau.core.client.positions import OffsetAndMetadata, Positions
@@ -35,15 +40,19 @@ class Committing:
         positions: Positions,
         group: Group | None,
         auto: AutoCommit,
+        counts: Counts,
         on_done: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._positions = positions
         self._group = group
         self.auto = auto
+        self._counts = counts
         self._on_done = on_done
         self._tasks = Tasks()
-        self.interceptors: list[Callable[[Offsets], Any]] = []
+        # One after the other: an older commit must never overtake a newer one.
+        self._turn = asyncio.Lock()
+        self.interceptors: list[Any] = []
         self.for_user: deque[tuple[Callback, Offsets, MoldauError | None]] = deque()
         """Callbacks that the next poll calls."""
 
@@ -63,6 +72,13 @@ class Committing:
     def committer(self) -> GroupMetadata:
         return self._member().committer
 
+    def _committer_now(self) -> GroupMetadata:
+        """Who has subscribed and lost its place must not pass for somebody without a group."""
+        who = self.committer()
+        if who.generation_id == NO_GENERATION and self._member().machine.topics:
+            raise not_a_member(who.group_id)
+        return who
+
     # When the user says so.
 
     async def commit(self, offsets: Offsets | None, patience_ms: float | None = None) -> None:
@@ -71,46 +87,60 @@ class Committing:
         if not wanted:
             self._member()
             return
-        who = self.committer()
-        try:
-            await self._cluster.with_patience(
-                lambda: commit(self._cluster, who, wanted), patience_ms=patience_ms
-            )
-        except CommitRefusedError as error:
-            self._note_refusal(who, error)
-            raise too_late(error) from None
-        self._note(wanted)
+        async with self._turn:
+            who = self._committer_now()
+            try:
+                await self._cluster.with_patience(
+                    lambda: commit(self._cluster, who, wanted), patience_ms=patience_ms
+                )
+            except CommitRefusedError as error:
+                self._note_refusal(who, error)
+                raise too_late(error) from None
+            except MoldauError:
+                self._counts.commits_failed += 1
+                raise
+            self._note(wanted)
 
     def commit_async(self, offsets: Offsets | None, callback: Callback | None) -> None:
         wanted = self._positions.consumed() if offsets is None else dict(offsets)
-        who = self.committer()
-        _ = self._tasks.start(self._commit_once(who, wanted, callback), "commit")
+        self._member()
+        _ = self._tasks.start(self._commit_and_tell(wanted, callback), "commit")
 
-    async def _commit_once(
-        self, who: GroupMetadata, wanted: Offsets, callback: Callback | None
-    ) -> None:
-        """It is not tried again: a later commit may have overtaken it."""
+    async def _commit_and_tell(self, wanted: Offsets, callback: Callback | None) -> None:
         problem: MoldauError | None = None
         try:
-            if wanted:
-                await commit(self._cluster, who, wanted)
-                self._note(wanted)
-        except CommitRefusedError as error:
-            self._note_refusal(who, error)
-            problem = too_late(error)
+            await self._commit_once(wanted)
         except MoldauError as error:
             problem = error
-            self._cluster.forget_coordinator(who.group_id)
         if callback is not None:
             self.for_user.append((callback, wanted, problem))
             self._on_done()
 
+    async def _commit_once(self, wanted: Offsets) -> None:
+        """It is not tried again: the next commit says more."""
+        if not wanted:
+            return
+        async with self._turn:
+            who = self._committer_now()
+            try:
+                await commit(self._cluster, who, wanted)
+            except CommitRefusedError as error:
+                self._note_refusal(who, error)
+                raise too_late(error) from None
+            except MoldauError:
+                self._counts.commits_failed += 1
+                self._cluster.forget_coordinator(who.group_id)
+                raise
+            self._note(wanted)
+
     def _note(self, offsets: Offsets) -> None:
+        self._counts.commits += 1
         self.auto.committed(offsets)
-        for intercept in self.interceptors:
-            intercept(offsets)
+        for one in self.interceptors:
+            ask(one, "on_commit", offsets)
 
     def _note_refusal(self, who: GroupMetadata, error: CommitRefusedError) -> None:
+        self._counts.commits_failed += 1
         self._member().step(CommitRefused(who.generation_id, error.code))
         self._on_done()
 
@@ -134,7 +164,7 @@ class Committing:
     async def _commit_quietly(self, wanted: Offsets) -> None:
         clock = self._cluster.clock
         try:
-            await self.commit(wanted)
+            await self._commit_once(wanted)
         except MoldauError as error:
             _log.warning("offsets were not committed: %s", error)
             self.auto.failed(clock.mono_ms(), self._cluster.pause_ms(1))

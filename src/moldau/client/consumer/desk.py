@@ -4,39 +4,28 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from moldau.client.admin.offsets import FoundOffset, list_offsets
+from moldau.client.consumer.asked import (
+    CommitOffsets,
+    Place,
+    offsets_of,
+    place_of,
+    places_of,
+    position_of,
+    time_of,
+    times_of,
+)
 from moldau.client.consumer.engine import Engine
 from moldau.client.consumer.offsets import GroupMetadata
-from moldau.client.errors import ClientError
 from moldau.core.client.positions import NO_EPOCH, NO_OFFSET, OffsetAndMetadata
 from moldau.core.client.resets import EARLIEST, LATEST, ResetPolicy
 from moldau.protocol.enums import IsolationLevel, ListOffsetsTimestamp
 from moldau.types import TopicPartition
-
-Place = TopicPartition | tuple[str, int]
-CommitOffsets = Mapping[Place, OffsetAndMetadata | int] | None
-"""An offset alone stands for one without metadata; None: what was handed out."""
 
 
 class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int = NO_EPOCH
-
-
-def offsets_of(given: CommitOffsets) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    if given is None:
-        return None
-    found: dict[TopicPartition, OffsetAndMetadata] = {}
-    for place, at in given.items():
-        made: Any = OffsetAndMetadata(at) if isinstance(at, int) else at
-        if not isinstance(made, OffsetAndMetadata) or made.offset < 0:
-            raise ClientError(f"{at!r} is no offset to commit for {place[0]}-{place[1]}")
-        found[TopicPartition(*place)] = made
-    return found
-
-
-def partitions_of(places: Iterable[Place]) -> list[TopicPartition]:
-    return [TopicPartition(*place) for place in places]
 
 
 class OffsetDesk:
@@ -47,10 +36,7 @@ class OffsetDesk:
 
     def seek(self, partition: Place, offset: int | OffsetAndMetadata) -> None:
         """The next record to be read there."""
-        at = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-        if at.offset < 0:
-            raise ClientError(f"there is no offset {at.offset}")
-        self._engine.seek(TopicPartition(*partition), at)
+        self._engine.seek(place_of(partition), position_of(offset))
 
     def seek_to_beginning(self, *partitions: Place) -> None:
         """Of these, or of all that are assigned."""
@@ -60,12 +46,12 @@ class OffsetDesk:
         self._reset(partitions, LATEST)
 
     def _reset(self, places: Iterable[Place], policy: ResetPolicy) -> None:
-        self._engine.reset(partitions_of(places) or self._engine.positions.partitions, policy)
+        self._engine.reset(places_of(places) or self._engine.positions.partitions, policy)
 
     async def seek_to_time(self, timestamp_ms: int, *partitions: Place) -> None:
         """To the first record that is not older; to the end if there is none."""
-        wanted = partitions_of(partitions) or list(self._engine.positions.partitions)
-        found = await self.offsets_for_times(dict.fromkeys(wanted, timestamp_ms))
+        wanted = places_of(partitions) or list(self._engine.positions.partitions)
+        found = await self.offsets_for_times(dict.fromkeys(wanted, time_of(timestamp_ms)))
         for partition, at in found.items():
             if at is None:
                 self._engine.reset([partition], LATEST)
@@ -74,10 +60,10 @@ class OffsetDesk:
 
     def pause(self, *partitions: Place) -> None:
         """Nothing is given of these, or of all, until they are resumed."""
-        self._engine.pause(partitions_of(partitions), is_paused=True)
+        self._engine.pause(places_of(partitions), is_paused=True)
 
     def resume(self, *partitions: Place) -> None:
-        self._engine.pause(partitions_of(partitions), is_paused=False)
+        self._engine.pause(places_of(partitions), is_paused=False)
 
     def paused(self) -> set[TopicPartition]:
         return {state.partition for state in self._engine.positions if state.is_paused}
@@ -85,11 +71,12 @@ class OffsetDesk:
     async def position(self, partition: Place) -> int:
         """The offset of the next record to be given."""
         patience_ms = self._engine.config.default_api_timeout_ms
-        return await self._engine.until_known(TopicPartition(*partition), patience_ms)
+        return await self._engine.until_known(place_of(partition), patience_ms)
 
     def lag(self, partition: Place) -> int | None:
         """Records between the position and the end, as far as the last fetch knew; None before."""
-        return self._engine.state_of(TopicPartition(*partition)).lag
+        self._engine.start()
+        return self._engine.state_of(place_of(partition)).lag
 
     # Committing.
 
@@ -110,7 +97,7 @@ class OffsetDesk:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None where it has nothing."""
         self._engine.start()
-        wanted = partitions_of(partitions)
+        wanted = places_of(partitions)
         found = await self._engine.committing.committed(wanted)
         return {partition: found.get(partition) for partition in wanted}
 
@@ -128,14 +115,14 @@ class OffsetDesk:
         return await self._list(partitions, ListOffsetsTimestamp.LATEST)
 
     async def _list(self, places: Iterable[Place], which: int) -> dict[TopicPartition, int]:
-        found = await self._find(dict.fromkeys(partitions_of(places), which))
+        found = await self._find(dict.fromkeys(places_of(places), which))
         return {partition: at.offset for partition, at in found.items()}
 
     async def offsets_for_times(
         self, times: Mapping[Place, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record that is not older than a time in ms; None if there is none."""
-        found = await self._find({TopicPartition(*one): time for one, time in times.items()})
+        found = await self._find(times_of(times))
         return {
             partition: None if at.offset == NO_OFFSET else OffsetAndTimestamp(*at)
             for partition, at in found.items()

@@ -1,9 +1,9 @@
 """One consumer at work, in one event loop: what is subscribed, what is assigned, what is handed
-out. The faces call it. `take_now` and `take_tables` alone run in the user's thread, while nobody
-waits in `poll`.
+out. The faces call it. What says so runs in the user's thread, while nobody waits in `poll`.
 """
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -16,6 +16,7 @@ from moldau.client.consumer.fetching import Fetching
 from moldau.client.consumer.group import Group
 from moldau.client.consumer.options import fetch_options, group_options
 from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError, ConfigError
+from moldau.client.interceptors import ask, interceptors_of
 from moldau.client.metadata import ClusterMetadata
 from moldau.client.metadata_watch import MetadataWatch
 from moldau.client.settings import cluster_settings
@@ -47,7 +48,9 @@ class Engine:
         self.fetching = Fetching(
             self.cluster, self._watch, self.positions, self._options, self.changed
         )
-        self.group = None if membership is None else Group(self.cluster, membership, self)
+        self.fetching.on_room = self.look_soon
+        counts = self.fetching.counts
+        self.group = None if membership is None else Group(self.cluster, membership, self, counts)
         self.committing = Committing(
             self.cluster,
             self.positions,
@@ -56,12 +59,11 @@ class Engine:
                 is_enabled=config.enable_auto_commit and self.group is not None,
                 interval_ms=config.auto_commit_interval_ms,
             ),
+            counts,
             self.changed,
         )
-        self.interceptors = [_made(one) for one in config.interceptor_classes]
-        self.committing.interceptors = [
-            one.on_commit for one in self.interceptors if hasattr(one, "on_commit")
-        ]
+        self.interceptors = interceptors_of(config.interceptor_classes)
+        self.committing.interceptors = self.interceptors
         self.before_use: Callable[[], None] = lambda: None
         """Sets positions right that a loop over records has not told yet."""
         self.topics: tuple[str, ...] = ()
@@ -116,11 +118,17 @@ class Engine:
             self.changed()
 
     async def _say_goodbye(self, patience_ms: float) -> None:
-        await self._give_up_all(patience_ms)
-        await self.committing.finish(patience_ms)
-        await self._run_commit_callbacks()
+        problem: Exception | None = None
+        try:
+            await self._give_up_all(patience_ms)
+            await self.committing.finish(patience_ms)
+            await self._run_commit_callbacks()
+        except Exception as error:  # noqa: BLE001 - a listener's or a callback's
+            problem = error
         if self.group is not None:
             await self.group.leave()
+        if problem is not None:
+            raise problem
 
     async def _give_up_all(self, patience_ms: float) -> None:
         partitions = self.positions.partitions
@@ -137,7 +145,9 @@ class Engine:
         """From any thread: whoever polls, or polls next, gets WakeupError."""
         self._is_woken = True
         if self._loop is not None and not self.is_closed:
-            self._loop.call_soon_threadsafe(self._change.set)
+            with contextlib.suppress(RuntimeError):
+                # It may be closed this moment.
+                self._loop.call_soon_threadsafe(self._change.set)
 
     # What is read.
 
@@ -205,6 +215,12 @@ class Engine:
         finally:
             self.positions.remove(effect.revoked)
 
+    def watch_too(self, topics: Collection[str]) -> None:
+        self._watch.watch(topics)
+
+    def refresh_soon(self) -> None:
+        self._watch.refresh_soon()
+
     async def take_over(self, effect: Assigned) -> None:
         if effect.revoked:
             await self.give_up(Prepare(effect.revoked, False))
@@ -259,7 +275,8 @@ class Engine:
                     )
                     return
         except MoldauError as error:
-            self.fetching.fail(error)
+            if not self.cluster.may_pass(error):
+                self.fetching.fail(error)
             await self.cluster.clock.sleep(self.cluster.pause_ms(1))
         finally:
             self._locating -= marks
@@ -297,18 +314,29 @@ class Engine:
 
     def take_now(self, count: int) -> list[ConsumerRecord] | None:
         """In the user's thread: what is there already. None: `poll` has to be asked."""
+        if not self.begin_taking():
+            return None
+        records, should_look = self.fetching.take(count)
+        if should_look:
+            self.look_soon()
+        return self._intercepted(records) if records else None
+
+    def begin_taking(self) -> bool:
+        """In the user's thread: whether it may take what is there, without the duties of a poll."""
         if self._is_woken or self.is_closed or self.committing.for_user:
-            return None
+            return False
         if self.group is not None and self.group.needs_user:
-            return None
+            return False
         now_ms = self.cluster.clock.mono_ms()
         if self.committing.auto.is_due(now_ms):
-            return None
+            return False
         self._polled_ms = now_ms
-        records, should_look = self.fetching.take(count)
-        if should_look and self._loop is not None:
+        return True
+
+    def look_soon(self) -> None:
+        """From any thread: there may be room to fetch more."""
+        if self._loop is not None:
             self._loop.call_soon_threadsafe(self.fetching.look)
-        return self._intercepted(records) if records else None
 
     async def poll(self, timeout_ms: float, count: int) -> list[ConsumerRecord]:
         """At least one record, unless none came in time."""
@@ -380,8 +408,8 @@ class Engine:
 
     def _intercepted(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         for one in self.interceptors:
-            if hasattr(one, "on_consume"):
-                records = one.on_consume(records)
+            given = ask(one, "on_consume", records)
+            records = records if given is None else given
         return records
 
     async def until_known(self, partition: TopicPartition, patience_ms: float) -> int:
@@ -417,8 +445,7 @@ class Engine:
         self.start()
         for state in [self.state_of(one) for one in partitions] or list(self.positions):
             state.is_paused = is_paused
-        if not is_paused:
-            self.fetching.resumed()
+        self.fetching.paused()
         self.fetching.look()
 
     @property
@@ -426,6 +453,15 @@ class Engine:
         if self.pattern is None or self.group is None:
             return self.topics
         return self.group.machine.topics
+
+    def metrics(self) -> dict[str, float]:
+        states = list(self.positions)
+        return {
+            **self.fetching.counts.named(),
+            "assigned_partitions": len(states),
+            "buffered_bytes": sum(state.buffered_bytes for state in states),
+            "records_lag_max": max((state.lag or 0 for state in states), default=0),
+        }
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
         self.start()
@@ -436,7 +472,3 @@ class Engine:
         if state is None:
             raise ClientError(f"{partition[0]}-{partition[1]} is not assigned to this consumer")
         return state
-
-
-def _made(given: Any) -> Any:
-    return given() if isinstance(given, type) else given

@@ -7,16 +7,23 @@ from types import TracebackType
 from typing import Any, Self
 
 from moldau.client.config import client_config
+from moldau.client.consumer.asked import (
+    Place,
+    count_of,
+    pattern_of,
+    places_of,
+    topic_of,
+    topics_of,
+    wait_ms,
+)
 from moldau.client.consumer.columns import ArrowOptions, take_table
 from moldau.client.consumer.desk import OffsetDesk
 from moldau.client.consumer.engine import Engine
 from moldau.client.consumer.handing_out import HandingOut
-from moldau.client.errors import ClientError
 from moldau.config.client_settings.consumer import ConsumerConfig
 from moldau.protocol.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
-FOREVER_MS = 2**31
 CLOSE_PATIENCE_S = 30.0
 
 
@@ -30,35 +37,6 @@ def consumer_config(
     )
 
 
-def pattern_of(pattern: str | re.Pattern[str] | None) -> re.Pattern[str] | None:
-    if pattern is None or isinstance(pattern, re.Pattern):
-        return pattern
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise ClientError(f"the pattern '{pattern}' is no regular expression: {error}") from None
-
-
-def topics_of(topics: str | Iterable[Any] | None, pattern: object) -> list[str]:
-    if (topics is None) == (pattern is None):
-        raise ClientError("subscribe takes either topics or a pattern")
-    if topics is None:
-        return []
-    names = [topics] if isinstance(topics, str) else list(topics)
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise ClientError("topics are names, and there is at least one; to end, unsubscribe")
-    return names
-
-
-def wait_ms(timeout: float | None) -> float:
-    """None waits as long as it takes."""
-    if timeout is None:
-        return FOREVER_MS
-    if timeout < 0:
-        raise ClientError(f"timeout={timeout} is negative; it is in seconds")
-    return timeout * 1000
-
-
 async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
     """Callbacks of asyncio users may be coroutines."""
     result = function(*arguments)
@@ -66,11 +44,30 @@ async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class Consumer(OffsetDesk):
-    """Reads topics, alone or as a member of a group.
+    """Reads topics, alone or as a member of a group. Subscribe or assign, and then poll or iterate.
 
-    `async with Consumer("localhost:9092", group_id="g") as consumer:` and then subscribe or assign,
-    and poll or iterate. All of Kafka's settings are taken, as `config={"max.poll.records": 100}` or
-    as `max_poll_records=100`. It belongs to one event loop and is used by one task at a time;
+    >>> import asyncio
+    >>> from moldau.aio import Producer
+    >>> from moldau.testing import broker
+    >>> async def main(address):
+    ...     async with Producer(address) as producer:
+    ...         await producer.send_many("greetings", [b"hello", b"ahoj"])
+    ...     async with Consumer(address, group_id="g", auto_offset_reset="earliest") as consumer:
+    ...         consumer.subscribe("greetings")
+    ...         async for record in consumer:
+    ...             print(record.offset, record.value)
+    ...             if record.offset == 1:
+    ...                 break
+    ...         await consumer.commit({("greetings", 0): 2})
+    ...         print(await consumer.committed([("greetings", 0)]))
+    >>> with broker() as node:
+    ...     asyncio.run(main(node.bootstrap))  # doctest: +ELLIPSIS
+    0 b'hello'
+    1 b'ahoj'
+    {TopicPartition(topic='greetings', partition=0): OffsetAndMetadata(offset=2, ...)}
+
+    All of Kafka's settings are taken, as `config={"max.poll.records": 100}` or as
+    `max_poll_records=100`. It belongs to one event loop and is used by one task at a time;
     `wakeup` alone may be called by anybody.
     """
 
@@ -125,16 +122,20 @@ class Consumer(OffsetDesk):
     def subscription(self) -> set[str]:
         return set(self._engine.subscribed_topics)
 
-    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+    def assign(self, partitions: Iterable[Place]) -> None:
         """Instead of what was assigned before, without the help of a group."""
-        self._engine.assign(TopicPartition(*one) for one in partitions)
+        self._engine.assign(places_of(partitions))
 
     def assignment(self) -> set[TopicPartition]:
         return set(self._engine.positions.partitions)
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
         """All partitions of a topic. Raises UnknownTopicError."""
-        return await self._engine.partitions_for(topic)
+        return await self._engine.partitions_for(topic_of(topic))
+
+    def metrics(self) -> dict[str, float]:
+        """What was counted since the start, and how things are now."""
+        return self._engine.metrics()
 
     # Reading.
 
@@ -144,11 +145,12 @@ class Consumer(OffsetDesk):
         max_records: int | None = None,
     ) -> list[ConsumerRecord]:
         """Records as soon as there are some, none when `timeout` seconds are over."""
-        count = max_records or self._engine.config.max_poll_records
-        rest = self._out.rest(count)
+        count = count_of(max_records, self._engine.config.max_poll_records)
+        patience_ms = wait_ms(timeout)
+        rest = self._out.take_left(count)
         if rest:
             return rest
-        return await self._engine.poll(wait_ms(timeout), count)
+        return await self._engine.poll(patience_ms, count)
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         return self._each()
@@ -158,7 +160,7 @@ class Consumer(OffsetDesk):
         for.
         """
         while True:
-            for record in self._out.each(await self.poll(None)):
+            for record in self._out.begin(self._out.take_left() or await self.poll(None)):
                 yield record
 
     async def batches(self, max_records: int | None = None) -> AsyncIterator[list[ConsumerRecord]]:
@@ -177,6 +179,8 @@ class Consumer(OffsetDesk):
         if nothing came in time. `.to_pandas()`, `polars.from_arrow` and DuckDB take it as it is.
         """
         options = ArrowOptions.of(columns, max_bytes)
+        if self._out.is_holding:
+            self._out.put_back()
         await self._engine.wait_until(lambda: self._engine.fetching.has_ready, wait_ms(timeout))
         table = take_table(self._engine.fetching, options)
         self._engine.fetching.look()

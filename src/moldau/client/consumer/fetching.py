@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from moldau.client.cluster import Cluster
+from moldau.client.consumer.counting import Counts
 from moldau.client.consumer.errors import DeserializationError
 from moldau.client.consumer.options import FetchOptions
 from moldau.client.consumer.seeking import Seeking
@@ -71,8 +72,11 @@ class Fetching:
         """Of paused partitions."""
         self._tasks = Tasks()
         self._error: BaseException | None = None
+        self.counts = Counts()
         self.wants_room = False
         """Something could be fetched if more were taken."""
+        self.on_room: Callable[[], None] = lambda: None
+        """Called by whoever throws away what was in the way, in whatever thread that is."""
 
     async def close(self) -> None:
         await self._seeking.close()
@@ -94,6 +98,7 @@ class Fetching:
             if not has_more:
                 self._ready.popleft()
                 has_room = True
+        self.counts.records += len(into)
         return into, has_room and self.wants_room
 
     def take_whole(self) -> Fetched | None:
@@ -113,8 +118,7 @@ class Fetching:
             if fetched.is_stale:
                 self._ready.popleft()
                 fetched.state.taken(fetched.size_bytes)
-            elif fetched.state.is_paused:
-                self._held.append(self._ready.popleft())
+                self.on_room()
             else:
                 return fetched
         return None
@@ -138,13 +142,13 @@ class Fetching:
         """Asks everybody who is not being asked for what can be fetched now."""
         self.wants_room = False
         now_ms = self._cluster.clock.mono_ms()
-        buffered_bytes = sum(state.buffered_bytes for state in self._positions)
+        buffered_bytes = self._buffered_bytes()
         by_node: dict[int, dict[TopicPartition, FetchRow]] = {}
         for state in self._positions:
             node_id = self._node_for(state, now_ms)
             if node_id is None or node_id in self._under_way:
                 continue
-            if not state.can_fetch:
+            if not state.can_fetch or now_ms < state.not_before_ms:
                 continue
             if (
                 buffered_bytes >= self._options.buffer_bytes_max
@@ -159,12 +163,23 @@ class Fetching:
             self._under_way.add(node_id)
             self._start(self._fetch(node_id, rows), f"fetch from {node_id}")
 
-    def resumed(self) -> None:
-        """What came for partitions while they were paused is given next."""
-        if self._held:
-            back = [one for one in self._held if not one.state.is_paused]
-            self._held = [one for one in self._held if one.state.is_paused and not one.is_stale]
-            self._ready.extendleft(reversed(back))
+    def _buffered_bytes(self) -> int:
+        """What nobody may take makes way if it is in the way of others."""
+        buffered_bytes = sum(state.buffered_bytes for state in self._positions)
+        if not self._held or buffered_bytes < self._options.buffer_bytes_max:
+            return buffered_bytes
+        for fetched in self._held:
+            fetched.state.taken(fetched.size_bytes)
+            if not fetched.is_stale:
+                fetched.state.rewind()
+        self._held.clear()
+        return sum(state.buffered_bytes for state in self._positions)
+
+    def paused(self) -> None:
+        """Some are, or are not any more: what came for them is kept for later, or is next."""
+        found = [*self._held, *self._ready]
+        self._held = [one for one in found if one.state.is_paused]
+        self._ready = deque(one for one in found if not one.state.is_paused)
 
     def _node_for(self, state: PartitionState, now_ms: float) -> int | None:
         known = self._cluster.known
@@ -173,7 +188,7 @@ class Fetching:
         if leader is None or not known.is_fresh(topic):
             self._watch.refresh_soon()
             return None
-        state.new_leader(leader[1])
+        state.led_by(leader[1], known.topics[topic].topic_id)
         return state.read_from(leader[0], now_ms)
 
     def _row(self, state: PartitionState) -> FetchRow:
@@ -213,6 +228,7 @@ class Fetching:
             check(answer.error_code, f"fetching from broker {node_id}")
             session.answered(answer.session_id)
             self._failures.pop(node_id, None)
+            self.counts.fetches += 1
             self._take_answer(node_id, answer, versions)
         except MoldauError as error:
             await self._recover(node_id, session, error)
@@ -228,6 +244,7 @@ class Fetching:
         is_passing = self._cluster.may_pass(error) or code is ErrorCode.BROKER_NOT_AVAILABLE
         if not is_passing:
             self.fail(error)
+        self.counts.fetches_failed += 1
         failures = self._failures[node_id] = self._failures.get(node_id, 0) + 1
         for state in self._positions:
             if state.preferred_replica == node_id:
@@ -298,6 +315,10 @@ class Fetching:
                 try:
                     self._take_row(node_id, state, row, endpoints)
                 except KafkaError as error:
+                    # The next answer would be the same: not at once.
+                    pause_ms = self._cluster.pause_ms(1)
+                    state.not_before_ms = self._cluster.clock.mono_ms() + pause_ms
+                    self._cluster.clock.call_later(pause_ms, self.look)
                     self.fail(error)
 
     def _take_row(
@@ -348,7 +369,8 @@ class Fetching:
             FetchedBytes(buffer=row.records, aborted=aborted, check_crcs=self._options.check_crcs),
         )
         state.arrived(fetched.size_bytes)
+        self.counts.fetched_bytes += fetched.size_bytes
         state.fetch_offset = fetched.next_offset
         state.fetch_epoch = fetched.last_epoch
-        self._ready.append(fetched)
+        (self._held if state.is_paused else self._ready).append(fetched)
         self._on_change()

@@ -2,11 +2,13 @@
 steps; what concerns the user waits for the user's next poll.
 """
 
+import logging
 from collections import deque
 from collections.abc import Collection
 from typing import Protocol
 
 from moldau.client.cluster import Cluster
+from moldau.client.consumer.counting import Counts
 from moldau.client.consumer.offsets import GroupMetadata
 from moldau.client.consumer.options import GroupOptions
 from moldau.client.errors import ClientError, error_code
@@ -45,6 +47,8 @@ from moldau.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRe
 from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from moldau.protocol.schema import Message
 
+_log = logging.getLogger(__name__)
+
 # Answers come in order, and joining may take minutes.
 _LANE = "group"
 _JOIN_GRACE_MS = 5_000
@@ -61,14 +65,23 @@ class Owner(Protocol):
 
     def changed(self) -> None: ...
 
+    def watch_too(self, topics: Collection[str]) -> None:
+        """What this member shared out."""
+
+    def refresh_soon(self) -> None:
+        """Some of it could not be seen."""
+
     @property
     def polled_ms(self) -> float:
         """When the user was last there; now if it is there."""
 
 
 class Group:
-    def __init__(self, cluster: Cluster, options: GroupOptions, owner: Owner) -> None:
+    def __init__(
+        self, cluster: Cluster, options: GroupOptions, owner: Owner, counts: Counts
+    ) -> None:
         self._cluster = cluster
+        self._counts = counts
         self._options = options
         self._owner = owner
         self.machine = ClassicMembership(options.member, options.assignors)
@@ -77,6 +90,8 @@ class Group:
         self._error: MoldauError | None = None
         self._shared: dict[str, int] = {}
         """Partitions of each topic when this member shared them out."""
+        self._is_unsure = False
+        """Whether a topic could not be seen then."""
         self._failures = 0
         self._tasks = Tasks()
         self._is_beating = False
@@ -128,6 +143,11 @@ class Group:
                 # What a listener raises is the user's; the group goes on.
                 self.step(Prepared())
         else:
+            self._counts.rebalances += 1
+            if self._is_unsure:
+                # Only now: a change that is noticed in a rebalance leads to no other one.
+                self._is_unsure = False
+                self._owner.refresh_soon()
             await self._owner.take_over(effect)
 
     async def leave(self) -> None:
@@ -230,7 +250,9 @@ class Group:
             return await self._cluster.metadata(wanted, is_lenient=True)
 
         try:
-            found = await self._cluster.with_patience(attempt)
+            found = await self._cluster.with_patience(
+                attempt, patience_ms=self._options.max_poll_interval_ms
+            )
             topics = _racks(found)
             shares: Shares = {member: [] for member in effect.members}
             shares |= self._assignors[effect.assignor].assign(topics, effect.members)
@@ -241,6 +263,8 @@ class Group:
             self._stop(ClientError(f"the assignor '{effect.assignor}' failed: {error!r}"))
             return
         self._shared = {topic: len(topics.get(topic, ())) for topic in wanted}
+        self._is_unsure = bool(found.failures)
+        self._owner.watch_too(wanted)
         contents = {member: write_assignment(share) for member, share in shares.items()}
         self.step(SharesMade(effect.generation, contents))
 
@@ -273,6 +297,13 @@ class Group:
             if not self.machine.is_beating:
                 continue
             if clock.mono_ms() >= self._poll_deadline_ms():
+                self._counts.polls_late += 1
+                _log.warning(
+                    "group '%s': nobody polled for max.poll.interval.ms=%s; its partitions go to "
+                    "others until the next poll",
+                    self.group_id,
+                    self._options.max_poll_interval_ms,
+                )
                 self.step(PollExpired())
                 self._owner.changed()
                 # Until the user is back there is nothing to say.
@@ -297,6 +328,7 @@ class Group:
         except MoldauError:
             self._cluster.forget_coordinator(self.group_id)
             return
+        self._counts.heartbeats += 1
         code = error_code(answer.error_code)
         if code in {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
             self._cluster.forget_coordinator(self.group_id)

@@ -97,6 +97,14 @@ def too_late(error: CommitRefusedError) -> CommitFailedError:
     )
 
 
+def not_a_member(group_id: str) -> CommitFailedError:
+    return CommitFailedError(
+        f"group '{group_id}': this consumer is no member now, and others may have its partitions; "
+        "poll to join, and poll more often or raise max.poll.interval.ms or lower max.poll.records "
+        "to stay"
+    )
+
+
 async def committed(
     cluster: Cluster,
     group_id: str,

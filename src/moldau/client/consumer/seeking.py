@@ -70,7 +70,8 @@ class Seeking:
             try:
                 await work()
             except MoldauError as error:
-                problem = error
+                # What may pass is begun again, as long as it takes.
+                problem = None if self._cluster.may_pass(error) else error
                 await self._cluster.clock.sleep(self._cluster.pause_ms(1))
             finally:
                 self._under_way -= marks

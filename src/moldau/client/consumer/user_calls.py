@@ -5,15 +5,49 @@ which waits for the loop meanwhile. A function called so may use the client agai
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from moldau.client.blocking import LoopThread
 from moldau.client.errors import ClientError, ClosedError
 
 Result = TypeVar("Result")
 _Call = Callable[[], None]
+
+
+class _Work(Generic[Result]):
+    """Begun and ended in the event loop. None among the calls says that it is over."""
+
+    def __init__(
+        self, work: Coroutine[Any, Any, Result], calls: "SimpleQueue[_Call | None]"
+    ) -> None:
+        self._work = work
+        self._calls = calls
+        self._task: asyncio.Task[Result] | None = None
+        self.is_over = False
+
+    def begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work)
+        self._task.add_done_callback(self._note_end)
+
+    def end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        else:
+            self._work.close()
+        if self._task is None or self.is_over:
+            self._calls.put(None)
+
+    def _note_end(self, task: "asyncio.Task[Result]") -> None:
+        self.is_over = True
+        if not task.cancelled():
+            # Looked at, or asyncio would complain if nobody waits for it any more.
+            task.exception()
+        self._calls.put(None)
+
+    def result(self) -> Result:
+        assert self._task is not None
+        return self._task.result()
 
 
 class UserCalls:
@@ -46,19 +80,21 @@ class UserCalls:
             raise
         before, self._calls = self._calls, SimpleQueue()
         calls = self._calls
+        begun = _Work(work, calls)
         try:
-            future = self._thread.start(work)
-            future.add_done_callback(lambda _: calls.put(None))
-            try:
-                while (call := calls.get()) is not None:
-                    call()
-            except BaseException:
-                # Ctrl-C: nobody waits for it any more.
-                future.cancel()
-                raise
-            return future.result()
-        except CancelledError:
+            self._thread.call(begun.begin)
+            while (call := calls.get()) is not None:
+                call()
+            return begun.result()
+        except asyncio.CancelledError:
             raise ClosedError(f"the {self._what} was closed meanwhile") from None
+        except BaseException:
+            if not begun.is_over:
+                # Ctrl-C: nobody waits for it any more, but the next call comes when it is over.
+                self._thread.call(begun.end)
+                while calls.get() is not None:
+                    pass
+            raise
         finally:
             self._calls = before
             self.leave()

@@ -10,7 +10,7 @@ from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError
 from moldau.client.producing.deliveries import AwaitableDeliveries
 from moldau.client.producing.engine import ProducerEngine
 from moldau.client.producing.face import ProducerFace
-from moldau.client.producing.preparing import Headers, ProducerRecord
+from moldau.client.producing.preparing import Headers, ProducerRecord, in_lists
 from moldau.client.producing.waiting import LoopPatience
 from moldau.core.client.batching import Delivery, Piece
 from moldau.protocol.errors import MoldauError
@@ -104,12 +104,20 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> AwaitableDeliveries:
-        """As `send` for each of them, several times as fast."""
+        """As `send` for each of them, several times as fast.
+
+        >>> import asyncio
+        >>> from moldau.testing import broker
+        >>> async def count(bootstrap):
+        ...     async with Producer(bootstrap) as producer:
+        ...         sent = await producer.send_many("numbers", [b"1", b"2", b"3"])
+        ...         return sum(one.records for one in await sent)
+        >>> with broker() as b:
+        ...     asyncio.run(count(b.bootstrap))
+        3
+        """
         engine = await self._started()
-        values = values if isinstance(values, list) else list(values)
-        keys = keys if keys is None or isinstance(keys, list) else list(keys)
-        if keys is not None and len(keys) != len(values):
-            raise ValueError(f"{len(keys)} keys for {len(values)} values")
+        values, keys = in_lists(values, keys)
         pieces: list[Piece] = []
         row = 0
         options = partition, timestamp
@@ -131,6 +139,16 @@ class Producer:
     ) -> AwaitableDeliveries:
         """A `pyarrow.Table` or `RecordBatch`: column `value` and, if they are there, `key`,
         `headers`, `timestamp`, `partition`. Serializers and interceptors are not asked.
+
+        >>> import asyncio, pyarrow
+        >>> from moldau.testing import broker
+        >>> async def send(bootstrap, table):
+        ...     async with Producer(bootstrap) as producer:
+        ...         sent = await producer.send_table("rows", table)
+        ...         return sum(one.records for one in await sent)
+        >>> with broker() as b:
+        ...     asyncio.run(send(b.bootstrap, pyarrow.table({"value": ["1", "2"]})))
+        2
         """
         await self._started()
         return AwaitableDeliveries(await self._face.append_table(topic, table, partition))
@@ -183,7 +201,20 @@ class Producer:
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
-        """Commits at the end of the block; an error in it aborts."""
+        """Commits at the end of the block; an error in it aborts. MustAbortError: it was aborted,
+        begin another one. MustStopError: close this producer.
+
+        >>> import asyncio
+        >>> from moldau.testing import broker
+        >>> async def copy(bootstrap):
+        ...     async with Producer(bootstrap, transactional_id="copier") as producer:
+        ...         async with producer.transaction():
+        ...             delivery = await producer.send("copies", b"all or nothing")
+        ...         return (await delivery).offset
+        >>> with broker() as b:
+        ...     asyncio.run(copy(b.bootstrap))
+        0
+        """
         await self._started()
         if self._face.transactions.is_new:
             await self.init_transactions()

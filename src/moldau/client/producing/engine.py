@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from moldau.client.cluster import Cluster
 from moldau.client.errors import ClientTimeoutError, ClosedError
 from moldau.client.metadata import Topic
+from moldau.client.producing.choosing import Turns
 from moldau.client.producing.counts import Counts
 from moldau.client.producing.identity import ask_for_identity
 from moldau.client.producing.options import EngineOptions
@@ -24,7 +25,6 @@ from moldau.client.producing.topics import ProducerTopics
 from moldau.core.client.batching import Appender, Batch, Outcome, Patience, TopicBuffers
 from moldau.core.client.outcomes import NO_OFFSET, Failed, Written, is_done
 from moldau.core.client.partition_line import Outgoing
-from moldau.core.client.partitioners import next_sticky
 from moldau.core.client.sending import Sending, Verdict
 from moldau.core.client.splitting import halves
 from moldau.net.request_channel import ChannelError
@@ -77,6 +77,7 @@ class ProducerEngine:
             options.memory_bytes,
         )
         wake = self._wake_from_elsewhere if is_shared else self._wake_from_here
+        self._choose = Turns(self.topics, self.sending, options, self._clock, self._rng).choose
         hooks = (self._clock.wall_ms, wake, self._choose, patience, guard)
         self.appender = Appender(limits, hooks)
         self._patience = patience
@@ -87,6 +88,7 @@ class ProducerEngine:
         self._sweep: Timer | None = None
         self._progress: list[asyncio.Future[None]] = []
         self._hurries = 0
+        self._is_over = False
 
     # Appending, the slower way.
 
@@ -107,19 +109,10 @@ class ProducerEngine:
             delivery = self.appender.append(topic, key, value, partition, timestamp, headers)
             if delivery is not None:
                 return delivery
-            self._refuse_what_cannot_be(key, value)
+            if self.appender.is_closed:
+                raise ClosedError("this producer is closed")
+            self.options.check_size(key, value, headers)
             await self.wait_for_room(deadline_ms)
-
-    def _refuse_what_cannot_be(self, key: bytes | None, value: bytes | None) -> None:
-        if self.appender.is_closed:
-            raise ClosedError("this producer is closed")
-        size = len(key or b"") + len(value or b"")
-        most = min(self.options.rules.request_bytes_max, self.options.memory_bytes) - 128
-        if size > most:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"a record of {size} bytes; max.request.size and buffer.memory allow {most}",
-            )
 
     async def topic(self, name: str, deadline_ms: float | None = None) -> Topic:
         if name not in self.topics.known:
@@ -182,10 +175,9 @@ class ProducerEngine:
     def look(self) -> None:
         """Something was appended, answered, connected, or is due."""
         now_ms = self._clock.mono_ms()
-        begun = self.appender.take_begun()
-        if begun:
-            self.sending.file(begun, now_ms)
-            self._sweep_later()
+        self._file_begun(now_ms)
+        if self._is_over:
+            return
         if self.sending.identity is None and not self.options.rules.is_transactional:
             self.once("identity", self._identify())
         plan = self.sending.plan(now_ms, self.topics.leader_of, self._has_room)
@@ -201,12 +193,20 @@ class ProducerEngine:
         if plan.next_ms != float("inf"):
             self._timer = self._clock.call_later(plan.next_ms - now_ms, self.look)
 
+    def _file_begun(self, now_ms: float) -> None:
+        begun = self.appender.take_begun()
+        if begun:
+            self.sending.file(begun, now_ms)
+            self._sweep_later()
+
     def _has_room(self, node: int) -> bool:
         connection = self._connections.get(node)
         if connection is None or not connection.channel.is_free:
             self.once(f"connect {node}", self._connect(node))
             return False
-        return self._in_flight.get(node, 0) < self.options.in_flight_max
+        # Without answers nothing but the order of writing keeps that of the records.
+        most = self.options.in_flight_max if self.options.terms.acks else 1
+        return self._in_flight.get(node, 0) < most
 
     def _send(self, node: int, batches: list[Outgoing]) -> None:
         with self._guard:
@@ -214,7 +214,8 @@ class ProducerEngine:
                 outgoing.batch.seal()
         request = produce_request(batches, self.topics.known, self.sending, self.options.terms)
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
-        self.counts.requests += 1
+        sent_ms = self._clock.mono_ms()
+        self.counts.sent(batches, sent_ms)
         channel = self._connections[node].channel
         try:
             version = self._connections[node].newest_of(ProduceRequest)
@@ -222,15 +223,32 @@ class ProducerEngine:
             self._loop.call_soon(self._take, node, batches, error)
             return
         if self.options.terms.acks == 0:
-            self._loop.call_soon(self._take, node, batches, None)
-            channel.post_unanswered(request, version)
+            _ = self.tasks.start(self._tell(node, batches, (request, version)), "producer: tell")
         else:
             channel.post(
                 request,
                 ProduceResponse,
                 version,
-                lambda answer: self._take(node, batches, answer),
+                lambda answer: self._answered(node, batches, answer, sent_ms),
             )
+
+    async def _tell(self, node: int, batches: list[Outgoing], asked: Any) -> None:
+        problem: ChannelError | None = None
+        try:
+            await self._connections[node].channel.tell(*asked)
+        except ChannelError as error:
+            problem = error
+        self._take(node, batches, problem)
+
+    def _answered(
+        self,
+        node: int,
+        batches: list[Outgoing],
+        answer: ProduceResponse | MoldauError,
+        sent_ms: float,
+    ) -> None:
+        self.counts.answered(self._clock.mono_ms() - sent_ms)
+        self._take(node, batches, answer)
 
     def _take(
         self, node: int, batches: list[Outgoing], answer: ProduceResponse | MoldauError | None
@@ -260,9 +278,7 @@ class ProducerEngine:
         )
         match verdict:
             case Verdict.DONE:
-                self.counts.batches += 1
-                self.counts.records += outgoing.batch.count
-                self.counts.record_bytes += outgoing.batch.size_bytes
+                self.counts.delivered(outgoing)
                 is_told = answer.code is ErrorCode.NONE
                 base_offset = answer.base_offset if is_told else NO_OFFSET
                 self._finish(outgoing.batch, Written(base_offset, answer.append_time_ms))
@@ -386,7 +402,7 @@ class ProducerEngine:
             self.sending.is_hurried = self._hurries > 0
 
     def drop_unsent(self, error: KafkaError) -> None:
-        self.look()
+        self._file_begun(self._clock.mono_ms())
         with self._guard:
             dropped = self.sending.drop_unsent()
         for outgoing in dropped:
@@ -395,19 +411,16 @@ class ProducerEngine:
 
     async def close(self) -> None:
         """What has no outcome yet gets none from the broker. Flush first."""
-        self.appender.is_closed = True
-        for timer in (self._timer, self._sweep):
-            if timer is not None:
-                timer.cancel()
+        self.appender.is_closed = self._is_over = True
         await self.tasks.close()
         error = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed before")
         self.drop_unsent(error)
         for line in list(self.sending.active):
             for outgoing in list(line.under_way):
                 self._finish(outgoing.batch, Failed(error))
-        if self._timer is not None:
-            self._timer.cancel()
-        await self.tasks.close()
+        for timer in (self._timer, self._sweep):
+            if timer is not None:
+                timer.cancel()
 
     # What it needs of the cluster.
 
@@ -422,7 +435,7 @@ class ProducerEngine:
 
     def _idle(self, name: str) -> None:
         self._busy.discard(name)
-        if not self.appender.is_closed or not self.sending.is_idle:
+        if not self._is_over:
             self._loop.call_soon(self.look)
 
     async def _connect(self, node: int) -> None:
@@ -485,14 +498,3 @@ class ProducerEngine:
         except MoldauError as error:
             _log.debug("no metadata: %s", error)
         self._renew_later(name)
-
-    def _choose(self, buffers: TopicBuffers) -> int:
-        count = buffers.partition_count
-        topic = self.topics.known.get(buffers.name)
-        usable = None
-        if topic is not None:
-            usable = [number for number, row in topic.partitions.items() if row.leader >= 0]
-        waiting: list[int] = []
-        if self.options.is_adaptive:
-            waiting = self.sending.waiting_by_partition(buffers.name, count)
-        return next_sticky(count, self._rng.random(), waiting, usable)

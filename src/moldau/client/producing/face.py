@@ -26,8 +26,10 @@ class ProducerFace:
         config: Mapping[str, Any] | None,
         settings: Mapping[str, Any],
     ) -> None:
-        if bootstrap_servers is not None and not isinstance(bootstrap_servers, str):
-            bootstrap_servers = ",".join(bootstrap_servers)
+        if isinstance(bootstrap_servers, Iterable) and not isinstance(
+            bootstrap_servers, str | bytes
+        ):
+            bootstrap_servers = list(bootstrap_servers)
         self.config = producer_config(config, {**settings, "bootstrap_servers": bootstrap_servers})
         self.options = engine_options(self.config)
         self.cluster_settings = cluster_settings(self.config, retry_for_ms=self.config.max_block_ms)

@@ -2,8 +2,8 @@
 refused as Kafka's producer does.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
 from moldau.client.config import client_config
 from moldau.client.errors import ConfigError
@@ -13,10 +13,17 @@ from moldau.core.client.backoff import Backoff
 from moldau.core.client.sending import SendRules
 from moldau.frozen import frozen
 from moldau.protocol.compression import COMPRESSION_NAMES, Compression
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
 
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 _IN_FLIGHT_MAX_NUMBERED = 5
 _NEGATIVE_LEVEL_IS_DEFAULT = -1
+# At most: a batch's header, and lengths in front of everything.
+_RECORD_OVERHEAD_BYTES = 128
+_HEADER_OVERHEAD_BYTES = 10
+
+RecordHeaders: TypeAlias = Iterable[tuple[str, bytes | None]]
 
 
 @frozen(kw_only=True)
@@ -31,6 +38,20 @@ class EngineOptions:
     hashes_keys: bool = True
     is_sticky: bool = True
     is_adaptive: bool = True
+    availability_timeout_ms: float = 0
+    """0: nobody looks."""
+
+    def check_size(self, key: bytes | None, value: bytes | None, headers: RecordHeaders) -> None:
+        """Raises MESSAGE_TOO_LARGE for a record that no waiting makes room for."""
+        size = len(key or b"") + len(value or b"")
+        for name, content in headers:
+            size += len(name.encode()) + len(content or b"") + _HEADER_OVERHEAD_BYTES
+        most = min(self.rules.request_bytes_max, self.memory_bytes) - _RECORD_OVERHEAD_BYTES
+        if size > most:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"a record of {size} bytes; max.request.size and buffer.memory allow {most}",
+            )
 
 
 def producer_config(
@@ -48,6 +69,10 @@ def producer_config(
         made = made.with_changes(enable_idempotence=False)
     if made.transactional_id is not None and not made.enable_idempotence:
         raise ConfigError("transactional.id needs enable.idempotence")
+    if made.batch_size > made.buffer_memory:
+        raise ConfigError(
+            f"batch.size={made.batch_size} is more than buffer.memory={made.buffer_memory}"
+        )
     least_ms = made.linger_ms + made.request_timeout_ms
     if made.delivery_timeout_ms < least_ms:
         if "delivery_timeout_ms" in given:
@@ -94,6 +119,7 @@ def engine_options(config: ProducerConfig) -> EngineOptions:
         hashes_keys=not is_own and not config.partitioner_ignore_keys,
         is_sticky=not is_own,
         is_adaptive=config.partitioner_adaptive_partitioning_enable,
+        availability_timeout_ms=config.partitioner_availability_timeout_ms,
     )
 
 

@@ -2,12 +2,13 @@
 user's own. Runs in the user's thread.
 """
 
-import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
+from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
 from moldau.client.errors import ClientError, ConfigError, did_you_mean
+from moldau.client.interceptors import ask, interceptors_of
 from moldau.client.producing.serializers import as_bytes, serializer_of
 from moldau.config.client_settings.producer import ProducerConfig
 from moldau.core.client.batching import Delivery
@@ -17,8 +18,6 @@ from moldau.core.client.partitioners import (
     Partitioner,
     named_partitioner,
 )
-
-_log = logging.getLogger(__name__)
 
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 _PARTITION_MAX = 2**31 - 1
@@ -41,7 +40,7 @@ class Preparation:
     ) -> None:
         self._key = serializer_of(config.key_serializer, "key.serializer")
         self._value = serializer_of(config.value_serializer, "value.serializer")
-        self._interceptors = [_made(one) for one in config.interceptor_classes]
+        self._interceptors = interceptors_of(config.interceptor_classes)
         self._partitioner = _partitioner(config.partitioner_class)
         self._partition_count = partition_count
         ways = (self._key, self._value, self._partitioner)
@@ -57,10 +56,9 @@ class Preparation:
         the topic is known.
         """
         for interceptor in self._interceptors:
-            try:
-                record = interceptor.on_send(record) or record
-            except Exception:  # noqa: BLE001 - as Kafka's: what it does wrong is logged
-                _log.exception("an interceptor failed")
+            record = ask(interceptor, "on_send", record) or record
+        if not isinstance(record, ProducerRecord):
+            raise ClientError(f"an interceptor gave {record!r} instead of a record")
         topic: Any = record.topic
         if not isinstance(topic, str) or not topic:
             raise ClientError(f"a topic is named by a str that is not empty, not by {topic!r}")
@@ -79,24 +77,43 @@ class Preparation:
         if count is None:
             return record
         chosen: Any = self._partitioner(record.topic, record.key, record.value, count)
-        if not isinstance(chosen, int) or not 0 <= chosen < count:
+        try:
+            number = int(index(chosen))
+        except TypeError:
+            number = -1
+        if not 0 <= number < count:
             raise ClientError(f"the partitioner chose {chosen!r}; {record.topic} has {count}")
-        return record._replace(partition=chosen)
+        return record._replace(partition=number)
 
     def acknowledge(self, delivery: Delivery) -> None:
         """Interceptors hear of every outcome."""
         error = delivery.exception()
         metadata = None if error is not None else delivery.result()
         for interceptor in self._interceptors:
-            tell = getattr(interceptor, "on_acknowledgement", None)
-            if tell is not None:
-                tell(metadata, error)
+            ask(interceptor, "on_acknowledgement", metadata, error)
 
     def close(self) -> None:
         for interceptor in self._interceptors:
-            end = getattr(interceptor, "close", None)
-            if end is not None:
-                end()
+            ask(interceptor, "close")
+
+
+def in_lists(
+    values: Iterable[Any], keys: Iterable[Any] | None
+) -> tuple[list[Any], list[Any] | None]:
+    """What many records are made of."""
+    made = _in_list("values", values)
+    made_keys = None if keys is None else _in_list("keys", keys)
+    if made_keys is not None and len(made_keys) != len(made):
+        raise ClientError(f"{len(made_keys)} keys for {len(made)} values")
+    return made, made_keys
+
+
+def _in_list(name: str, given: Any) -> list[Any]:
+    if isinstance(given, list):
+        return given
+    if isinstance(given, str | bytes | bytearray | memoryview) or not isinstance(given, Iterable):
+        raise ClientError(f"{name} is a {type(given).__name__}; give a list, one item a record")
+    return list(given)
 
 
 def _check_number(value: Any, name: str, most: int) -> None:
@@ -107,25 +124,18 @@ def _check_number(value: Any, name: str, most: int) -> None:
 
 
 def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
-    pairs = given.items() if isinstance(given, Mapping) else given or ()
+    try:
+        pairs = [*given.items()] if isinstance(given, Mapping) else [*(given or ())]
+        named = [(name, content) for name, content in pairs]
+    except (TypeError, ValueError):
+        raise ClientError("headers are pairs of a str and bytes") from None
     made = []
-    for pair in pairs:
-        try:
-            name, content = pair
-        except (TypeError, ValueError):
-            raise ClientError("headers are pairs of a str and bytes") from None
+    for name, content in named:
         if not isinstance(name, str):
             raise ClientError(f"the name of a header is a str, not {type(name).__name__}")
-        if isinstance(content, str):
-            content = content.encode()
-        made.append((name, as_bytes(f"header '{name}'", content)))
+        octets = content.encode() if isinstance(content, str) else content
+        made.append((name, as_bytes(f"header '{name}'", octets)))
     return tuple(made)
-
-
-def _made(given: Any) -> Any:
-    if isinstance(given, str):
-        raise ConfigError(f"interceptor.classes: give objects or classes, not the name '{given}'")
-    return given() if isinstance(given, type) else given
 
 
 def _partitioner(given: Any) -> Partitioner | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from moldau.client.blocking import LoopThread
 from moldau.client.producing.deliveries import Deliveries, Sent
 from moldau.client.producing.face import ProducerFace
-from moldau.client.producing.preparing import Headers, ProducerRecord
+from moldau.client.producing.preparing import Headers, ProducerRecord, in_lists
 from moldau.client.producing.waiting import ThreadPatience, mark_own_thread
 from moldau.protocol.errors import MoldauError
 from moldau.types import TopicPartition
@@ -68,6 +68,14 @@ class Producer:
         """Takes the record and returns; it is sent in the background. Waits only if the topic is
         new here or the memory is full, max.block.ms at most. `delivery.result()` waits for the
         broker's answer, `delivery.add_callback(fn)` does not.
+
+        >>> from moldau.testing import broker
+        >>> def tell(delivery):
+        ...     print(delivery.exception() or delivery.result().offset)
+        >>> with broker() as b, Producer(b.bootstrap, value_serializer="json") as producer:
+        ...     producer.send("orders", {"id": 7}, headers=[("from", b"web")]).add_callback(tell)
+        ...     producer.flush()
+        0
         """
         if self._is_plain:
             delivery = self._append(topic, key, value, partition, timestamp, headers)
@@ -104,11 +112,15 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Deliveries:
-        """As `send` for each of them, several times as fast."""
-        values = values if isinstance(values, list) else list(values)
-        keys = keys if keys is None or isinstance(keys, list) else list(keys)
-        if keys is not None and len(keys) != len(values):
-            raise ValueError(f"{len(keys)} keys for {len(values)} values")
+        """As `send` for each of them, several times as fast.
+
+        >>> from moldau.testing import broker
+        >>> with broker() as b, Producer(b.bootstrap) as producer:
+        ...     sent = producer.send_many("numbers", [b"1", b"2", b"3"])
+        ...     sum(one.records for one in sent.result(timeout=30))
+        3
+        """
+        values, keys = in_lists(values, keys)
         pieces: list[Piece] = []
         row = 0
         options = partition, timestamp
@@ -126,6 +138,13 @@ class Producer:
     def send_table(self, topic: str, table: Any, *, partition: int | None = None) -> Deliveries:
         """A `pyarrow.Table` or `RecordBatch`: column `value` and, if they are there, `key`,
         `headers`, `timestamp`, `partition`. Serializers and interceptors are not asked.
+
+        >>> import pyarrow
+        >>> from moldau.testing import broker
+        >>> table = pyarrow.table({"key": ["a", "b"], "value": ["1", "2"]})
+        >>> with broker() as b, Producer(b.bootstrap) as producer:
+        ...     sum(one.records for one in producer.send_table("rows", table).result(30))
+        2
         """
         return Deliveries(self._thread.run(self._face.append_table(topic, table, partition)))
 
@@ -169,7 +188,16 @@ class Producer:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Self]:
-        """Commits at the end of the block; an error in it aborts."""
+        """Commits at the end of the block; an error in it aborts. MustAbortError: it was aborted,
+        begin another one. MustStopError: close this producer.
+
+        >>> from moldau.testing import broker
+        >>> with broker() as b, Producer(b.bootstrap, transactional_id="copier") as producer:
+        ...     with producer.transaction():
+        ...         delivery = producer.send("copies", b"all or nothing")
+        ...     delivery.result().offset
+        0
+        """
         if self._face.transactions.is_new:
             self.init_transactions()
         self.begin_transaction()
@@ -194,6 +222,7 @@ class Producer:
         """
         if not self._thread.is_usable:
             return
+        self._thread.check_not_own()
         _alive.discard(self)
         self._appender.is_closed = True
         try:

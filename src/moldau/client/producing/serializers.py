@@ -88,8 +88,8 @@ def serializer_of(given: Any, setting: str) -> Serializer | None:
         name = given.removeprefix(_JAVA)
         if name not in _NAMED:
             raise ConfigError(
-                f"{setting}={given}: known are bytes, str, json, and any function"
-                f"{did_you_mean(given, _NAMED)}"
+                f"{setting}={given}: known are bytes, str, json, any function, and the serializers "
+                f"of moldau.schemas{did_you_mean(given, _NAMED)}"
             )
         return None if _NAMED[name] is as_bytes else _NAMED[name]
     if not callable(given):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from moldau.client.errors import ClientError
 from moldau.client.metadata import Topic
 from moldau.client.producing.engine import ProducerEngine
 from moldau.core.client.batching import Batch, partitions_of_keys
@@ -11,8 +12,9 @@ from moldau.protocol.batches import BATCH_HEADER_SIZE
 from moldau.protocol.record_columns import SourceColumns
 from moldau.protocol.record_loops import encode_columns
 
-BATCH_BYTES = 512 * 1024
-"""The rows are there already: nothing is gained by smaller batches."""
+BATCH_BYTES = 1_000_000
+"""What a broker takes in one batch if nobody told it otherwise: what a request costs beside its
+bytes weighs little then."""
 
 
 def table_batches(
@@ -22,19 +24,29 @@ def table_batches(
     `headers`, `timestamp` and `partition`.
     """
     now_ms = engine.cluster.clock.wall_ms()
-    chunks = table.to_batches() if hasattr(table, "to_batches") else [table]
-    for chunk in chunks:
+    for chunk in _chunks(table):
         if not chunk.num_rows:
             continue
         for number, rows in _by_partition(engine, topic, chunk, partition):
             yield from _encoded(engine, topic, (number, source_columns(rows, now_ms)), now_ms)
 
 
+def _chunks(table: Any) -> list[Any]:
+    if not hasattr(table, "schema") or not hasattr(table, "num_rows"):
+        raise ClientError(
+            f"a {type(table).__name__} is no pyarrow.Table; pyarrow.Table.from_pandas, Polars' "
+            "to_arrow() and pyarrow.table(dict) make one"
+        )
+    if "value" not in table.schema.names:
+        raise ClientError("the rows have no column named value")
+    return list(table.to_batches()) if hasattr(table, "to_batches") else [table]
+
+
 def _encoded(
     engine: ProducerEngine, topic: Topic, part: tuple[int | None, SourceColumns], now_ms: int
 ) -> Iterator[Batch]:
     number, columns = part
-    most = min(BATCH_BYTES, engine.options.rules.request_bytes_max // 2) - BATCH_HEADER_SIZE
+    most = min(BATCH_BYTES, engine.options.rules.request_bytes_max - 1024) - BATCH_HEADER_SIZE
     row = 0
     while row < columns.rows:
         encoded = encode_columns(columns, row, now_ms, most, BATCH_HEADER_SIZE)
@@ -53,9 +65,13 @@ def _by_partition(
         yield partition or 0, rows
         return
     chosen = partition_numbers(rows, topic, hashes_keys=engine.options.hashes_keys)
-    if chosen is None:
+    if chosen is None and engine.options.is_sticky:
         yield None, rows
         return
+    if chosen is None:
+        raise ClientError(
+            "partitioner.class is asked for single records; give the table a column partition"
+        )
     import pyarrow.compute as pc
 
     order = pc.array_sort_indices(chosen)
@@ -90,9 +106,15 @@ def _given(topic: Topic, column: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    chosen = pc.fill_null(column.cast(pa.int32()), -1)
-    last = pc.max(chosen).as_py()
-    topic.partition(max(last, 0))
+    try:
+        found = pc.min_max(column.cast(pa.int32())).as_py()
+        chosen = pc.fill_null(column.cast(pa.int32()), -1)
+    except pa.ArrowException:
+        raise ClientError(f"column partition is {column.type}; it must be int32") from None
+    if found["min"] is not None:
+        if found["min"] < 0:
+            raise ClientError(f"column partition has {found['min']}; partitions count from 0")
+        topic.partition(found["max"])
     return chosen
 
 

@@ -35,7 +35,7 @@ class ProducerTopics:
     async def ensure(self, name: str, deadline_ms: float, backoff_ms: float) -> Topic:
         """Waits until a topic is known. A broker that may makes it."""
         clock = self._cluster.clock
-        problem: MoldauError = UnknownTopicError(name)
+        problem: MoldauError | None = None
         while True:
             left_ms = deadline_ms - clock.mono_ms()
             if left_ms <= 0:
@@ -56,7 +56,9 @@ class ProducerTopics:
             await clock.sleep(min(backoff_ms, max(deadline_ms - clock.mono_ms(), 0)))
 
 
-def _too_long(name: str, problem: MoldauError) -> MoldauError:
+def _too_long(name: str, problem: MoldauError | None) -> MoldauError:
+    if problem is None:
+        return ClientTimeoutError(f"topic '{name}': no broker answered within max.block.ms")
     if isinstance(problem, UnknownTopicError):
         return problem
     return ClientTimeoutError(f"topic '{name}': max.block.ms is over; last problem: {problem}")

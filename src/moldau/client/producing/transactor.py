@@ -169,7 +169,8 @@ class Transactor:
             self.state.offsets_added()
             await self._patient(lambda: self._commit_offsets(offsets, group), "send_offsets", False)
         except KafkaError as error:
-            raise self.state.failed(error) from None
+            self._failed(error)
+            raise self.state.error or error from None
 
     # Requests.
 
@@ -271,14 +272,14 @@ class Transactor:
         who = self._engine.sending.identity
         assert who is not None
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for partition, given in offsets.items():
+        for (name, number), given in offsets.items():
             row = TxnOffsetCommitRequestPartition(
-                partition_index=partition.partition,
+                partition_index=number,
                 committed_offset=given if isinstance(given, int) else given.offset,
                 committed_leader_epoch=_or(getattr(given, "leader_epoch", None), -1),
                 committed_metadata=getattr(given, "metadata", None) or "",
             )
-            topics.setdefault(partition.topic, []).append(row)
+            topics.setdefault(name, []).append(row)
         group_id = group if isinstance(group, str) else group.group_id
         request = TxnOffsetCommitRequest(
             transactional_id=self._id,
@@ -333,7 +334,7 @@ class Transactor:
                 raise ClientTimeoutError(f"{what}: max.block.ms is over; try again") from None
             except (KafkaError, ChannelError, ClientError) as error:
                 failures += 1
-                if not self._cluster.may_pass(error):
+                if not self._may_pass(error):
                     mapped = _as_fenced(error)
                     if is_final and isinstance(mapped, KafkaError):
                         raise self.state.failed(mapped) from None
@@ -347,6 +348,11 @@ class Transactor:
                     ) from None
             self._cluster.forget()
             await clock.sleep(pause_ms)
+
+    def _may_pass(self, error: MoldauError) -> bool:
+        """Other brokers name a coordinator for a while after it is gone."""
+        is_away = isinstance(error, KafkaError) and error.code is ErrorCode.BROKER_NOT_AVAILABLE
+        return is_away or self._cluster.may_pass(error)
 
 
 _CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS

@@ -1,10 +1,11 @@
 """How a user waits for deliveries: in a thread of their own, or in the event loop."""
 
 import asyncio
+import os
 import threading
 from typing import Any
 
-from moldau.client.errors import ClientError, ClientTimeoutError
+from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError
 from moldau.core.client.batching import Delivery, Outcome, leaf_of
 
 
@@ -15,7 +16,12 @@ def outcome_of(delivery: Delivery) -> Outcome | None:
 class ThreadPatience:
     """For the blocking producer."""
 
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
     def wait(self, delivery: Delivery, timeout: float | None) -> Outcome:
+        if os.getpid() != self._process:
+            raise ClosedError("it was sent before the process was forked; only the parent is told")
         arrived = threading.Event()
         if getattr(_own_thread, "is_client", False):
             raise ClientError("a callback runs in the client's own thread and must not wait")

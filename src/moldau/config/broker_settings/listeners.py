@@ -91,7 +91,7 @@ class ListenerSettings(SettingGroup):
         "max.connections",
         INT,
         INT32_MAX,
-        "How many connections may be open; more have to wait. A listener may have its own limit.",
+        "How many connections may be open; more are closed. A listener may have its own limit.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
         has_effect=True,

@@ -133,7 +133,8 @@ class LogSettings(SettingGroup):
         "log.flush.scheduler.interval.ms",
         LONG,
         INT64_MAX,
-        "How often the node looks for logs that have to be synced because of their age.",
+        "How often the node looks for logs that have to be synced because of their age; every "
+        "second unless it is given.",
         importance=HIGH,
         has_effect=True,
     )
@@ -341,7 +342,8 @@ class LogSettings(SettingGroup):
         "num.recovery.threads.per.data.dir",
         INT,
         2,
-        "How many threads open the logs of a directory at start and close them at the stop.",
+        "How many threads open the logs of a directory at start and close them at the stop. One "
+        "Moldau node is one thread with helpers, so that this changes nothing.",
         check=at_least(1),
         importance=HIGH,
         mode=CLUSTER_WIDE,

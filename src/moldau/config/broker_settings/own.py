@@ -1,6 +1,6 @@
 """SettingGroup that only Moldau has. Their names begin with `moldau.`."""
 
-from moldau.config.checks import at_least, between, one_of
+from moldau.config.checks import NOT_EMPTY, at_least, between, one_of
 from moldau.config.schema import HIGH, LOW, SettingGroup, setting
 from moldau.config.values import BOOLEAN, INT, KIB, LONG, MIB, MINUTE_MS, STRING
 
@@ -76,6 +76,16 @@ class MoldauSettings(SettingGroup):
         "How many bytes of requests and answers all connections may have in memory before no more "
         "is read.",
         check=at_least(MIB),
+        has_effect=True,
+    )
+    moldau_metrics_host: str = setting(
+        "moldau.metrics.host",
+        STRING,
+        "127.0.0.1",
+        "The address that /metrics is served on, without a password. 0.0.0.0 is every address of "
+        "the machine.",
+        check=NOT_EMPTY,
+        importance=LOW,
         has_effect=True,
     )
     moldau_metrics_port: int = setting(

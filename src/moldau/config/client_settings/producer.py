@@ -169,6 +169,7 @@ class ProducerConfig(ClientConfig):
         "A broker that took nothing for this long gets no records without a key; 0 does not look.",
         check=at_least(0),
         importance=LOW,
+        has_effect=True,
     )
     partitioner_class: Any = setting(
         "partitioner.class",

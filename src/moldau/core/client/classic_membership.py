@@ -177,9 +177,12 @@ class ClassicMembership:
     def _prepared(self) -> list[Effect]:
         if self.state is not MemberState.PREPARING:
             return []
+        # An assignor of the user's may raise: then the next poll tries again.
+        self.state = MemberState.UNJOINED
+        request = self._join_request()
         self.state = MemberState.JOINING
         self._must_rejoin = False
-        return [Ask(self._join_request())]
+        return [Ask(request)]
 
     def _join_request(self) -> JoinGroupRequest:
         view = MemberView(

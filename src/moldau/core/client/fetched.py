@@ -2,7 +2,7 @@
 they are asked for; bytes stay where the answer was read to.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from moldau.core.client.positions import PartitionState
@@ -58,7 +58,9 @@ class Fetched:
         self.size_bytes = batches[-1][0] + batches[-1][1] if batches else 0
         self.next_offset = batches[-1][3] + 1 if batches else state.fetch_offset
         self.last_epoch = batches[-1][4] if batches else state.fetch_epoch
-        self._batches = iter(self._visible(batches))
+        self.visible = self._visible(batches)
+        """Without markers, and in read_committed without what was aborted."""
+        self._batches = iter(self.visible)
         self._cursor: RecordCursor | None = None
         self._batch_end = 0
         self._epoch = -1
@@ -67,8 +69,7 @@ class Fetched:
     def is_stale(self) -> bool:
         return self.version != self.state.version
 
-    def _visible(self, batches: list[ScannedBatch]) -> Iterable[ScannedBatch]:
-        """Without markers, and in read_committed without what was aborted."""
+    def _visible(self, batches: list[ScannedBatch]) -> list[ScannedBatch]:
         data = [one for one in batches if not one[6] & CONTROL_FLAG and one[11] > 0]
         if not self.aborted or not any(one[6] & TRANSACTIONAL_FLAG for one in data):
             return data

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from moldau.core.client.resets import ResetPolicy
 from moldau.frozen import frozen
-from moldau.types import TopicPartition
+from moldau.types import TopicPartition, Uuid
 
 NO_EPOCH = -1
 NO_OFFSET = -1
@@ -35,12 +35,14 @@ class PartitionState:
         "leader_epoch",
         "log_start_offset",
         "must_validate",
+        "not_before_ms",
         "partition",
         "position",
         "position_epoch",
         "preferred_replica",
         "preferred_until_ms",
         "reset",
+        "topic_id",
         "version",
     )
 
@@ -53,11 +55,14 @@ class PartitionState:
         self.fetch_epoch = NO_EPOCH
         """Of the batch before `fetch_offset`: tells whether a new leader has the same log."""
         self.leader_epoch = NO_EPOCH
+        self.topic_id: Uuid | None = None
         self.version = 0
         self.is_paused = False
         self.reset: ResetPolicy | None = None
         """How to find a position, if that is wanted."""
         self.must_validate = False
+        self.not_before_ms = 0.0
+        """After an error that does not pass by itself, nothing is asked for until then."""
         self.high_watermark = NO_OFFSET
         self.end_offset = NO_OFFSET
         """What this consumer may read up to: in read_committed, the last stable offset."""
@@ -86,6 +91,12 @@ class PartitionState:
         self.must_validate = epoch != NO_EPOCH
         self.preferred_replica = NO_NODE
 
+    def rewind(self) -> None:
+        """Lets go of what was fetched and not handed out."""
+        assert self.position is not None
+        self.version += 1
+        self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
+
     def want_reset(self, policy: ResetPolicy) -> None:
         self.version += 1
         self.position = None
@@ -103,8 +114,14 @@ class PartitionState:
             return None
         return max(self.end_offset - self.position, 0)
 
-    def new_leader(self, epoch: int) -> None:
-        """What is read next must be held against the new leader's log first (KIP-320)."""
+    def led_by(self, epoch: int, topic_id: Uuid) -> None:
+        """What is read next must be held against a new leader's log first (KIP-320)."""
+        if topic_id != self.topic_id:
+            # A topic that was made again under its name begins with its epochs anew.
+            if self.topic_id is not None:
+                self.leader_epoch = self.fetch_epoch = self.position_epoch = NO_EPOCH
+                self.must_validate = False
+            self.topic_id = topic_id
         if epoch > self.leader_epoch:
             self.must_validate |= self.leader_epoch != NO_EPOCH and self.fetch_epoch != NO_EPOCH
             self.leader_epoch = epoch

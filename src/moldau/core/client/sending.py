@@ -2,7 +2,7 @@
 as arguments; whoever calls does the asking.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -64,6 +64,9 @@ class Sending:
         """Flushing or closing: nothing lingers."""
         self.may_write: Callable[[TopicPartition], bool] = lambda _: True
         """Whether the transaction knows a partition."""
+        self.stalled_since_ms: Mapping[int, float] = {}
+        """Nodes that something is due for and that take nothing now. Replaced, never changed:
+        other threads read it."""
         self._lines: dict[TopicPartition, PartitionLine] = {}
         self._active: dict[TopicPartition, PartitionLine] = {}
 
@@ -77,9 +80,9 @@ class Sending:
         return self._active.values()
 
     def waiting_by_partition(self, topic: str, count: int) -> list[int]:
-        """How many batches of each partition wait."""
+        """How many batches of each partition wait. Any thread may ask."""
         waiting = [0] * count
-        for partition, line in self._active.items():
+        for partition, line in self._active.copy().items():
             if partition.topic == topic and partition.partition < count:
                 waiting[partition.partition] = len(line.waiting) + len(line.again)
         return waiting
@@ -128,8 +131,11 @@ class Sending:
                 due.add(node)
             else:
                 next_ms = min(next_ms, due_ms)
-        requests = {node: self._fill(by_node[node]) for node in due if has_room(node)}
-        return Plan(requests, homeless, next_ms)
+        ready = {node for node in due if has_room(node)}
+        if due or self.stalled_since_ms:
+            before = self.stalled_since_ms
+            self.stalled_since_ms = {node: before.get(node, now_ms) for node in due - ready}
+        return Plan({node: self._fill(by_node[node]) for node in ready}, homeless, next_ms)
 
     def _due_ms(self, line: PartitionLine, head: Outgoing) -> float:
         is_ready = head.batch.is_ready or not head.batch.is_open

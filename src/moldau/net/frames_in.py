@@ -1,8 +1,8 @@
 """Cutting frames out of what a socket delivers, without copying more than a frame's first part.
 
-All connections of a node read into one scratch buffer: an idle connection owns no memory. A frame
-that is not complete moves into a buffer of its own, which grows with what arrives, never with what
-a length merely announces.
+Connections read into a scratch buffer; those of a node share one, so that an idle connection owns
+no memory. A frame that is not complete moves into a buffer of its own, which grows with what
+arrives, never with what a length merely announces.
 """
 
 from collections.abc import Iterator
@@ -72,11 +72,13 @@ class FramesIn:
     def _cut(self, view: memoryview) -> Iterator[tuple[memoryview, bool]]:
         start, end = 0, len(view)
         while end - start >= LENGTH_BYTES:
-            size = self._length(view[start : start + LENGTH_BYTES])
-            if end - start - LENGTH_BYTES < size:
-                self._keep(view[start:], LENGTH_BYTES + size)
+            size = _LENGTH.unpack_from(view, start)[0]
+            if not 0 <= size <= self._frame_bytes_max:
+                size = self._length(view[start : start + LENGTH_BYTES])
+            first, start = start, start + LENGTH_BYTES + size
+            if start > end:
+                self._keep(view[first:], LENGTH_BYTES + size)
                 return
-            start += LENGTH_BYTES + size
             yield view[start - size : start], True
         if start < end:
             self._keep(view[start:], LENGTH_BYTES)
@@ -100,4 +102,4 @@ def _what_it_is(head: bytes, frame_bytes_max: int) -> str:
     if head[0] == 0x16 and head[1] == 0x03:
         return "this is a TLS handshake, and the listener is not a TLS one"
     size = int.from_bytes(head, "big", signed=True)
-    return f"a frame of {size} bytes; socket.request.max.bytes is {frame_bytes_max}"
+    return f"a frame of {size} bytes; no more than {frame_bytes_max} are taken"

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from moldau.broker.frames_in import SCRATCH_BYTES, FramesIn
+from moldau.net.frames_in import SCRATCH_BYTES, FramesIn
 from moldau.protocol.errors import MalformedRequestError
 
 

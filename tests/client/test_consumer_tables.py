@@ -1,0 +1,127 @@
+"""What a consumer reads, as Arrow tables, and from there in pandas, Polars and DuckDB."""
+
+import sys
+
+import duckdb
+import polars as pl
+import pytest
+from client.consumed import consumer_of, fresh_name, fresh_topic, produce, read, values
+from confluent_kafka import Producer as ConfluentProducer
+
+from moldau.protocol.errors import MoldauError
+from moldau.testing import ThreadBroker
+from moldau.types import TopicPartition
+
+NUMBERS = [b"%d" % number for number in range(300)]
+
+
+def test_pandas_polars_and_duckdb_take_tables_as_they_are(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, NUMBERS)
+    with consumer_of(node) as consumer:
+        consumer.subscribe(topic)
+        table = consumer.fetch_arrow(30)
+    assert table.num_rows == 300
+
+    frame = table.to_pandas()
+    assert list(frame["value"]) == NUMBERS
+    assert frame["offset"].tolist() == list(range(300))
+
+    polars = pl.from_arrow(table)
+    assert isinstance(polars, pl.DataFrame)
+    assert polars["key"].to_list() == NUMBERS
+    assert polars.group_by("topic").len().rows() == [(topic, 300)]
+
+    found = duckdb.from_arrow(table).aggregate('count(*), max("offset"), min(decode(value))')
+    assert found.fetchall() == [(300, 299, "0")]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_tables_of_every_codec(node: ThreadBroker, codec: str) -> None:
+    topic = fresh_topic(node)
+    producer = ConfluentProducer(
+        {"bootstrap.servers": node.bootstrap, "compression.type": codec, "linger.ms": 50}
+    )
+    producer.produce(topic, b"v", key=b"k", headers=[("a", b"1"), ("b", None)], timestamp=12345)
+    producer.produce(topic, None)
+    producer.flush(30)
+    with consumer_of(node) as consumer:
+        consumer.assign([(topic, 0)])
+        rows = []
+        for table in consumer.arrow():
+            rows += table.to_pylist()
+            if len(rows) == 2:
+                break
+    first, second = rows
+    assert (first["key"], first["value"], first["offset"]) == (b"k", b"v", 0)
+    assert first["headers"] == [{"key": "a", "value": b"1"}, {"key": "b", "value": None}]
+    assert first["timestamp"].timestamp() == 12.345
+    assert (second["key"], second["value"], second["headers"]) == (None, None, None)
+
+
+def test_tables_leave_out_what_was_aborted(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    settings = {"bootstrap.servers": node.bootstrap, "transactional.id": fresh_name("tx")}
+    producer = ConfluentProducer(settings)
+    producer.init_transactions(30)
+    for number in range(4):
+        producer.begin_transaction()
+        producer.produce(topic, b"%d" % number)
+        producer.flush(30)
+        producer.commit_transaction(30) if number % 2 else producer.abort_transaction(30)
+    with consumer_of(node, isolation_level="read_committed") as consumer:
+        consumer.assign([(topic, 0)])
+        found: list[bytes] = []
+        while consumer.position((topic, 0)) < 8:
+            found += consumer.fetch_arrow(30)["value"].to_pylist()
+    assert found == [b"1", b"3"]
+
+
+def test_a_table_goes_on_where_a_loop_was_left(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, NUMBERS, 0)
+    with consumer_of(node) as consumer:
+        consumer.subscribe(topic)
+        for record in consumer:
+            if record.offset == 4:
+                break
+        assert consumer.fetch_arrow(30)["offset"].to_pylist() == list(range(5, 300))
+        assert consumer.position((topic, 0)) == 300
+        consumer.seek((topic, 0), 298)
+        assert values(read(consumer, 2)) == NUMBERS[298:]
+
+
+def test_a_table_may_be_bounded(node: ThreadBroker) -> None:
+    topic = fresh_topic(node, 2)
+    for number in (0, 1):
+        produce(node.bootstrap, topic, NUMBERS, number)
+    with consumer_of(node) as consumer:
+        consumer.assign([(topic, 0), (topic, 1)])
+        # One answer of a broker is the least that is given.
+        first = consumer.fetch_arrow(30, columns=["partition"], max_bytes=1)
+        second = consumer.fetch_arrow(30, columns=["partition"], max_bytes=1)
+        assert (first.num_rows, second.num_rows) == (300, 300)
+        assert set(first["partition"].to_pylist()) != set(second["partition"].to_pylist())
+
+
+def test_tables_are_counted(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, NUMBERS, 0)
+    with consumer_of(node) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        assert consumer.fetch_arrow(30).num_rows == 300
+        assert consumer.metrics()["records_consumed"] == 300
+
+
+def test_without_pyarrow_it_is_said_how_to_get_it(
+    node: ThreadBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"a"], 0)
+    with consumer_of(node) as consumer:
+        consumer.assign([(topic, 0)])
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, "pyarrow", None)
+            with pytest.raises(MoldauError, match=r"pip install 'moldau\[arrow\]'"):
+                consumer.fetch_arrow(30)
+        assert consumer.fetch_arrow(30).num_rows == 1

@@ -1,0 +1,142 @@
+"""Settings that need a second broker, or its absence."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from config.live_node import LiveNode, live_node
+from config.second_broker import FIRST, SECOND, SecondBroker
+from proofs import proves, proves_change
+
+from moldau.protocol.error_codes import ErrorCode
+
+NOBODY = -1
+SESSION_MS = 60_000
+# The second broker says nothing while time goes by, unless it is to be fenced.
+PATIENT = {"broker.session.timeout.ms": str(10**9)}
+
+
+@contextmanager
+def two_brokers(settings: dict[str, str]) -> Iterator[tuple[LiveNode, SecondBroker]]:
+    with live_node(settings) as node, SecondBroker(node) as second:
+        yield node, second
+
+
+# How many replicas must be in sync
+
+
+def accepts(node: LiveNode, topic: str) -> bool:
+    code = node.write(topic, b"a")
+    assert code in {ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS}
+    assert node.write(topic, b"a", acks=1) == 0
+    return code == ErrorCode.NONE
+
+
+@proves("min.insync.replicas", of="topic")
+@proves_change("min.insync.replicas", of="topic")
+def test_a_topic_says_how_many_replicas_must_be_in_sync() -> None:
+    """The second is fenced, so that there is one."""
+    with two_brokers({}) as (node, second):
+        topic = second.create_topic("t", FIRST, SECOND, min_insync_replicas="2")
+        assert not accepts(node, topic)
+        node.change("min.insync.replicas", "1", topic=topic)
+        assert accepts(node, topic)
+
+
+@proves("min.insync.replicas")
+@proves_change("min.insync.replicas")
+def test_the_node_says_how_many_replicas_must_be_in_sync() -> None:
+    with two_brokers({"min.insync.replicas": "2"}) as (node, second):
+        topic = second.create_topic("t", FIRST, SECOND)
+        assert not accepts(node, topic)
+        node.change("min.insync.replicas", "1")
+        assert accepts(node, topic)
+
+
+# Who leads
+
+
+@proves("broker.session.timeout.ms")
+def test_a_broker_that_is_silent_for_too_long_leads_nothing() -> None:
+    with two_brokers({"broker.session.timeout.ms": str(SESSION_MS)}) as (node, second):
+        second.heartbeat()
+        topic = second.create_topic("t", SECOND, FIRST)
+        for _ in range(5):
+            node.advance(SESSION_MS // 6)
+            node.stays_away(lambda: second.leader(topic) != SECOND)
+            second.heartbeat()
+        node.comes(lambda: second.leader(topic) == FIRST, step_ms=SESSION_MS // 6)
+
+
+def lose_the_leader(node: LiveNode, second: SecondBroker, topic: str) -> None:
+    """The first was not in sync when the second went away."""
+    second.heartbeat()
+    second.create_topic(topic, SECOND, FIRST)
+    second.alter_isr(topic, SECOND)
+    node.comes(lambda: second.leader(topic) == NOBODY, step_ms=SESSION_MS // 6)
+
+
+SHORT = {"broker.session.timeout.ms": str(SESSION_MS)}
+UNCLEAN = "unclean.leader.election.enable"
+
+
+@proves_change(UNCLEAN, of="topic")
+@proves_change(UNCLEAN)
+@proves("unclean.leader.election.interval.ms")
+@pytest.mark.parametrize("of_topic", [True, False])
+def test_a_replica_that_was_not_in_sync_leads_if_it_is_allowed_to(of_topic: bool) -> None:
+    interval_ms = 20 * 3_600_000
+    settings = SHORT | {"unclean.leader.election.interval.ms": str(interval_ms)}
+    with two_brokers(settings) as (node, second):
+        lose_the_leader(node, second, "t")
+        node.change(UNCLEAN, "true", topic="t" if of_topic else "")
+        node.is_due_after(interval_ms, lambda: second.leader("t") == FIRST)
+
+
+@proves(UNCLEAN)
+@proves(UNCLEAN, of="topic")
+@pytest.mark.parametrize("of_topic", [True, False])
+def test_a_replica_that_was_not_in_sync_leads_at_once(of_topic: bool) -> None:
+    with two_brokers(SHORT | ({} if of_topic else {UNCLEAN: "true"})) as (node, second):
+        second.heartbeat()
+        configs = {"unclean_leader_election_enable": "true"} if of_topic else {}
+        second.create_topic("t", SECOND, FIRST, **configs)
+        second.alter_isr("t", SECOND)
+        node.comes(lambda: second.leader("t") == FIRST, step_ms=SESSION_MS // 6)
+
+
+def displace_the_preferred(node: LiveNode, second: SecondBroker) -> None:
+    """The first leads though the second should, which is back and in sync."""
+    second.heartbeat()
+    second.create_topic("t", SECOND, FIRST)
+    node.comes(lambda: second.leader("t") == FIRST, step_ms=SESSION_MS // 6)
+    assert not second.heartbeat()
+    second.alter_isr("t", FIRST, SECOND)
+
+
+def lead_goes_back(node: LiveNode, second: SecondBroker) -> bool:
+    second.heartbeat()
+    node.advance(SESSION_MS // 6)
+    return second.leader("t") == SECOND
+
+
+@proves("leader.imbalance.check.interval.seconds")
+def test_the_preferred_replica_gets_its_lead_back_after_a_while() -> None:
+    with two_brokers(SHORT | {"leader.imbalance.check.interval.seconds": "100"}) as (node, second):
+        displace_the_preferred(node, second)
+        steps = 0
+        while not lead_goes_back(node, second):
+            steps += 1
+            assert steps < 20, "this is the time of the default"
+
+
+@proves("auto.leader.rebalance.enable")
+def test_the_preferred_replica_does_not_get_its_lead_back_by_itself() -> None:
+    settings = {
+        "leader.imbalance.check.interval.seconds": "10",
+        "auto.leader.rebalance.enable": "false",
+    }
+    with two_brokers(SHORT | settings) as (node, second):
+        displace_the_preferred(node, second)
+        for _ in range(20):
+            assert not lead_goes_back(node, second)

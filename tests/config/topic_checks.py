@@ -1,0 +1,275 @@
+"""How a topic shows which value of a setting it obeys. Each check takes the value that should be in
+force and fails with any other; it can be repeated on one topic.
+"""
+
+import random
+from collections.abc import Callable
+from itertools import count
+
+from config.live_node import LiveNode
+from node.questions import EARLIEST, LATEST, delete_records, offset_at
+
+from moldau.protocol.batch_builder import BatchOptions, build_batch
+from moldau.protocol.batches import Record
+from moldau.protocol.compression import Compression
+from moldau.protocol.error_codes import ErrorCode
+
+Check = Callable[[LiveNode, str, str], None]
+
+HOUR_MS = 3_600_000
+JITTERED = 6
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+_fresh = count()
+# Text that all codecs can do something with, and more with more effort.
+_chance = random.Random(1)
+WORDS = [bytes(_chance.choices(b"abcdefgh", k=_chance.randint(2, 7))) for _ in range(300)]
+TEXT = b" ".join(_chance.choices(WORDS, k=20_000))
+
+
+def fresh_key() -> bytes:
+    return b"key-%d" % next(_fresh)
+
+
+# Batches
+
+
+def check_codec(node: LiveNode, topic: str, value: str) -> None:
+    assert node.write(topic, b"a" * 500) == 0
+    assert node.batches(topic)[-1].compression.name.lower() == value
+
+
+def check_level(codec: Compression) -> Check:
+    def check(node: LiveNode, topic: str, value: str) -> None:
+        """As large as a batch that was compressed with that level."""
+        assert node.write(topic, TEXT) == 0
+        stored = node.batches(topic)[-1]
+        record = Record(0, stored.base_timestamp, None, TEXT)
+        options = BatchOptions(compression=codec, compression_level=int(value))
+        assert stored.compression is codec
+        assert stored.size_in_bytes == len(build_batch([record], options))
+
+    return check
+
+
+def check_batch_size(node: LiveNode, topic: str, value: str) -> None:
+    allowed = int(value)
+    assert node.write(topic, b"a" * (allowed - 100)) == ErrorCode.NONE
+    assert node.write(topic, b"a" * allowed) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def check_timestamp_type(node: LiveNode, topic: str, value: str) -> None:
+    assert node.write(topic, b"a", after_ms=-5 * HOUR_MS) == 0
+    (record,) = node.batches(topic)[-1].records()
+    age_ms = node.now_ms - record.timestamp
+    assert (age_ms >= 5 * HOUR_MS) == (value == "CreateTime")
+
+
+def check_timestamps(direction: int) -> Check:
+    def check(node: LiveNode, topic: str, value: str) -> None:
+        bound_ms = int(value)
+        assert node.write(topic, b"a", after_ms=direction * bound_ms // 2) == ErrorCode.NONE
+        too_far = node.write(topic, b"a", after_ms=direction * bound_ms * 2)
+        assert too_far == ErrorCode.INVALID_TIMESTAMP
+
+    return check
+
+
+def check_policy(node: LiveNode, topic: str, value: str) -> None:
+    """Compacted topics want keys, and keep what is old."""
+    keyless = node.write(topic, b"a")
+    assert keyless == (ErrorCode.INVALID_RECORD if value == "compact" else ErrorCode.NONE)
+    assert node.write(topic, b"a", key=b"k") == 0
+    end = offset_at(node.client, (topic, 0), LATEST)
+    node.advance(30 * 24 * HOUR_MS)
+    if value == "compact":
+        node.stays_away(lambda: offset_at(node.client, (topic, 0), EARLIEST) == end)
+    else:
+        node.comes(lambda: offset_at(node.client, (topic, 0), EARLIEST) == end)
+
+
+# Segments and their indexes
+
+
+def check_segment_size(node: LiveNode, topic: str, value: str) -> None:
+    """Filled up to the brim it is not sealed, with one batch more it is."""
+    node.advance(1000 * HOUR_MS)
+    assert node.write(topic, b"a") == 0
+    before = node.segments(topic)
+    half = b"a" * (int(value) // 2 - 300)
+    assert node.write(topic, half) == 0
+    assert node.write(topic, half) == 0
+    assert node.segments(topic) == before
+    assert node.write(topic, b"a" * 600) == 0
+    assert node.segments(topic) == before + 1
+
+
+def check_segment_age(node: LiveNode, topic: str, value: str) -> None:
+    """Sealed by what comes when it is too old. The last check left a new one."""
+    assert node.write(topic, b"a") == 0
+    before = node.segments(topic)
+    node.advance(int(value) * 0.8)
+    assert node.write(topic, b"a") == 0
+    assert node.segments(topic) == before
+    node.advance(int(value) * 0.3)
+    assert node.write(topic, b"a") == 0
+    assert node.segments(topic) == before + 1
+
+
+def check_segment_jitter(node: LiveNode, topic: str, value: str) -> None:
+    """Of several partitions, after 99 of 100 hours: some segments have been sealed, if random time
+    is taken off. What it is for a segment is decided when that begins.
+    """
+    counts = []
+    for pause_ms in (0, 200 * HOUR_MS, 99 * HOUR_MS):
+        node.advance(pause_ms)
+        for each in range(JITTERED):
+            assert node.write(topic, b"a", partition=each) == 0
+        counts.append([node.segments(topic, each) for each in range(JITTERED)])
+    assert (counts[-1] != counts[-2]) == (int(value) > HOUR_MS)
+
+
+def check_index_interval(node: LiveNode, topic: str, value: str) -> None:
+    """Entries of the index of a whole segment, which begins and ends here."""
+    node.advance(1000 * HOUR_MS)
+    for _ in range(40):
+        assert node.write(topic, b"a" * 1000) == 0
+    node.advance(1000 * HOUR_MS)
+    assert node.write(topic, b"a") == 0
+    index = node.files("*.index", f"{topic}-0")[-2]
+    batches_per_entry = int(value) // 1075 + 1
+    assert index.stat().st_size // 8 == 39 // batches_per_entry
+
+
+def check_index_size(node: LiveNode, topic: str, value: str) -> None:
+    """Each batch has its entry of 8 bytes; a full index seals a segment."""
+    assert node.write(topic, b"a") == 0
+    node.advance(1000 * HOUR_MS)
+    assert node.write(topic, b"a") == 0
+    before = node.segments(topic)
+    for _ in range(40):
+        assert node.write(topic, b"a") == 0
+    assert (node.segments(topic) >= before + 2) == (int(value) < 40 * 8 // 2)
+
+
+# What goes
+
+
+def check_retention_size(node: LiveNode, topic: str, value: str) -> None:
+    """With segments of about 1000 bytes."""
+    for _ in range(40):
+        assert node.write(topic, b"a" * 400) == 0
+    allowed = int(value)
+
+    def size() -> int:
+        return sum(path.stat().st_size for path in node.files("*.log", f"{topic}-0"))
+
+    def is_small() -> bool:
+        return size() < allowed + 2000
+
+    node.comes(is_small, step_ms=301_000)
+    node.advance(301_000)
+    node.stays_away(lambda: size() < allowed)
+
+
+def check_retention_time(node: LiveNode, topic: str, value: str) -> None:
+    assert node.write(topic, b"a") == 0
+    end = offset_at(node.client, (topic, 0), LATEST)
+    node.is_due_after(int(value), lambda: offset_at(node.client, (topic, 0), EARLIEST) == end)
+
+
+def check_file_delay(node: LiveNode, topic: str, value: str) -> None:
+    assert node.write(topic, b"a") == 0
+    end = offset_at(node.client, (topic, 0), LATEST)
+    last = f"{end - 1:020}.log"
+    assert delete_records(node.client, (topic, 0), end)[0] == 0
+    node.comes(
+        lambda: last not in {path.name for path in node.files("*.log", f"{topic}-0")},
+        step_ms=1_000,
+    )
+    node.is_due_after(int(value), lambda: not node.files("*.deleted", f"{topic}-0"))
+
+
+# What is synced
+
+
+def check_flush_count(node: LiveNode, topic: str, value: str) -> None:
+    def is_synced() -> bool:
+        end = offset_at(node.client, (topic, 0), LATEST)
+        return node.checkpoint(RECOVERY_POINTS, topic) == end
+
+    wanted = int(value)
+    if wanted > 1:
+        assert node.write(topic, *[b"a"] * (wanted - 1)) == 0
+        node.advance(2_000)
+        node.stays_away(is_synced)
+    assert node.write(topic, b"a") == 0
+    node.comes(is_synced, step_ms=1_000)
+
+
+def check_flush_time(node: LiveNode, topic: str, value: str) -> None:
+    assert node.write(topic, b"a") == 0
+    end = offset_at(node.client, (topic, 0), LATEST)
+    node.is_due_after(int(value), lambda: node.checkpoint(RECOVERY_POINTS, topic) == end)
+
+
+# Compaction
+
+
+def write_twice(node: LiveNode, topic: str) -> bytes:
+    """A key with two values, in a segment that is sealed behind them."""
+    key = fresh_key()
+    assert node.write(topic, b"old", key=key) == 0
+    assert node.write(topic, b"new", key=key) == 0
+    seal(node, topic)
+    return key
+
+
+def seal(node: LiveNode, topic: str) -> None:
+    """By filling it: these topics have segments of 1000 bytes."""
+    assert node.write(topic, b"a" * 900, key=fresh_key()) == 0
+
+
+def is_compacted(node: LiveNode, topic: str, key: bytes) -> Callable[[], bool]:
+    return lambda: node.values(topic, key) == [b"new"]
+
+
+def check_cleanable_ratio(node: LiveNode, topic: str, value: str) -> None:
+    """1 is never exceeded."""
+    key = write_twice(node, topic)
+    if value == "1":
+        node.advance(HOUR_MS)
+        node.stays_away(is_compacted(node, topic, key))
+    else:
+        node.comes(is_compacted(node, topic, key))
+
+
+def check_compaction_lag(node: LiveNode, topic: str, value: str) -> None:
+    key = write_twice(node, topic)
+    node.is_due_after(int(value), is_compacted(node, topic, key))
+
+
+def check_overdue_compaction(node: LiveNode, topic: str, value: str) -> None:
+    """It also seals segments, when the next record comes. The ratio would never be reached."""
+    key = fresh_key()
+    assert node.write(topic, b"old", key=key) == 0
+    assert node.write(topic, b"new", key=key) == 0
+
+    def is_clean() -> bool:
+        assert node.write(topic, b"a", key=b"other") == 0
+        return node.values(topic, key) == [b"new"]
+
+    node.is_due_after(int(value), is_clean)
+
+
+def check_tombstones(node: LiveNode, topic: str, value: str) -> None:
+    """When a tombstone may go is decided by the first pass that sees it; a later one takes it."""
+    key = fresh_key()
+    assert node.write(topic, b"old", key=key) == 0
+    assert node.write(topic, None, key=key) == 0
+    seal(node, topic)
+    node.comes(lambda: node.values(topic, key) == [None])
+    for share, left in ((0.6, [None]), (0.6, [])):
+        node.advance(int(value) * share)
+        other = write_twice(node, topic)
+        node.comes(is_compacted(node, topic, other), step_ms=15_000)
+        assert node.values(topic, key) == left
