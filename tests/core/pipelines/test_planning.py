@@ -22,7 +22,8 @@ def test_a_limited_batch_moves_every_partition_that_has_something(
     assert ends.keys() == latest.keys()
     assert all(0 <= step <= latest[one] - start.get(one, 0) for one, step in steps.items())
     assert all(steps[one] > 0 for one in latest if latest[one] > start.get(one, 0))
-    assert sum(steps.values()) <= max(rows_max, len(latest))
+    # One of each at least, so small shares add up to a little more.
+    assert sum(steps.values()) <= rows_max + len(latest)
     backlog = sum(latest[one] - start.get(one, 0) for one in latest)
     assert backlog > rows_max or ends == latest
 
