@@ -43,6 +43,10 @@ class OpenProducer:
         self.thread = LoopThread("moldau-transaction")
         self.thread.call(mark_own_thread)
         self.engine = self.thread.run(self.face.open(ThreadPatience(), is_shared=True))
+        self.identity: ProducerIdentity | None = None
+        """Of the transaction that a task writes in."""
+        self.places: set[TopicPartition] = set()
+        """What tasks of this process wrote in it."""
 
     def close(self) -> None:
         """Leaves a transaction as it is."""
