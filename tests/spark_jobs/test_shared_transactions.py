@@ -12,15 +12,28 @@ import pytest
 from spark_jobs.rows import fresh_topic, read_batch, values
 
 from moldau import Admin, Producer
-from moldau.admin import Committed
+from moldau.admin import Committed, FeatureUpdate, UpgradeType
 from moldau.core.pipelines.errors import FencedRunError, OptionError
 from moldau.protocol.errors import MoldauError
 from moldau.spark.transaction import DriverTransaction, TransactionTicket
 from moldau.spark.transaction_tasks import RowEncoder, TransactionWriter, forget
-from moldau.testing import ThreadBroker
+from moldau.testing import ThreadBroker, broker
 from moldau.types import TopicPartition
 
 _numbers = itertools.count()
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def node(request: pytest.FixtureRequest) -> Iterator[ThreadBroker]:
+    """Of either version of transactions: in the first one tasks say where they write."""
+    with broker() as running, Admin(running.bootstrap) as admin:
+        assert isinstance(running, ThreadBroker)
+        if request.param == 1:
+            update = FeatureUpdate(1, UpgradeType.SAFE_DOWNGRADE)
+            assert admin.update_features({"transaction.version": update}) == {
+                "transaction.version": None
+            }
+        yield running
 
 
 @pytest.fixture
