@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,10 @@ def committed_values(bootstrap: str, topic: str) -> list[bytes]:
     return found
 
 
+def _offsets(found: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+    return {one: row.offset for one, row in found.items() if not isinstance(row, Exception)}
+
+
 def wait_until_nothing_is_open(job: Job) -> None:
     """The end of a transaction is told before its markers are written."""
     places = [TopicPartition(job.target, number) for number in range(PARTITIONS)]
@@ -105,10 +110,10 @@ def wait_until_nothing_is_open(job: Job) -> None:
     deadline = time.monotonic() + RUN_TIMEOUT_S
     with Admin(job.bootstrap) as admin:
         while True:
-            stable = admin.list_offsets(latest, isolation=IsolationLevel.READ_COMMITTED)
-            everything = admin.list_offsets(latest)
+            stable = _offsets(admin.list_offsets(latest, isolation=IsolationLevel.READ_COMMITTED))
+            everything = _offsets(admin.list_offsets(latest))
             open_ids = [one for one in admin.list_transactions() if one.state == "Ongoing"]
-            if not open_ids and all(stable[one].offset == everything[one].offset for one in places):
+            if not open_ids and stable == everything and len(stable) == PARTITIONS:
                 return
             assert time.monotonic() < deadline, (open_ids, stable, everything)
 

@@ -196,3 +196,19 @@ def test_a_lost_head_fails_the_query_unless_told_otherwise(
     with pytest.raises(PySparkException, match="the log begins at 4 now"):
         reading(session, node, topic, **offsets).load().count()
     assert reading(session, node, topic, failOnDataLoss="false", **offsets).load().count() == 6
+
+
+def test_the_pages_examples_run(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
+    import re
+
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    known: dict[str, Any] = {}
+    node.create_topic("orders", 2)
+    for block in blocks:
+        code = block.replace("127.0.0.1:9092", node.bootstrap)
+        exec(code.replace("/data/checkpoints", str(tmp_path)), known)
+    known["query"].processAllAvailable()
+    known["query"].stop()
+    known["sink"].close()
+    assert len(read_batch(node, subscribe="orders.big")) == 99

@@ -56,7 +56,7 @@ def test_one_that_is_too_old_gives_way_to_the_one_that_comes_along(
     assert home.is_relative_to(tmp_path / "cache")
     assert (version_of(home / "bin" / "java") or 0) >= 17
     # Spark's launcher asks for a module that it does not have.
-    command = [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"]
+    command = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-version"]
     assert subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 

@@ -181,6 +181,22 @@ def test_the_progress_of_an_exactly_once_sink_is_left_alone(node: ThreadBroker) 
         assert committed_by(admin, group)[place].metadata == marker
 
 
+def test_a_sink_that_begins_later_is_left_alone_too(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    place = TopicPartition(topic, 0)
+    marker = write_marker(Marker("query", 0, "digest"))
+    group = f"sink-{topic}"
+    reader = stream(node, topic, kafka__group__id=group)
+    start = reader.initialOffset()
+    send(node, topic, numbers(0, 5))
+    end, _ = take(reader, start)
+    assert offsets_of(node, group) == {place: 0}
+    with Admin(node.bootstrap) as admin:
+        admin.alter_group_offsets(group, {place: Committed(5, metadata=marker)})
+        reader.latestOffset(end, EVERYTHING)
+        assert committed_by(admin, group)[place].metadata == marker
+
+
 def test_partitions_are_added_under_a_running_query(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     reader = stream(node, topic)

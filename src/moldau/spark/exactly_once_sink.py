@@ -80,6 +80,8 @@ class ExactlyOnceSink:
         marker = Marker(query_id, batch_id, digest_of(lines))
         if judge(self._markers, marker, self.name) is Verdict.SKIP:
             _log.info("'%s': batch %s is committed already", self.name, batch_id)
+            # What stateful steps remember of it is not: they run again, for nobody.
+            rows.write.format("noop").mode("overwrite").save()
             return
         try:
             self._write_until_done(rows, marker, source_offsets(lines))

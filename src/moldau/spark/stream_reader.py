@@ -48,7 +48,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: QueryOffsets | None = None
         self._latest: QueryOffsets | None = None
         self._published: Offsets = {}
-        self._may_publish: bool | None = None
         self._batch_ms: float | None = None
         self._watch: Watch | None = None
 
@@ -167,12 +166,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group_id = group_of(self._options)
         try:
             async with connection.cluster.clock.timeout(_PUBLISH_PATIENCE_MS):
-                if self._may_publish is None:
-                    committed = await committed_offsets(connection.cluster, group_id)
-                    markers = [one for one in committed.values() if is_marker(one.metadata)]
-                    # An exactly-once sink keeps its own progress there.
-                    self._may_publish = not markers
-                if self._may_publish:
+                # An exactly-once sink may keep its own progress there, from its first batch on.
+                committed = await committed_offsets(connection.cluster, group_id)
+                if not any(is_marker(one.metadata) for one in committed.values()):
                     told = {one: Committed(offset) for one, offset in offsets.items()}
                     await commit_offsets(connection.cluster, group_id, told)
         except (MoldauError, TimeoutError) as error:

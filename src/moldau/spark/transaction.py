@@ -43,6 +43,10 @@ class OpenProducer:
         self.thread = LoopThread("moldau-transaction")
         self.thread.call(mark_own_thread)
         self.engine = self.thread.run(self.face.open(ThreadPatience(), is_shared=True))
+        self.identity: ProducerIdentity | None = None
+        """Of the transaction that a task writes in."""
+        self.places: set[TopicPartition] = set()
+        """What tasks of this process wrote in it."""
 
     def close(self) -> None:
         """Leaves a transaction as it is."""
@@ -57,12 +61,16 @@ class DriverTransaction:
     def __init__(self, settings: Mapping[str, str], transactional_id: str) -> None:
         self._id = transactional_id
         self._settings = dict(settings)
-        self._producer = OpenProducer(settings, transactional_id)
+        self._producer = self._open()
+
+    def _open(self) -> OpenProducer:
+        producer = OpenProducer(self._settings, self._id)
         try:
-            self._producer.thread.run(self._producer.face.transactions.init())
+            producer.thread.run(producer.face.transactions.init())
         except BaseException:
-            self._producer.close()
+            producer.close()
             raise
+        return producer
 
     def begin(self) -> TransactionTicket:
         async def begin() -> ProducerIdentity:
@@ -93,6 +101,12 @@ class DriverTransaction:
         try:
             self._producer.thread.run(self._producer.face.transactions.abort())
         except MoldauError as error:
+            if isinstance(error, KafkaError) and error.code is ErrorCode.INVALID_TXN_STATE:
+                # Nobody wrote anything, and a coordinator of the first protocol has nothing to end.
+                # Who has lost the id is told that before.
+                self._producer.close()
+                self._producer = self._open()
+                return
             raise as_fenced(error, self._id) from error
 
     def committed(self, group_id: str) -> dict[TopicPartition, Committed]:

@@ -191,8 +191,7 @@ class TransactionWriter:
             for row in rows.to_pylist():
                 if producer is None:
                     producer = producer_of(self._ticket)
-                    identity = ProducerIdentity(self._ticket.producer_id, self._ticket.epoch)
-                    producer.thread.run(producer.face.transactions.adopt(identity))
+                    self._adopt(producer)
                 self._file(producer, targets, row)
         if producer is None:
             return []
@@ -201,12 +200,22 @@ class TransactionWriter:
         producer.face.transactions.give_back()
         return told
 
+    def _adopt(self, producer: OpenProducer) -> None:
+        identity = ProducerIdentity(self._ticket.producer_id, self._ticket.epoch)
+        if producer.identity != identity:
+            producer.identity = identity
+            producer.places.clear()
+        producer.thread.run(producer.face.transactions.adopt(identity))
+
     def _file(
         self, producer: OpenProducer, targets: dict[TopicPartition, _Target], row: dict[str, Any]
     ) -> None:
         place = TopicPartition(row["topic"], row["partition"])
         cluster = producer.engine.cluster
         if place not in targets:
+            if place in producer.places:
+                raise _written_twice(place)
+            producer.places.add(place)
             found = producer.thread.run(list_offsets(cluster, {place: int(LATEST)}))
             targets[place] = _Target(found[place].offset, [])
             producer.thread.run(producer.engine.topic(place.topic))
@@ -224,11 +233,14 @@ class TransactionWriter:
             offset = delivery.result().offset
             if offset < target.end_before:
                 # The broker took it for one that it has: somebody else writes with our numbers.
-                raise OptionError(
-                    f"{place}: another task wrote in the same transaction; spark.speculation must "
-                    "be off"
-                )
+                raise _written_twice(place)
             first = offset if first == NO_OFFSET else first
         rows = sum(batch.count for batch in target.batches)
         return {"topic": place.topic, "partition": place.partition, "rows": rows,
                 "first_offset": first}  # fmt: skip
+
+
+def _written_twice(place: TopicPartition) -> OptionError:
+    return OptionError(
+        f"{place}: another task wrote in the same transaction; spark.speculation must be off"
+    )

@@ -2,6 +2,7 @@
 for exactly-once see exactly_once_sink.py.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ from moldau.core.pipelines.options import SinkOptions
 
 WRITTEN_COLUMNS = ("key", "value", "headers", "partition")
 _KEPT_MAX = 8
+# Tables that are sent and not known to have arrived; the producer bounds their bytes.
+_UNSETTLED_MAX = 32
 _shared: dict[tuple[tuple[str, str], ...], Producer] = {}
 
 
@@ -71,14 +74,15 @@ def by_topic(batch: Any, topic: str | None) -> Iterator[tuple[str, Any]]:
 def write_rows(options: SinkOptions, batches: Iterator[Any]) -> Written:
     """Until the brokers have all of them."""
     producer = producer_for(options.settings)
-    sent: list[Any] = []
+    sent: deque[Any] = deque()
     rows = 0
     for batch in batches:
         for topic, part in by_topic(batch, options.topic):
             sent.append(producer.send_table(topic, part))
         rows += batch.num_rows
-        while sent and sent[0].done():
-            sent.pop(0).result()
+        # Errors come soon, and what is done with is let go.
+        while len(sent) > _UNSETTLED_MAX:
+            sent.popleft().result()
     producer.flush()
     for deliveries in sent:
         deliveries.result()
