@@ -1,6 +1,6 @@
 """Pipelines on Spark, declared: `import moldau.pipelines as mp`. See docs/pipelines.md."""
 
-from moldau.core.pipelines.graph import PipelineError
+from moldau.core.pipelines.graph import Pipeline, PipelineError
 from moldau.pipelines.declare import (
     avro,
     bytes,  # noqa: A004 - used as mp.bytes()
@@ -18,8 +18,11 @@ from moldau.pipelines.declare import (
     topic,
 )
 from moldau.pipelines.loading import load
+from moldau.protocol.errors import MoldauError
 
 __all__ = [
+    "MoldauError",
+    "Pipeline",
     "PipelineError",
     "avro",
     "bytes",

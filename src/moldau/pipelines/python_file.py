@@ -18,8 +18,8 @@ def read_python(path: Path) -> Parts:
 
 
 def run_file(path: Path) -> ModuleType:
-    """As a module that other processes need not have."""
-    spec = spec_from_file_location(path.stem, path)
+    """As a module that no process can import: Spark then sends its functions as they are."""
+    spec = spec_from_file_location(f"__pipeline_{path.stem}__", path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)

@@ -23,10 +23,14 @@ def _yaml() -> Any:
 class Node:
     """A value of the file, with its place."""
 
-    def __init__(self, node: Any, loader: Any, file: str) -> None:
+    def __init__(self, node: Any, loader: Any, file: str, lines: list[str]) -> None:
         self._node = node
         self._loader = loader
         self._file = file
+        self._file_lines = lines
+
+    def _child(self, node: Any) -> "Node":
+        return Node(node, self._loader, self._file, self._file_lines)
 
     @property
     def spot(self) -> Spot:
@@ -54,7 +58,7 @@ class Node:
         allowed = None if known is None else tuple(known)
         found: dict[str, Node] = {}
         for key, value in self._node.value:
-            name = Node(key, self._loader, self._file)
+            name = self._child(key)
             word = name.plain()
             if not isinstance(word, str):
                 raise name.wrong(f"{what}: '{word}' is no name; put it in quotes")
@@ -63,7 +67,7 @@ class Node:
             if allowed is not None and word not in allowed:
                 hint = suggestion(word, allowed) or f"; there are {', '.join(allowed)}"
                 raise name.wrong(f"{what} has no '{word}'{hint}")
-            found[word] = Node(value, self._loader, self._file)
+            found[word] = self._child(value)
         return found
 
     def entries(self, what: str) -> Iterator["Node"]:
@@ -71,7 +75,7 @@ class Node:
         if not isinstance(self._node, yaml.SequenceNode):
             raise self.wrong(f"{what} is a list")
         for one in self._node.value:
-            yield Node(one, self._loader, self._file)
+            yield self._child(one)
 
     def text(self, what: str) -> str:
         value = self.plain()
@@ -98,11 +102,16 @@ class Node:
         return value
 
     def sql(self) -> Sql:
-        is_block = getattr(self._node, "style", None) in {"|", ">"}
+        style = getattr(self._node, "style", None)
         spot = self.spot
-        if getattr(self._node, "style", None) in {'"', "'"}:
+        if style in {'"', "'"}:
             spot = Spot(spot.file, spot.line, spot.column + 1)
-        return Sql(self.text("sql"), spot, is_block)
+        return Sql(self.text("sql"), spot, self._block_indent() if style in {"|", ">"} else None)
+
+    def _block_indent(self) -> int:
+        lines = self._file_lines[self._node.start_mark.line + 1 : self._node.end_mark.line + 1]
+        first = next((line for line in lines if line.strip()), "")
+        return len(first) - len(first.lstrip())
 
     def rows(self, what: str) -> list[dict[str, Any]]:
         return [dict(one.items(what) and one.plain()) for one in self.entries(what)]
@@ -125,4 +134,4 @@ def read_document(path: Path) -> Node:
         raise wrong(Spot(str(path), 1), f"no YAML: {str(error).splitlines()[0]}") from None
     if node is None:
         raise wrong(Spot(str(path), 1), "the file is empty")
-    return Node(node, loader, str(path))
+    return Node(node, loader, str(path), content.decode(errors="replace").splitlines())

@@ -129,13 +129,13 @@ class Table:
 class Sql:
     text: str
     spot: Spot
-    is_block: bool = False
-    """Its lines begin below the spot."""
+    indent: int | None = None
+    """Of a block: its lines begin below the spot, so far to the right."""
 
     def spot_of(self, line: int, column: int) -> Spot:
         """Of a line and column of the text, both from 1."""
-        if self.is_block:
-            return Spot(self.spot.file, self.spot.line + line, self.spot.column)
+        if self.indent is not None:
+            return Spot(self.spot.file, self.spot.line + line, self.indent + column)
         if line == 1:
             return Spot(self.spot.file, self.spot.line, self.spot.column + column - 1)
         return Spot(self.spot.file, self.spot.line + line - 1, column)
