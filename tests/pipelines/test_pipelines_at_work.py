@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
 from pipelines.at_work import make_topics, records_of, run_once, send, values_of
 from pipelines.pipeline_files import written
 
@@ -36,6 +37,9 @@ steps:
   lake:
     sql: SELECT *, to_date(ts) AS day FROM known
     into: {{table: "{folder}/lake", partition_by: day}}
+  delta_lake:
+    sql: SELECT id, ts, user FROM known
+    into: {{table: "{folder}/delta", format: delta, partition_by: user}}
 """
 
 
@@ -52,7 +56,10 @@ def shop(node: ThreadBroker, folder: Path, name: str) -> mp.Pipeline:
 
 def lake_ids(folder: Path) -> list[int]:
     table = ds.dataset(folder / "lake", partitioning="hive").to_table()
-    return sorted(table["id"].to_pylist())
+    delta = sorted(DeltaTable(folder / "delta").to_pyarrow_table()["id"].to_pylist())
+    found = sorted(table["id"].to_pylist())
+    assert found == delta
+    return found
 
 
 def test_all_targets_get_every_row_once(session: Any, node: ThreadBroker, tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 import threading
 from typing import Any
 
-from moldau.core.pipelines.graph import Delivery, Pipeline, Table
+from moldau.core.pipelines.graph import Delivery, Pipeline, Table, TableKind
 from moldau.pipelines.compiling import Outputs, Query, outputs_of, pass_outputs
+from moldau.pipelines.delta_table import DeltaTarget
 from moldau.pipelines.parquet_table import ParquetTable
 from moldau.pipelines.sources import kafka_options
 from moldau.protocol.errors import MoldauError
@@ -13,6 +14,13 @@ from moldau.spark.exactly_once_sink import ExactlyOnceSink
 
 class StoppedError(MoldauError):
     """The run is ending: this batch is left to the next one."""
+
+
+def table_target(table: Table, name: str, checkpoint: str) -> ParquetTable | DeltaTarget:
+    """Raises MoldauError."""
+    if table.kind is TableKind.DELTA:
+        return DeltaTarget(table, name)
+    return ParquetTable(table, name, checkpoint)
 
 
 class BatchWork:
@@ -32,7 +40,7 @@ class BatchWork:
             self._sink = ExactlyOnceSink(name, checkpoint, options)
         self._options = options
         self._tables = {
-            flow.name: ParquetTable(flow.into, f"{name}.{flow.name}", checkpoint)
+            flow.name: table_target(flow.into, f"{name}.{flow.name}", checkpoint)
             for flow in query.flows
             if isinstance(flow.into, Table)
         }

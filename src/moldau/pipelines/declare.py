@@ -179,7 +179,7 @@ def table(
     partition_by: Sequence[str] = (),
     spot: Spot | None = None,
 ) -> Table:
-    """A table to write into. Parquet can be written today."""
+    """A table to write into: parquet or delta; others are not there yet."""
     spot = spot or _caller()
     kind = word_of(TableKind, format, "format", spot)
     columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)

@@ -11,6 +11,7 @@ from moldau.core.pipelines.graph import (
     Source,
     Spot,
     Sql,
+    Table,
 )
 from moldau.pipelines.declare import Settings, wrong
 
@@ -38,7 +39,11 @@ class Parts:
     def pipeline(self, path: Path) -> Pipeline:
         settings = self.settings or Settings(spot=Spot(str(path), 1))
         known = {*self.sources, *self.flows}
-        flows = {name: _with_known_inputs(flow, known) for name, flow in self.flows.items()}
+        folder = path.parent.resolve()
+        flows = {
+            name: _with_table_below(_with_known_inputs(flow, known), folder)
+            for name, flow in self.flows.items()
+        }
         used = {name for flow in flows.values() for name in flow.inputs}
         given = {name for example in self.examples for name in example.given}
         return Pipeline(
@@ -46,7 +51,7 @@ class Parts:
             spot=settings.spot,
             # A topic that nobody reads may be there to be written.
             sources={
-                name: _below(source, path.parent)
+                name: _below(source, folder)
                 for name, source in self.sources.items()
                 if name in used | given
             },
@@ -65,6 +70,12 @@ def _with_known_inputs(flow: Flow, known: set[str]) -> Flow:
         return flow
     inputs = tuple(name for name in flow.inputs if name in known and name != flow.name)
     return replace(flow, inputs=inputs or flow.inputs)
+
+
+def _with_table_below(flow: Flow, folder: Path) -> Flow:
+    if isinstance(flow.into, Table) and "://" not in flow.into.path:
+        return replace(flow, into=replace(flow.into, path=str(folder / flow.into.path)))
+    return flow
 
 
 def _below(source: Source, folder: Path) -> Source:

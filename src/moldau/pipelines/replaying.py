@@ -3,11 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from moldau.core.pipelines.graph import Pipeline, Table, Topic
+from moldau.core.pipelines.graph import Pipeline, Table, TableKind, Topic
 from moldau.pipelines.compiling import outputs_of, source_rows
 from moldau.pipelines.flow_frames import frames_of
 from moldau.pipelines.sources import batch_of, kafka_options
 from moldau.pipelines.topics import ensure_topics
+from moldau.protocol.errors import MoldauError
 
 
 def renamed(pipeline: Pipeline, suffix: str) -> Pipeline:
@@ -71,6 +72,8 @@ def _to_topics(rows: Any, pipeline: Pipeline) -> None:
 
 
 def _to_table(rows: Any, into: Table) -> None:
+    if into.kind is not TableKind.PARQUET:
+        raise MoldauError(f"table {into.path}: only parquet can be replayed into yet")
     writer = rows.write.mode("append")
     if into.partition_by:
         writer = writer.partitionBy(*into.partition_by)

@@ -27,6 +27,8 @@ class Running:
     def __init__(self, session: Any, pipeline: Pipeline, folder: RunFolder) -> None:
         # A session of its own: names of datasets are views there.
         self._session = session.newSession()
+        # What every other reader of parquet understands.
+        self._session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         self._pipeline = pipeline
         self._folder = folder
         self._stops = threading.Event()

@@ -3,10 +3,12 @@
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from moldau.protocol.errors import MoldauError
 
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 # Each was measured or met; docs/pipelines.md tells users what they may change.
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -24,7 +26,7 @@ _SETTINGS = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     # Stopping a query goes through a regular expression that is deep for long texts.
-    "spark.driver.extraJavaOptions": "-Xss8m",
+    "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile={_LOG_SETTINGS}",
 }
 _LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -57,7 +59,6 @@ def new_session(name: str, master: str, settings: Mapping[str, str]) -> Any:
         raise MoldauError(
             f"Spark does not start at {master}: {text[0] if text else error}"
         ) from None
-    session.sparkContext.setLogLevel("ERROR")
     return session
 
 

@@ -20,7 +20,7 @@ from moldau.core.pipelines.graph import (
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_WRITTEN_TABLES = (TableKind.PARQUET,)
+_WRITTEN_TABLES = (TableKind.PARQUET, TableKind.DELTA)
 # What a format needs to make columns of bytes.
 _NEEDS_SCHEMA = (
     FormatKind.JSON,
@@ -162,7 +162,7 @@ def _table_target(flow: Flow, into: Table) -> Iterator[Problem]:
     if into.kind not in _WRITTEN_TABLES:
         yield Problem(
             into.spot,
-            f"'{flow.name}': tables of {into.kind} cannot be written yet; parquet can",
+            f"'{flow.name}': tables of {into.kind} cannot be written yet; parquet and delta can",
         )
     elif flow.mode is not Mode.APPEND:
         yield Problem(
