@@ -60,6 +60,27 @@ def test_a_pipeline_that_never_ran(tmp_path: Path) -> None:
     assert "new has no state at" in moldau_here("pipeline", "reset", path, "--yes").errors
 
 
+def test_a_broker_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -> None:
+    path = tmp_path / "alone.yaml"
+    moldau_here("pipeline", "init", path)
+    content = path.read_text().replace(
+        '"127.0.0.1:9092"', '"127.0.0.1:1", default.api.timeout.ms: 200, request.timeout.ms: 100'
+    )
+    path.write_text(content)
+    done = moldau_here("pipeline", "run", path)
+    assert done.status == 1
+    assert len(done.errors.splitlines()) == 1
+    assert "127.0.0.1:1" in done.errors
+
+
+def test_a_topic_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "lost.yaml"
+    moldau_here("pipeline", "init", path)
+    with broker() as node:
+        done = moldau_here("pipeline", "run", path, "-b", node.bootstrap)
+    assert done.errors == f"moldau: {path}:11:5: there is no topic 'orders' to read\n"
+
+
 @pytest.mark.spark
 def test_a_run_is_watched_and_stopped_from_outside(tmp_path: Path) -> None:
     path = tmp_path / "live.yaml"

@@ -12,6 +12,7 @@ from moldau.pipelines.compiling import Query, compile_queries
 from moldau.pipelines.run_folder import RunFolder
 from moldau.pipelines.running import Running
 from moldau.pipelines.sources import stream_of
+from moldau.pipelines.topics import ensure_topics
 from moldau.testing import ThreadBroker
 
 
@@ -29,7 +30,10 @@ def send(node: ThreadBroker, topic: str, values: Iterable[Any], key: bytes | Non
 
 
 def run_once(session: Any, pipeline: Pipeline, folder: Path) -> None:
-    Running(session, pipeline, RunFolder(folder / "checkpoint")).run(once=True)
+    held = RunFolder(folder / "checkpoint")
+    with held.held():
+        ensure_topics(pipeline)
+        Running(session, pipeline, held).run(once=True)
 
 
 def queries_of(session: Any, path: Path) -> list[Query]:

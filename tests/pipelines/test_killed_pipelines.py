@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,13 @@ def batches_of(folder: RunFolder, pid: int) -> int:
     return min((one["batch"] or -1 for one in status["queries"]), default=-1)
 
 
+def has_come_to(
+    batch: int, folder: RunFolder, running: "subprocess.Popen[bytes]"
+) -> Callable[[], bool]:
+    """Or has ended, which is told then."""
+    return lambda: batches_of(folder, running.pid) >= batch or running.poll() is not None
+
+
 def test_runs_that_are_killed(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
     make_topics(node, "killed")
     with Producer(node.bootstrap) as producer:
@@ -64,14 +72,7 @@ def test_runs_that_are_killed(session: Any, node: ThreadBroker, tmp_path: Path) 
     folder = RunFolder(tmp_path / ".moldau" / "killed")
     for kill in range(KILLS):
         running = start(path)
-        seen = 2 + kill
-        wait_for(
-            lambda run=running, least=seen: (
-                batches_of(folder, run.pid) >= least or run.poll() is not None
-            ),
-            "batches",
-            WAIT_S,
-        )
+        wait_for(has_come_to(2 + kill, folder, running), "batches", WAIT_S)
         for _ in range(kill * 7):
             pause()
         assert running.poll() is None, (tmp_path / "errors").read_text()[-3000:]

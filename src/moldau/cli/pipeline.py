@@ -142,17 +142,22 @@ def run(  # noqa: PLR0913 - what a run can be told
     from moldau.cli.pipeline_view import view
     from moldau.pipelines.running import Running
     from moldau.pipelines.session import new_session
+    from moldau.pipelines.topics import ensure_topics
 
     pipeline, folder = _loaded(file, bootstrap, checkpoint)
-    session = new_session(pipeline.name, master, _spark_settings(conf, py_files, env))
-    running = Running(session, pipeline, folder)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: running.stop())
-    try:
-        with view(pipeline.name) as show:
-            running.run(once=once, show=show)
-    finally:
-        session.stop()
+    settings = _spark_settings(conf, py_files, env)
+    with folder.held():
+        # Before Spark, which takes long to start.
+        ensure_topics(pipeline)
+        session = new_session(pipeline.name, master, settings)
+        running = Running(session, pipeline, folder)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: running.stop())
+        try:
+            with view(pipeline.name) as show:
+                running.run(once=once, show=show)
+        finally:
+            session.stop()
     typer.echo("stopped; the next run goes on from here")
 
 

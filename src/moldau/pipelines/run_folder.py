@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +21,23 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: Any = None
 
     def checkpoint_of(self, query: str) -> str:
         return str(self.path / query)
 
-    def take(self) -> None:
+    @contextmanager
+    def held(self) -> Iterator[None]:
         """Nobody else runs it meanwhile. Raises MoldauError."""
         (self.path / _OWN).mkdir(parents=True, exist_ok=True)
-        self._lock = (self.path / _OWN / "lock").open("a")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            self._lock = None
-            raise MoldauError(
-                f"the pipeline runs already, in process {self.status().get('pid', '?')}; "
-                "moldau pipeline stop ends it"
-            ) from None
-
-    def let_go(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        with (self.path / _OWN / "lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise MoldauError(
+                    f"the pipeline runs already, in process {self.status().get('pid', '?')}; "
+                    "moldau pipeline stop ends it"
+                ) from None
+            yield
 
     @property
     def is_running(self) -> bool:

@@ -13,7 +13,6 @@ from moldau.pipelines.flow_frames import short_text
 from moldau.pipelines.progress import QueryProgress, progress_of
 from moldau.pipelines.run_folder import RunFolder
 from moldau.pipelines.sources import first_offsets, group_of, stream_of
-from moldau.pipelines.topics import ensure_topics
 from moldau.protocol.errors import MoldauError
 
 _LOOK_S = 0.25
@@ -22,7 +21,7 @@ _INITIAL = "initial.json"
 
 
 class Running:
-    """One run. `stop` may be called from signal handlers and other threads."""
+    """One run, while its folder is held. Signal handlers and other threads may call `stop`."""
 
     def __init__(self, session: Any, pipeline: Pipeline, folder: RunFolder) -> None:
         # A session of its own: names of datasets are views there.
@@ -42,14 +41,11 @@ class Running:
         self, *, once: bool = False, show: Callable[[list[QueryProgress]], None] | None = None
     ) -> list[QueryProgress]:
         """Until it is stopped or, with `once`, all is done that is there. Raises MoldauError."""
-        self._folder.take()
         try:
-            ensure_topics(self._pipeline)
             self._start(once=once)
             self._watch(show)
         finally:
             self._end()
-            self._folder.let_go()
         return self._shown
 
     def _start(self, *, once: bool) -> None:

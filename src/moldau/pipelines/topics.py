@@ -15,13 +15,13 @@ def ensure_topics(pipeline: Pipeline) -> None:
     settings = {"bootstrap.servers": DEFAULT_BOOTSTRAP, **dict(pipeline.settings)}
     with Admin(settings.pop("bootstrap.servers"), config=settings) as admin:
         there = admin.list_topics()
+        for name, source in read.items():
+            if name not in there and name not in wanted:
+                raise MoldauError(f"{source.spot}: there is no topic '{name}' to read")
         new = [topic for name, topic in wanted.items() if name not in there]
         for name, made in (admin.create_topics(new) if new else {}).items():
             if isinstance(made, KafkaError):
                 raise MoldauError(f"topic {name} cannot be made: {made}")
-        for name, source in read.items():
-            if name not in there and name not in wanted:
-                raise MoldauError(f"{source.spot}: there is no topic '{name}' to read")
 
 
 def written_topics(pipeline: Pipeline) -> dict[str, NewTopic]:
