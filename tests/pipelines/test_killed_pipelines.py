@@ -20,7 +20,7 @@ from moldau import Producer
 from moldau.pipelines.run_folder import RunFolder
 from moldau.testing import ThreadBroker
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 ROWS = 3000
 KILLS = 2
