@@ -197,3 +197,22 @@ def test_files_become_records(session: Any, node: ThreadBroker, tmp_path: Path) 
     written(tmp_path / "in", "two.csv", "3,c\n")
     run_once(session, pipeline, tmp_path)
     assert sorted(row["n"] for row in values_of(session, node, "from.files")) == [1, 2, 3]
+
+
+def test_a_flow_that_remembers_something_else_is_refused(
+    session: Any, node: ThreadBroker, tmp_path: Path
+) -> None:
+    make_topics(node, "changed")
+    content = (
+        f"settings: {{bootstrap.servers: '{node.bootstrap}'}}\n"
+        "sources: {numbers: {topic: changed, schema: n INT, start: earliest}}\n"
+        "steps: {sums: {sql: SELECT n, count(*) c FROM numbers GROUP BY n, mode: upsert,\n"
+        "        into: {topic: changed.sums, key: n}}}\n"
+    )
+    send(node, "changed", [{"n": 1}])
+    run_once(session, mp.load(written(tmp_path, "changed.yaml", content)), tmp_path)
+    run_once(session, mp.load(written(tmp_path, "changed.yaml", content)), tmp_path)
+    other = written(tmp_path, "changed.yaml", content.replace("count(*) c", "count(*) c, sum(n) s"))
+    with pytest.raises(mp.MoldauError, match=r"changed\.yaml:3:15: 'sums' has changed what it"):
+        run_once(session, mp.load(other), tmp_path)
+    assert [row["c"] for row in values_of(session, node, "changed.sums")] == [1]

@@ -2,6 +2,7 @@
 one pass over it; a flow that remembers (groups, windows, joins of streams) is a query of its own.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,7 @@ _REMEMBERS = frozenset(
         "TransformWithStateInPySpark",
     }
 )
+_WORDS_MAX = 1000
 Reader = Callable[[str, str], Any]
 """(source, query) -> its records."""
 
@@ -189,12 +191,20 @@ def _table_rows(flow: Flow, rows: Any) -> Any:
 
 def remembers(frame: Any) -> bool:
     """Whether a stream's plan keeps something from batch to batch."""
-    return any(
-        node.nodeName() in _REMEMBERS
-        or (node.nodeName() == "Join" and _children_that_stream(node) > 1)
+    return bool(memory_of(frame))
+
+
+def memory_of(frame: Any) -> list[str]:
+    """What it keeps, in Spark's words, without numbers that change from run to run."""
+    return [
+        re.sub(r"#\d+L?", "", node.simpleString(_WORDS_MAX))
         for node in _nodes(frame._jdf.queryExecution().analyzed())
         if node.isStreaming()
-    )
+        and (
+            node.nodeName() in _REMEMBERS
+            or (node.nodeName() == "Join" and _children_that_stream(node) > 1)
+        )
+    ]
 
 
 def refuse_what_streams_cannot(session: Any, flow: Flow, frame: Any) -> None:

@@ -6,11 +6,11 @@ no jar.
 import json
 import secrets
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from moldau.core.pipelines.errors import StaleCheckpointError
 from moldau.core.pipelines.graph import Table
-from moldau.pipelines.disk import Disk, write_aside
+from moldau.pipelines.disk import Disk, aside_folder, new_aside, write_aside
 from moldau.protocol.errors import MoldauError
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -56,7 +56,8 @@ class DeltaTarget:
             rows.write.format("noop").mode("overwrite").save()
             return
         disk = Disk(session)
-        aside = f"{self._path}/_moldau/aside-{self._name}"
+        disk.delete(aside_folder(self._path, self._name))
+        aside = new_aside(self._path, self._name)
         if write_aside(rows, aside, self._partition_by):
             self._commit(table, schema, self._moved(disk, aside), (application, batch_id))
         disk.delete(aside)
@@ -66,24 +67,23 @@ class DeltaTarget:
         added = []
         for file in disk.files(aside):
             folder = file[len(aside) :].rpartition("/")[0].strip("/")
+            # The log knows the partitions; a flat name needs no escaping.
             name = f"{self._name}-{secrets.token_hex(8)}.parquet"
-            relative = f"{folder}/{name}" if folder else name
             size = disk.size(file)
-            disk.move(file, f"{self._path}/{relative}")
-            added.append(self._action(relative, folder, size))
+            disk.move(file, f"{self._path}/{name}")
+            added.append(self._action(name, folder, size))
         return added
 
-    def _action(self, relative: str, folder: str, size: int) -> Any:
+    def _action(self, name: str, folder: str, size: int) -> Any:
         from deltalake.transaction import AddAction
         from pyarrow import parquet
 
-        rows = parquet.read_metadata(f"{self._path}/{relative}").num_rows
+        rows = parquet.read_metadata(f"{self._path}/{name}").num_rows
         values: dict[str, str | None] = {}
         for part in folder.split("/") if folder else ():
             column, _, value = part.partition("=")
             values[unquote(column)] = None if value == _NO_VALUE else unquote(value)
-        stats = json.dumps({"numRecords": rows})
-        return AddAction(quote(relative), size, values, 0, True, stats)
+        return AddAction(name, size, values, 0, True, json.dumps({"numRecords": rows}))
 
     def _commit(self, table: Any, schema: Any, added: list[Any], marker: tuple[str, int]) -> None:
         transaction = self._library.Transaction(*marker)

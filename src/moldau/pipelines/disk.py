@@ -1,6 +1,9 @@
 """Files of tables, on whatever file system Spark knows."""
 
+import secrets
 from typing import Any
+
+from moldau.protocol.errors import MoldauError
 
 
 class Disk:
@@ -59,7 +62,8 @@ class Disk:
             return
         new = self._find(place)[1]
         system.mkdirs(new.getParent())
-        system.rename(old, new)
+        if not system.rename(old, new):
+            raise MoldauError(f"{source} cannot be moved to {place}")
 
     def delete(self, folder: str) -> None:
         system, place = self._find(folder)
@@ -68,6 +72,15 @@ class Disk:
     def size(self, path: str) -> int:
         system, place = self._find(path)
         return int(system.getFileStatus(place).getLen())
+
+
+def aside_folder(table: str, name: str) -> str:
+    return f"{table}/_moldau/aside/{name}"
+
+
+def new_aside(table: str, name: str) -> str:
+    """Another one for each attempt: tasks of a run that was killed may still be writing."""
+    return f"{aside_folder(table, name)}/{secrets.token_hex(8)}"
 
 
 def write_aside(rows: Any, aside: str, partition_by: tuple[str, ...]) -> int:

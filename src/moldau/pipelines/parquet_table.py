@@ -8,7 +8,7 @@ from typing import Any
 
 from moldau.core.pipelines.exactly_once import Marker, Verdict, digest_of, judge, write_marker
 from moldau.core.pipelines.graph import Table
-from moldau.pipelines.disk import Disk, write_aside
+from moldau.pipelines.disk import Disk, aside_folder, new_aside, write_aside
 from moldau.spark.exactly_once_sink import offset_lines
 
 _FOLDER = "_moldau"
@@ -40,7 +40,8 @@ class ParquetTable:
         if known:
             # The last batch may not have come to its moves.
             self._move(disk, known["files"])
-        aside = f"{self._path}/{_FOLDER}/aside-{self._name}"
+        disk.delete(aside_folder(self._path, self._name))
+        aside = new_aside(self._path, self._name)
         count = write_aside(rows, aside, self._partition_by)
         files = self._named(disk, aside, query_id, batch_id) if count else {}
         disk.replace(note, json.dumps({"marker": write_marker(marker), "files": files}))

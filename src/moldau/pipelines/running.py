@@ -8,7 +8,7 @@ from typing import Any
 
 from moldau.core.pipelines.graph import Pipeline
 from moldau.pipelines.batches import BatchWork, StoppedError
-from moldau.pipelines.compiling import Query, compile_queries, query_frame
+from moldau.pipelines.compiling import Query, compile_queries, memory_of, query_frame
 from moldau.pipelines.flow_frames import short_text
 from moldau.pipelines.progress import QueryProgress, progress_of
 from moldau.pipelines.run_folder import RunFolder
@@ -18,6 +18,7 @@ from moldau.protocol.errors import MoldauError
 _LOOK_S = 0.25
 _STOP_PATIENCE_S = 600.0
 _INITIAL = "initial.json"
+_MEMORIES = "memories.json"
 
 
 class Running:
@@ -64,6 +65,7 @@ class Running:
             checkpoint = self._folder.checkpoint_of(query.name)
             work = BatchWork(self._pipeline, query, checkpoint)
             frame = query_frame(self._session, self._pipeline, query, read)
+            self._refuse_another_memory(query, frame)
             writer = (
                 frame.writeStream.queryName(f"{self._pipeline.name}.{query.name}")
                 .option("checkpointLocation", checkpoint)
@@ -76,6 +78,21 @@ class Running:
                 every = f"{self._pipeline.trigger.every_ms} milliseconds"
                 writer = writer.trigger(processingTime=every)
             self._works.append((query, work, writer.start()))
+
+    def _refuse_another_memory(self, query: Query, frame: Any) -> None:
+        """State that was made by another plan would be read wrongly, or fail much later."""
+        # Its words are those of one version of Spark.
+        memory = {"spark": self._session.version, "keeps": memory_of(frame)}
+        known = self._folder.read(_MEMORIES)
+        before = known.get(query.name)
+        if before is None or before["spark"] != memory["spark"]:
+            self._folder.write(_MEMORIES, known | {query.name: memory})
+        elif before != memory:
+            spot = query.flows[0].spot if query.flows else self._pipeline.spot
+            raise MoldauError(
+                f"{spot}: '{query.name}' has changed what it remembers, and its checkpoint holds "
+                "the old; moldau pipeline reset begins anew, another --checkpoint keeps both"
+            )
 
     def _starts(self) -> dict[str, str]:
         """Decided once: Spark asks again after a crash in the first batch, and `latest` would be

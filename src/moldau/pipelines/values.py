@@ -163,7 +163,9 @@ def _value(rows: Any, flow: Flow, into: Topic, names: list[str]) -> Any:
                 raise wrong(
                     into.spot, f"'{flow.name}': writing {form.kind} needs the schema to write with"
                 )
-            return sql.udf(FromRow(_registry_format(form), into.name), "binary")(_struct(names))
+            write = FromRow(_registry_format(form), into.name)
+            # Spark reads type hints as wishes; a lambda has none.
+            return sql.udf(lambda row: write(row), "binary")(_struct(names))  # noqa: PLW0108
 
 
 def need_columns(rows: Any, names: tuple[str, ...], flow: Flow, what: str) -> None:
@@ -197,7 +199,10 @@ def _parsed(form: Format) -> tuple[Any, Any]:
 
 
 def _registry_parsed(form: Format) -> tuple[Any, Any]:
-    decoded = sql.udf(ToJson(_registry_format(form)), "json string, error string")(sql.col("value"))
+    read = ToJson(_registry_format(form))
+    # Spark reads type hints as wishes; a lambda has none.
+    as_json = sql.udf(lambda content: read(content), "json string, error string")  # noqa: PLW0108
+    decoded = as_json(sql.col("value"))
     permissive = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = sql.from_json(decoded["json"], _with_corrupt(form), permissive)
     return parsed, _error_of(sql.col("value"), form)
