@@ -167,6 +167,7 @@ def yaml_with(old: str, new: str) -> str:
         ),
         (yaml_with("    topic: orders\n", "    http: x\n"), "6:5", "cannot be read yet"),
         ("name: a\nsteps: 5\n", "2:8", "steps is a mapping"),
+        ("steps: {a: {sql: SELECT x, y FROM z}}", "1:28", "a comma needs quotes"),
         ("", "1:1", "the file is empty"),
         ("name: a\nname: b\n", "2:1", "is there twice"),
     ],

@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from moldau.testing import ThreadBroker
 
 pytestmark = pytest.mark.spark
 
-ROWS = 3000
-KILLS = 2
+ROWS = 800
+KILLS = 1
+BATCH = 100
 WAIT_S = 400.0
 PIPELINE = """\
 name: killed
@@ -41,12 +43,20 @@ steps:
 """
 
 
-def start(path: Path, *options: str) -> "subprocess.Popen[bytes]":
+@contextmanager
+def started(path: Path, *options: str) -> "Iterator[subprocess.Popen[bytes]]":
+    """With all its processes; none of them is there afterwards."""
     command = [sys.executable, "-m", "moldau", "pipeline", "run", str(path), *options]
     with (path.parent / "errors").open("ab") as errors:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
         )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def batches_of(folder: RunFolder, pid: int) -> int:
@@ -71,15 +81,15 @@ def test_runs_that_are_killed(session: Any, node: ThreadBroker, tmp_path: Path) 
     path = written(tmp_path, "killed.yaml", PIPELINE.format(bootstrap=node.bootstrap))
     folder = RunFolder(tmp_path / ".moldau" / "killed")
     for kill in range(KILLS):
-        running = start(path)
-        wait_for(has_come_to(2 + kill, folder, running), "batches", WAIT_S)
-        for _ in range(kill * 7):
-            pause()
-        assert running.poll() is None, (tmp_path / "errors").read_text()[-3000:]
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
-    last = start(path, "--once")
-    assert last.wait(WAIT_S) == 0, (tmp_path / "errors").read_text()[-3000:]
+        with started(path) as running:
+            wait_for(has_come_to(1 + kill, folder, running), "batches", WAIT_S)
+            # Somewhere within a batch.
+            for _ in range(7):
+                pause()
+            assert running.poll() is None, (tmp_path / "errors").read_text()[-3000:]
+    with started(path, "--once") as last:
+        assert last.wait(WAIT_S) == 0, (tmp_path / "errors").read_text()[-3000:]
+    assert len(list((folder.path / "numbers" / "commits").glob("?"))) == ROWS // BATCH
 
     everything = list(range(ROWS))
     assert sorted(row["n"] for row in values_of(session, node, "killed.copied")) == everything

@@ -206,7 +206,7 @@ def test_a_flow_that_remembers_something_else_is_refused(
     content = (
         f"settings: {{bootstrap.servers: '{node.bootstrap}'}}\n"
         "sources: {numbers: {topic: changed, schema: n INT, start: earliest}}\n"
-        "steps: {sums: {sql: SELECT n, count(*) c FROM numbers GROUP BY n, mode: upsert,\n"
+        "steps: {sums: {sql: 'SELECT n, count(*) c FROM numbers GROUP BY n', mode: upsert,\n"
         "        into: {topic: changed.sums, key: n}}}\n"
     )
     send(node, "changed", [{"n": 1}])

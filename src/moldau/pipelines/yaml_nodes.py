@@ -66,6 +66,8 @@ class Node:
                 raise name.wrong(f"{what}: '{word}' is there twice")
             if allowed is not None and word not in allowed:
                 hint = suggestion(word, allowed) or f"; there are {', '.join(allowed)}"
+                if " " in word:
+                    hint = "; inside { } a text with a comma needs quotes"
                 raise name.wrong(f"{what} has no '{word}'{hint}")
             found[word] = self._child(value)
         return found
