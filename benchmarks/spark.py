@@ -104,7 +104,7 @@ def main() -> None:
                 results.setdefault(peer.label, {})[kind] = measure(peer, kind, options)
                 print(peer.label, kind, json.dumps(results[peer.label][kind], indent=1))
             peer.stop()
-    keep("spark", rows=options.rows, unit="M rows/s", brokers=results)
+    keep("spark", rows=options.rows, unit="M rows/s", load=os.getloadavg(), brokers=results)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,7 @@ DECLARED: dict[Owner, dict[str, Setting]] = {
     "group": GroupConfig.declared,
 }
 # Effective settings that no test has seen at work, each with the reason. This may only shrink.
-UNPROVEN: dict[Proof, str] = {
-    Proof("broker", "log.cleaner.backoff.ms", is_change=True): "a rest that has begun is not cut",
-    Proof("broker", "listeners", is_change=True): "they come and go only with a restart",
-    Proof("broker", "listener.security.protocol.map", is_change=True): "as listeners",
-    Proof("broker", "log.cleaner.threads", is_change=False): "one pass runs for each directory",
-    Proof("broker", "log.cleaner.threads", is_change=True): "one pass runs for each directory",
-}
+UNPROVEN: dict[Proof, str] = {}
 
 
 def needed() -> set[Proof]:

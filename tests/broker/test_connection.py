@@ -271,7 +271,7 @@ async def test_who_reads_slowly_is_waited_for_and_who_stops_is_not() -> None:
         while server.listener.connection_count:
             await _pass(server, 1_000)
             passed_ms += 1_000
-        assert passed_ms >= 6_000
+        assert 6_000 <= passed_ms < 30_000
 
 
 async def _pass(server: Server, ms: int) -> None:

@@ -258,13 +258,14 @@ async def test_offsets_that_nobody_uses_expire(tmp_path: Path) -> None:
 
 @proves("group.coordinator.append.linger.ms")
 async def test_commits_linger_as_long_as_the_settings_say(tmp_path: Path) -> None:
-    settings = {"group.coordinator.append.linger.ms": "50"}
+    settings = {"group.coordinator.append.linger.ms": "50000"}
     async with running_groups(tmp_path, settings=settings) as node:
         commit = asyncio.ensure_future(node.commit_offset("g", 5))
-        await asyncio.sleep(0)
+        for _ in range(50):
+            await asyncio.sleep(0)
         partition = node.replicas.lookup(CONSUMER_OFFSETS, node.groups.partition_for("g"))
         assert partition.log.log_end_offset == 0
-        node.clock.advance(50)
+        node.clock.advance(50_000)
         assert await commit == ErrorCode.NONE
 
 

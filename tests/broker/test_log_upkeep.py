@@ -86,9 +86,8 @@ async def test_the_number_of_compactions_at_a_time_changes_at_run_time(tmp_path:
         node.create_topic("orders", partitions=4, configs=configs)
         for index in range(4):
             partition = node.replicas.lookup("orders", index)
-            for value in [b"x" * 100] * 20:
-                last = partition.append(batch(value)).last_offset
-            await partition.wait_committed(last)
+            appended = [partition.append(batch(b"x" * 100)) for _ in range(20)]
+            await partition.wait_committed(appended[-1].last_offset)
         cleaning = node.replicas.cleaning
         node.clock.advance(node.settings.current.log_cleaner_backoff_ms + 1)
         await until(lambda: cleaning.running_count == 1)

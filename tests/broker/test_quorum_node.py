@@ -229,7 +229,9 @@ async def test_idle_nodes_write_no_ops_after_the_bootstrap(tmp_path: Path) -> No
         await asyncio.sleep(0)
         await bootstrapped(node)
         node.clock.advance(9_000)
-        await asyncio.sleep(0)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await node.quorum.wait_committed(node.quorum.last_offset)
         assert len(node.told.batches) == committed + 1
         node.clock.advance(2_000)
         await node.feed.wait_for(node.image.offset + 1)

@@ -121,3 +121,25 @@ async def test_new_logs_go_where_the_fewest_are(tmp_path: Path) -> None:
         node.create_topic("orders", partitions=4)
         counts = [len(logs.by_partition) for logs in node.replicas.store.logs]
         assert counts == [2, 2]
+
+
+async def test_many_logs_are_deleted_a_few_at_a_time_and_make_room_for_the_same_name(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as node:
+        node.create_topic("orders", number=1, partitions=100)
+        await node.replicas.wait_caught_up()
+        (logs,) = node.replicas.store.logs
+        node.delete_topic(number=1)
+        assert not node.replicas.partitions, "for clients they are gone at once"
+        assert 0 < len(logs.by_partition) < 100
+        node.create_topic("orders", number=2, partitions=100)
+        await node.replicas.wait_caught_up()
+        assert {log.topic_id for log in logs.by_partition.values()} == {topic_id(2)}
+        assert len(logs.by_partition) == 100
+        # A stop finishes what was begun.
+        node.delete_topic(number=2)
+        assert logs.by_partition
+        await node.restart()
+        assert not node.replicas.store.logs[0].by_partition
+        assert not [path for path in logs.directory.path.iterdir() if "stray" in path.name]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from running_node import wait_for
 
 import moldau
 import moldau.aio
@@ -128,19 +129,6 @@ async def test_descriptions_come_in_pages(bootstrap: str, admin: moldau.Admin, t
     assert "cannot be the name of a topic" in str(by_two["not/a/name"])
 
 
-def test_a_changed_level_is_seen_at_once(admin: moldau.Admin) -> None:
-    """Not what was so when the connection was opened."""
-    feature = "group.version"
-    before = admin.describe_features().finalized.get(feature)
-    level = before.newest if before else 0
-    lower = FeatureUpdate(1 - level, UpgradeType.SAFE_DOWNGRADE if level else UpgradeType.UPGRADE)
-    assert admin.update_features({feature: lower}) == {feature: None}
-    changed = admin.describe_features().finalized.get(feature)
-    assert (changed.newest if changed else 0) == 1 - level
-    back = FeatureUpdate(level, UpgradeType.UPGRADE if level else UpgradeType.SAFE_DOWNGRADE)
-    assert admin.update_features({feature: back}) == {feature: None}
-
-
 def test_what_would_be_is_not_done(admin: moldau.Admin, topic: str) -> None:
     name = new_name()
     assert isinstance(admin.create_topics([name], validate_only=True)[name], CreatedTopic)
@@ -190,6 +178,13 @@ def test_settings_are_read_and_changed(admin: moldau.Admin, topic: str) -> None:
     done = admin.alter_configs({resource: changes, missing: changes[:1]})
     assert done[resource] is None
     assert code(done[missing]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def value() -> str | None:
+        (row,) = admin.describe_configs([resource], names=["retention.ms"])[resource]  # type: ignore[misc]
+        return row.value
+
+    # The controller answers before the brokers have heard.
+    wait_for(lambda: value() == "1234", "the new value")
     found = admin.describe_configs([resource, missing], documentation=True)
     assert code(found[missing]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     rows = found[resource]
@@ -283,9 +278,14 @@ def test_the_cluster_is_described(admin: moldau.Admin, topic: str) -> None:
     quorum = admin.describe_quorum()
     assert quorum.leader_id in [voter.node_id for voter in quorum.voters]
     assert admin.served_versions()["METADATA"].newest >= 13
-    (directory,) = admin.describe_log_dirs()
-    assert directory.node_id == broker.node_id
-    assert TopicPartition(topic, 1) in [one.partition for one in directory.replicas]
+
+    def replicas() -> list[TopicPartition]:
+        (directory,) = admin.describe_log_dirs()
+        assert directory.node_id == broker.node_id
+        return [one.partition for one in directory.replicas]
+
+    # A broker makes its logs after it has heard of a topic.
+    wait_for(lambda: TopicPartition(topic, 1) in replicas(), "the replica")
     moved = admin.alter_replica_log_dirs(broker.node_id, {TopicPartition(topic, 0): "/no/such"})
     assert code(moved[TopicPartition(topic, 0)]) is ErrorCode.LOG_DIR_NOT_FOUND
 

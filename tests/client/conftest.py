@@ -9,7 +9,8 @@ from moldau.testing import ThreadBroker, broker
 
 @pytest.fixture(scope="session")
 def running_broker() -> Iterator[ThreadBroker]:
-    with broker({"group.initial.rebalance.delay.ms": "0"}) as running:
+    settings = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
+    with broker(settings) as running:
         assert isinstance(running, ThreadBroker)
         yield running
 

@@ -2,9 +2,11 @@
 
 import pytest
 from client.admin_cases import *  # noqa: F403 - these are the tests
+from running_node import wait_for
 
 import moldau
 import moldau.aio
+from moldau.admin import FeatureUpdate, UpgradeType
 from moldau.errors import ClosedError, ConfigError, NoBrokerError
 from moldau.testing import ThreadBroker
 
@@ -47,3 +49,18 @@ def test_nobody_there_is_an_error_at_once() -> None:
 def test_wrong_settings_are_said_before_anything_is_done() -> None:
     with pytest.raises(ConfigError, match="did you mean request_timeout_ms"):
         moldau.Admin("127.0.0.1:1", requst_timeout_ms=5)
+
+
+def test_a_changed_level_is_seen_on_the_same_connection(node: ThreadBroker) -> None:
+    feature = "group.version"
+
+    def level(admin: moldau.Admin) -> int:
+        found = admin.describe_features().finalized.get(feature)
+        return found.newest if found else 0
+
+    with moldau.Admin(node.bootstrap) as admin:
+        before = level(admin)
+        ways = [UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE]
+        for wanted, way in [(1 - before, ways[before]), (before, ways[1 - before])]:
+            assert admin.update_features({feature: FeatureUpdate(wanted, way)}) == {feature: None}
+            wait_for(lambda wanted=wanted: level(admin) == wanted, "the new level")  # type: ignore[misc]

@@ -206,6 +206,29 @@ def test_threads_share_a_producer(node: ThreadBroker) -> None:
     assert by_thread == {b"%d" % name: expected for name in range(4)}
 
 
+def test_threads_that_choose_partitions_are_not_disturbed(node: ThreadBroker) -> None:
+    topic = fresh_topic(node, 16)
+    failures: list[BaseException] = []
+    with producer_of(node, batch_size=100, linger_ms=0) as producer:
+
+        def work(name: int) -> None:
+            try:
+                for value in numbered(2_000, 2_000 * name):
+                    producer.send(topic, value)
+                    producer.metrics()
+            except Exception as error:  # noqa: BLE001 - the test looks at it
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+    found = [record.value or b"" for rows in stored(node, topic).values() for record in rows]
+    assert sorted(found) == numbered(8_000)
+
+
 def test_misuse_is_said_in_one_line(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     producer = producer_of(node, max_block_ms=300)

@@ -1,6 +1,7 @@
 """Finding brokers, leaders and coordinators, and trying again what may pass."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from client.clusters import cluster_of, fresh_topic, partitions_of
@@ -17,9 +18,10 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.api_versions import (
     ApiVersion,
+    ApiVersionsRequest,
     ApiVersionsResponse,
 )
-from moldau.testing import ThreadBroker
+from moldau.testing import ThreadBroker, broker
 from moldau.types import TopicPartition
 
 
@@ -135,3 +137,15 @@ async def test_an_empty_partition_has_no_largest_time(node: ThreadBroker) -> Non
     async with cluster_of(node) as cluster:
         found = await list_offsets(cluster, {TopicPartition(name, 0): int(MAX_TIMESTAMP)})
     assert found[TopicPartition(name, 0)].offset == -1
+
+
+async def test_who_was_met_is_waited_for_whatever_was_asked(tmp_path: Path) -> None:
+    with broker(directory=tmp_path) as running:
+        assert isinstance(running, ThreadBroker)
+        async with cluster_of(running) as cluster:
+            await cluster.ask(None, ApiVersionsRequest(), ApiVersionsResponse, newest=0)
+            await asyncio.to_thread(running.stop)
+            async with asyncio.TaskGroup() as group:
+                again = group.create_task(cluster.with_patience(cluster.brokers))
+                await asyncio.to_thread(running.start)
+            assert again.result()

@@ -29,7 +29,9 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture
 def consumer(node: ThreadBroker) -> Iterator[Consumer]:
-    with consumer_of(node, heartbeat_interval_ms=100, **SETTINGS) as made:
+    # Who was said to be unknown waits until its former self is.
+    settings = {"heartbeat_interval_ms": 100, "session_timeout_ms": 3000}
+    with consumer_of(node, **settings, **SETTINGS) as made:
         yield made
 
 

@@ -195,3 +195,27 @@ def test_a_forked_process_is_not_told_of_what_its_parent_sent(node: ThreadBroker
             os._exit(1)
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.parametrize(
+    ("offsets", "group", "text"),
+    [
+        ({("a", 0): -5}, "g", "is no offset"),
+        ({("a", 0): "5"}, "g", "is no offset"),
+        ({"a": 5}, "g", "a partition is"),
+        (5, "g", "offsets are"),
+        ({("a", 0): 5}, 5, "is no group"),
+        ({("a", 0): 5}, "", "is no group"),
+    ],
+)
+def test_wrong_offsets_of_a_transaction_are_named_and_it_goes_on(
+    node: ThreadBroker, offsets: Any, group: Any, text: str
+) -> None:
+    topic = fresh_topic(node)
+    with producer_of(node, transactional_id=fresh_topic(node)) as producer:
+        with producer.transaction():
+            with pytest.raises(ClientError, match=text):
+                producer.send_offsets(offsets, group)
+            producer.send_offsets({TopicPartition(topic, 0): 5}, "any")
+            delivery = producer.send(topic, b"a")
+        assert delivery.result(PATIENCE_S).offset == 0

@@ -33,7 +33,7 @@ from moldau.protocol.messages.produce import (
 from moldau.testing import ThreadBroker, broker
 
 FETCH_VERSION = 12
-LOOKS_BEFORE_NO = 5
+LOOKS_BEFORE_NO = 4
 STEPS_MAX = 200
 
 
@@ -85,8 +85,9 @@ class LiveNode:
 
     def is_due_after(self, ms: int, happened: Callable[[], bool]) -> None:
         """It happens when `ms` are over, not long before and not long after."""
-        self.advance(ms * 0.6)
-        self.stays_away(happened)
+        for _ in range(3):
+            self.advance(ms * 0.2)
+            self.stays_away(happened)
         self.advance(ms * 0.4)
         for _ in range(STEPS_MAX):
             if happened():
@@ -96,10 +97,10 @@ class LiveNode:
         raise AssertionError(f"{ms} ms are long over")
 
     def stays_away(self, happened: Callable[[], bool]) -> None:
-        """The node takes some turns and it does not happen."""
-        for _ in range(LOOKS_BEFORE_NO):
+        """The node does other things meanwhile, down to its disk, and it does not happen."""
+        for number in range(LOOKS_BEFORE_NO):
             assert not happened()
-            offset_at(self.client, ("looked-at", 0), EARLIEST)
+            self.change("segment.jitter.ms", str(number + 1), topic="looked-at")
         assert not happened()
 
     def comes(self, happened: Callable[[], bool], step_ms: int = 16_000) -> None:

@@ -47,6 +47,11 @@ def joining(session_ms: int = 30_000) -> JoinGroupRequest:
     )
 
 
+def wait_for_members(node: LiveNode, count: int) -> None:
+    request = DescribeGroupsRequest(groups=["g"])
+    wait_for(lambda: len(node.client.ask(request).groups[0].members) == count, "the members")
+
+
 # Groups
 
 
@@ -56,6 +61,7 @@ def test_an_empty_group_waits_for_more_members() -> None:
         prepared(node)
         with WireClient(node.broker.bootstrap) as member:
             member.send(joining(HOUR_MS // 2), OLD_JOIN)
+            wait_for_members(node, 1)
             node.is_due_after(100_000, member.has_answer)
 
 
@@ -76,10 +82,9 @@ def test_a_group_takes_no_more_members_than_allowed() -> None:
     with live_node(settings) as node, ExitStack() as stack:
         members = [stack.enter_context(WireClient(node.broker.bootstrap)) for _ in range(3)]
         prepared(node)
-        request = DescribeGroupsRequest(groups=["g"])
         for member in members[:2]:
             member.send(joining(), OLD_JOIN)
-        wait_for(lambda: len(node.client.ask(request).groups[0].members) == 2, "two members")
+        wait_for_members(node, 2)
         answer = members[2].ask(joining(), OLD_JOIN)
         assert answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
 

@@ -90,18 +90,24 @@ def greeting(node: LiveNode, stack: ExitStack) -> WireClient:
 def test_new_connections_are_served_no_faster_than_allowed(prefix: str) -> None:
     name = f"{prefix}max.connection.creation.rate"
     with live_node({name: "1"}) as node, ExitStack() as stack:
-        # A second's worth is free again.
-        node.advance(60_000)
-        first = greeting(node, stack)
-        first.receive(ApiKey.API_VERSIONS, 3)
-        for _ in range(3):
-            client = greeting(node, stack)
-            node.stays_away(client.has_answer)
-            node.advance(1_000)
-            client.receive(ApiKey.API_VERSIONS, 3)
+        comes_slowly(node, stack, 1_000)
         node.change(name, "1000000")
-        for _ in range(20):
+        for _ in range(5):
             greeting(node, stack).receive(ApiKey.API_VERSIONS, 3)
+    with live_node({}) as node, ExitStack() as stack:
+        node.change(name, "1")
+        comes_slowly(node, stack, 1_000)
+
+
+def comes_slowly(node: LiveNode, stack: ExitStack, pause_ms: int) -> None:
+    # A second's worth is free again.
+    node.advance(60_000)
+    greeting(node, stack).receive(ApiKey.API_VERSIONS, 3)
+    for _ in range(2):
+        client = greeting(node, stack)
+        node.stays_away(client.has_answer)
+        node.advance(pause_ms)
+        client.receive(ApiKey.API_VERSIONS, 3)
 
 
 @proves("connections.max.idle.ms")

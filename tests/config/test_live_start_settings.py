@@ -255,15 +255,19 @@ INTERNAL = {
     "share.coordinator.state.topic.num.partitions",
     "share.coordinator.state.topic.segment.bytes",
     "share.coordinator.state.topic.min.isr",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "share.coordinator.state.topic.replication.factor",
 )
 def test_internal_topics_are_made_as_the_settings_say() -> None:
+    """With the one replica that a single node asks for; the default is three."""
     settings = {
         f"{prefix}.{name}": value
         for prefix in INTERNAL.values()
         for name, value in {
             "num.partitions": "3",
             "segment.bytes": "2000000",
-            "min.isr": "2",
+            "min.isr": "3",
         }.items()
         if (prefix, name) != ("offsets.topic", "min.isr")
     }
@@ -272,14 +276,9 @@ def test_internal_topics_are_made_as_the_settings_say() -> None:
             assert partition_count(node, topic) == 3
             assert config_of(node.client, topic, "segment.bytes") == "2000000"
             if f"{prefix}.min.isr" in settings:
-                assert config_of(node.client, topic, "min.insync.replicas") == "2"
+                assert config_of(node.client, topic, "min.insync.replicas") == "3"
 
 
-@proves(
-    "offsets.topic.replication.factor",
-    "transaction.state.log.replication.factor",
-    "share.coordinator.state.topic.replication.factor",
-)
 def test_internal_topics_are_not_made_without_their_replicas() -> None:
     with live_node({f"{each}.replication.factor": "2" for each in INTERNAL.values()}) as node:
         assert find_coordinator(node.client, "g") == ErrorCode.COORDINATOR_NOT_AVAILABLE

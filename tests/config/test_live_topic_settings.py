@@ -31,6 +31,7 @@ from config.topic_checks import (
     check_tombstones,
 )
 from proofs import proves, proves_change
+from wire_client import WireClient
 
 from moldau.protocol.compression import Compression
 
@@ -138,3 +139,14 @@ def test_a_topic_without_its_own_obeys_the_nodes(row: Row) -> None:
         row.check(node, topic, row.other)
         node.change(row.node_name, row.one, node="1")
         row.check(node, topic, row.one)
+
+
+def test_what_was_changed_holds_after_a_restart() -> None:
+    with live_node({"compression.type": "lz4"}) as node:
+        plain, own = node.create_topic("plain"), node.create_topic("own")
+        node.change("compression.type", "zstd")
+        node.change("compression.type", "snappy", topic=own)
+        node.broker.restart()
+        with WireClient(node.broker.bootstrap) as node.client:
+            check_codec(node, plain, "zstd")
+            check_codec(node, own, "snappy")

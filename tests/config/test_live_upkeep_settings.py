@@ -1,10 +1,12 @@
 """What a node does to its logs from time to time: how often, how fast, and whether at all."""
 
 import os
+import re
 import threading
 from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
+from urllib.request import urlopen
 
 import pytest
 from config.live_node import LiveNode, live_node
@@ -19,7 +21,7 @@ from config.topic_checks import (
     is_compacted,
     write_twice,
 )
-from node.questions import EARLIEST, LATEST, delete_records, offset_at
+from node.questions import EARLIEST, delete_records, offset_at
 from proofs import proves, proves_change
 
 from moldau.protocol.batch_builder import BatchOptions, build_batch
@@ -199,11 +201,15 @@ def test_the_policy_says_what_is_synced(policy: str, is_synced: bool) -> None:
 
 
 @proves("log.cleaner.backoff.ms")
+@proves_change("log.cleaner.backoff.ms")
 def test_the_cleaner_rests_as_long_as_it_is_told() -> None:
     with live_node({"log.cleaner.backoff.ms": str(HOUR_MS)}) as node:
         topic = node.create_topic("t", COMPACTED | SMALL)
-        key = write_twice(node, topic)
-        node.is_due_after(HOUR_MS, is_compacted(node, topic, key))
+        for value_ms in (HOUR_MS, 20 * HOUR_MS, HOUR_MS):
+            node.change("log.cleaner.backoff.ms", str(value_ms))
+            node.stays_away(lambda: False)
+            key = write_twice(node, topic)
+            node.is_due_after(value_ms, is_compacted(node, topic, key))
 
 
 @proves("log.cleaner.enable")
@@ -254,21 +260,15 @@ def test_a_pass_takes_as_many_keys_as_there_is_memory_for() -> None:
 @proves_change("log.cleaner.io.max.bytes.per.second")
 def test_the_cleaner_is_no_faster_than_it_is_allowed_to_be() -> None:
     name = "log.cleaner.io.max.bytes.per.second"
-    with live_node({name: "100"}) as node:
-        topic = node.create_topic("t", COMPACTED | SMALL)
-        key = [write_twice(node, topic) for _ in range(20)][-1]
-        # Some 20,000 bytes have to be read, and what is left written.
-        node.advance(16_000)
-        node.stays_away(is_compacted(node, topic, key))
-        node.advance(60_000)
-        node.stays_away(is_compacted(node, topic, key))
-        node.change(name, "1e9")
-        node.comes(is_compacted(node, topic, key))
-    with live_node({}) as node:
+    with live_node({name: "1"}) as node:
         topic = node.create_topic("t", COMPACTED | SMALL)
         key = write_twice(node, topic)
+        # Some 150 bytes have to be read twice, and what is left written.
+        for _ in range(6):
+            node.advance(20_000)
+            node.stays_away(is_compacted(node, topic, key))
+        node.change(name, "1e9")
         node.comes(is_compacted(node, topic, key))
-        assert offset_at(node.client, (topic, 0), LATEST) == 3
 
 
 @proves("log.cleaner.io.buffer.size")
@@ -296,3 +296,29 @@ def test_the_cleaner_reads_no_more_at_once_than_its_buffer_holds(
             wait_for_a_pass(node, topic)
             assert max(lengths) == size
             node.change(name, "20000")
+
+
+@proves("log.cleaner.threads")
+@proves_change("log.cleaner.threads")
+def test_as_many_logs_are_compacted_at_a_time_as_there_are_threads() -> None:
+    """Each pass takes for ever at this rate."""
+    settings = {
+        "log.cleaner.threads": "3",
+        "log.cleaner.dedupe.buffer.size": str(16 << 20),
+        "log.cleaner.io.max.bytes.per.second": "0.001",
+        "moldau.metrics.port": "0",
+    }
+
+    def running() -> int:
+        with urlopen(f"http://127.0.0.1:{node.broker.metrics_port}/metrics") as page:
+            (count,) = re.findall(rb"^moldau_compactions (\d+)", page.read(), re.MULTILINE)
+        return int(count)
+
+    with live_node(settings) as node:
+        for number in range(6):
+            write_twice(node, node.create_topic(f"t{number}", COMPACTED | SMALL))
+        node.comes(lambda: running() == 3)
+        node.stays_away(lambda: running() != 3)
+        node.change("log.cleaner.threads", "5")
+        node.comes(lambda: running() == 5)
+        node.stays_away(lambda: running() != 5)

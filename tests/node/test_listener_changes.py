@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from node.questions import create_topics, produce, read_all
+from proofs import proves_change
 from running_node import RunningNode, free_port, wait_for
 from wire_client import WireClient
 
@@ -78,6 +79,7 @@ def node(tmp_path: Path) -> Iterator[RunningNode]:
         yield started.start()
 
 
+@proves_change("listeners", "listener.security.protocol.map")
 def test_a_new_listener_serves_is_advertised_and_outlives_a_restart(node: RunningNode) -> None:
     port = free_port()
     extra = f"127.0.0.1:{port}"
@@ -195,4 +197,6 @@ def test_a_node_starts_without_the_listener_whose_port_was_taken_meanwhile(
         node.start()
         with WireClient(node.address) as client:
             assert addresses(client) == [("127.0.0.1", node.port)]
+            assert change(client, {"log.cleaner.threads": "2"}) == (0, None)
     assert "a listener of the run-time settings is not there: listener EXTRA" in node.errors
+    assert "moves at the next start" not in node.errors, "a controller's listener stays"

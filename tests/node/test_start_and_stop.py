@@ -224,6 +224,8 @@ def test_a_host_for_metrics_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     command = ["--dir", tmp_path / "data", "--port", 0, "--metrics-port", 0]
     ended = start_and_wait(*command, "--metrics-host", "192.0.2.1")
     assert_refused(ended, "/metrics cannot use 192.0.2.1:0: Cannot assign requested address")
+    ended = start_and_wait(*command, "--metrics-host", "a..b")
+    assert_refused(ended, "/metrics cannot use a..b:0: ")
     ended = start_and_wait(*command[:4], "--metrics-host", "127.0.0.1")
     assert_refused(ended, "--metrics-host needs a --metrics-port")
     assert not (tmp_path / "data").exists()
@@ -307,7 +309,7 @@ def test_an_ephemeral_node_leaves_nothing_behind(how: signal.Signals, tmp_path: 
     assert list(scratch.iterdir()) == []
 
 
-@proves("moldau.metrics.port")
+@proves("moldau.metrics.port", "moldau.metrics.host")
 def test_json_logs_are_json_and_metrics_have_a_port_of_their_own(tmp_path: Path) -> None:
     ready, logs = tmp_path / "ready", tmp_path / "logs"
     command = [*COMMAND, "start", "--dir", str(tmp_path / "data"), "--port", "0"]

@@ -215,6 +215,25 @@ def test_a_head_that_was_deleted(node: ThreadBroker, fails: bool) -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
+def test_an_end_that_is_not_there_is_not_waited_for_for_ever(
+    node: ThreadBroker, fails: bool
+) -> None:
+    topic = fresh_topic(node)
+    send(node, topic, [b"a", b"b"])
+    options = {
+        "endingOffsets": json.dumps({topic: {"0": 9}}),
+        "failOnDataLoss": str(fails).lower(),
+        "kafka__default__api__timeout__ms": "200",
+        "kafka__fetch__max__wait__ms": "50",
+    }
+    if fails:
+        with pytest.raises(DataLossError, match="only those below 2 are there"):
+            read_batch(node, subscribe=topic, **options)
+    else:
+        assert values(read_batch(node, subscribe=topic, **options)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("fails", [True, False])
 def test_a_topic_that_was_made_again_between_planning_and_reading(
     node: ThreadBroker, fails: bool
 ) -> None:

@@ -1,7 +1,10 @@
 """Which log is compacted, how far, and what stops it."""
 
+import errno
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from storage.compaction_logs import HASH_KEY, NAME, NOW_MS, CompactedLog, compacting
@@ -13,9 +16,11 @@ from moldau.storage.checkpoints import CLEANER_FILE
 from moldau.storage.compaction.cleaner import LogCleaner
 from moldau.storage.compaction.plan import SourceSegment, assess, group_segments
 from moldau.storage.compaction.run import CompactionAbortedError
+from moldau.storage.failures import NoDescriptorError
 from moldau.storage.filesystem import DiskFileSystem
 from moldau.storage.log import Log, LogOptions
 from moldau.storage.recovery import Checkpointed, LogPlace, open_log
+from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import TopicPartition
 
 
@@ -277,6 +282,73 @@ def test_a_failed_disk_takes_the_directory_offline() -> None:
         log.cleaner.finish(compaction, OSError(5, "Input/output error"))
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert not log.directory.is_online
+
+
+def test_a_log_that_had_no_descriptor_is_compacted_when_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = CompactedLog(
+        filesystem=DiskFileSystem(),
+        config=compacting(max_compaction_lag_ms=10),
+        root=tmp_path / "d",
+    )
+    for number in range(3):
+        log.put((b"a", b"%d" % number), timestamps=[NOW_MS - 100])
+        log.roll()
+    log.log.close()
+    log.reopen()
+    for segment in log.log.segments:
+        segment.release()
+    open_file, left = os.open, 0
+
+    def opening(*arguments: Any, **options: Any) -> int:
+        nonlocal left
+        if not left:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        left -= 1
+        return open_file(*arguments, **options)
+
+    monkeypatch.setattr(os, "open", opening)
+    with pytest.raises(NoDescriptorError):
+        log.cleaner.begin([log.log], NOW_MS)
+    left = 1000
+    assert not log.cleaner.uncleanable
+    compaction = log.cleaner.begin([log.log], NOW_MS)
+    assert compaction is not None
+    group = compaction.step()
+    assert group is not None
+    # Enough for all steps of the swap: it does not stop half way.
+    left = 1
+    log.cleaner.apply(compaction, group, NOW_MS)
+    left = 1000
+    log.cleaner.finish(compaction)
+    assert log.directory.is_online
+    assert log.values() == {b"a": b"2"}
+
+
+def test_a_swap_without_descriptors_leaves_the_log_whole_or_its_directory_offline() -> None:
+    refusals = 0
+    while True:
+        log = dirty_log()
+        disk = log.filesystem
+        assert isinstance(disk, SimulatedDisk)
+        compaction = log.cleaner.begin([log.log], NOW_MS)
+        assert compaction is not None
+        group = compaction.step()
+        assert group is not None
+        disk.fail_at(disk.effects + refusals + 1, OSError(errno.EMFILE, "Too many open files"))
+        try:
+            log.cleaner.apply(compaction, group, NOW_MS)
+        except KafkaError as error:
+            refusals += 1
+            if log.directory.is_online:
+                with pytest.raises(NoDescriptorError):
+                    log.cleaner.finish(compaction, error)
+                assert not log.cleaner.uncleanable
+                assert log.values() == {b"a": b"2"}
+        else:
+            break
+    assert refusals > 10
 
 
 def test_steps_may_run_in_another_thread_while_the_log_goes_on(tmp_path: Path) -> None:

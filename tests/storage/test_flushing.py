@@ -166,8 +166,14 @@ def test_a_flush_that_had_no_descriptor_is_done_by_the_next(
     # As long as there is none it does not try for ever.
     flusher.run_round()
     assert flusher.has_work
-    taken = False
-    flusher.run_round()
+    for refused in (True, True, False):
+        taken = False
+        tickets = flusher.begin()
+        taken = refused
+        for ticket in tickets:
+            assert len(ticket.paths) == len(set(ticket.paths)), "once, not for each refusal"
+            ticket.run()
+        flusher.finish(tickets)
     assert one.log.flushed_offset == one.log.log_end_offset == 60
     assert all(segment.pins == 0 for segment in one.log.segments)
     assert not flusher.has_work

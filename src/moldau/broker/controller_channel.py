@@ -14,7 +14,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.schema import Message
 
-_NEEDS_LOGS = {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS}
+_CHANGES_LOGS = {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS}
 
 
 class LocalControllerChannel:
@@ -51,7 +51,7 @@ class LocalControllerChannel:
             if answer is None:
                 raise
             return answer
-        if request.API_KEY in _NEEDS_LOGS:
+        if request.API_KEY in _CHANGES_LOGS:
             await self._wait_for_logs(min(asked_timeout_ms(request), timeout_ms))
         return decided
 

@@ -62,8 +62,13 @@ class Listeners:
     # Changes
 
     def check(self, config: BrokerConfig) -> None:
-        """Raises MoldauError if a new listener can not be had."""
+        """Raises MoldauError if a new listener can not be had. One that is wanted already, and is
+        not there, is no reason to refuse something else.
+        """
+        in_force = self._services.config().broker_listeners
         for wanted in self._new(config):
+            if wanted in in_force:
+                continue
             check_listener(wanted, self._options)
             self._bound(wanted, is_controller=False).stop_accepting()
 
@@ -73,10 +78,12 @@ class Listeners:
         """
         wanted = {one.name: one for one in config.bound_listeners}
         for listener in list(self.all):
-            if listener.name not in wanted and listener.name not in config.controller_names:
+            if listener.name in config.controller_names:
+                continue
+            if listener.name not in wanted:
                 _log.info("listener %s is removed", listener.name)
                 self._remove(listener)
-            elif listener.name in wanted and not _is_at(listener, wanted[listener.name]):
+            elif not _is_at(listener, wanted[listener.name]):
                 _log.warning("listener %s moves at the next start", listener.name)
         for new in self._new(config):
             self._add(new)

@@ -90,7 +90,8 @@ class MetricsServer:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    # As bytes: a text that can not be a name would be an error of its encoding.
+    family, *_, address = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)[0]
     return socket.create_server(address[:2], family=family)
 
 

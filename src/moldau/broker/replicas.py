@@ -43,8 +43,8 @@ _log = logging.getLogger(__name__)
 WORKERS_MAX = 2
 
 _ROOM_CHECK_INTERVAL_MS = 1_000
-_NEW_LOGS_AT_ONCE = 20
-"""Making a log takes milliseconds: everybody else gets a turn in between."""
+_LOGS_AT_ONCE = 20
+"""Making or deleting a log takes its time: everybody else gets a turn in between."""
 
 OnLeadership = Callable[[Partition, bool], None]
 OnPlacement = Callable[[Partition], None]
@@ -75,6 +75,8 @@ class Replicas:
         """Their logs could not be made because the disk is full."""
         self._behind: dict[TopicPartition, None] = {}
         """New partitions that wait for their turn to be made."""
+        self._leaving: dict[TopicPartition, None] = {}
+        """Gone for everybody else; their logs wait for their turn to be deleted."""
         self._caught_up = asyncio.Event()
         self._caught_up.set()
         self._plain_settings: dict[str, TopicSettings] = {}
@@ -149,14 +151,16 @@ class Replicas:
         self.store.set_strays_aside(self._is_known)
         self.apply(MetadataDelta.between(EMPTY_IMAGE, image), image)
         # Nobody is kept waiting yet.
-        self._take_up(len(self._behind))
+        self._take_up(len(self._leaving) + len(self._behind))
         for partition in self._partitions.values():
             self._moves.resume(partition)
         self._upkeep.start()
         self.cleaning.start()
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The metadata changed to `image`. If it has many new partitions, they follow."""
+        """The metadata changed to `image`. If many partitions are new, they follow, and so do the
+        logs of many that are gone.
+        """
         self._image = image
         if delta.deleted_topics:
             self._remove_topics(delta.deleted_topics)
@@ -167,28 +171,33 @@ class Replicas:
         self._apply_settings(delta, image)
         is_first = self._caught_up.is_set()
         if is_first:
-            self._take_up(_NEW_LOGS_AT_ONCE)
+            self._take_up(_LOGS_AT_ONCE)
         else:
             self._settle()
-        if self._behind and is_first:
+        if is_first and (self._leaving or self._behind):
             self._caught_up.clear()
-            _ = self._tasks.start(self._catch_up(), "make the logs of new partitions")
+            _ = self._tasks.start(self._catch_up(), "make and delete logs")
 
     async def wait_caught_up(self) -> None:
-        """Until every partition of the metadata that came so far is there."""
+        """Until there are the logs that the metadata says, and no others."""
         await self._caught_up.wait()
 
     async def _catch_up(self) -> None:
         try:
-            while self._behind:
+            while self._leaving or self._behind:
                 await asyncio.sleep(0)
-                self._take_up(_NEW_LOGS_AT_ONCE)
+                self._take_up(_LOGS_AT_ONCE)
         finally:
             self._caught_up.set()
 
     def _take_up(self, count: int) -> None:
-        """As the metadata says by now: some may be gone, or be somebody else's."""
-        for name in list(islice(self._behind, count)):
+        """As the metadata says by now: some may be gone, or be somebody else's. What leaves goes
+        first, as it may have the name of one that comes.
+        """
+        leaving = list(islice(self._leaving, count))
+        for name in leaving:
+            self._delete_log(name)
+        for name in list(islice(self._behind, count - len(leaving))):
             del self._behind[name]
             topic, image = self._image.topic(name.topic), self._image.partition(name)
             if topic is not None and image is not None and self._node_id in image.replicas:
@@ -285,7 +294,7 @@ class Replicas:
                 self._remove(partition)
 
     def _remove(self, partition: Partition) -> None:
-        """Its log goes in two steps; background work takes the second one."""
+        """Its log follows."""
         name = partition.topic_partition
         del self._partitions[name]
         led = partition.leader is not None
@@ -294,6 +303,11 @@ class Replicas:
         )
         if led:
             self._untold.append((partition, False))
+        self._leaving[name] = None
+
+    def _delete_log(self, name: TopicPartition) -> None:
+        """In two steps; background work takes the second one."""
+        del self._leaving[name]
         try:
             self.cleaning.forget(name)
             self.store.delete(name)
@@ -438,6 +452,8 @@ class Replicas:
 
     async def stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Everything to the disk, and the marker that says so."""
+        # The next start would not know whose they are.
+        self._take_up(len(self._leaving))
         await self._rest()
         for logs in self.store.logs:
             try:

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
@@ -27,6 +28,7 @@ class LoopThread:
         self.is_usable = True
         """False when it is closed, and in a process that was forked: threads do not come along."""
         self._is_forked = False
+        self._is_finishing = False
         self._loop = _new_loop()
         # A daemon, or a client that was never closed would keep its program from ending.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -91,6 +93,8 @@ class LoopThread:
 
     def close(self, patience_s: float | None = None) -> None:
         """Cancels what still runs and ends the thread. Closing twice is fine."""
+        if self._is_finishing:
+            self._thread.join(patience_s)
         if not self.is_usable:
             return
         self.is_usable = False
@@ -98,6 +102,18 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(patience_s)
+
+    def end_alone(self, client: object, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """For a client that nobody holds any more and nobody has closed: says so, and ends when the
+        work is done. Does not wait, since the garbage collector calls it.
+        """
+        if not self.is_usable:
+            return
+        self.is_usable = False
+        self._is_finishing = True
+        ending = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        ending.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._loop.stop))
+        warnings.warn(f"{client!r} was not closed", ResourceWarning, stacklevel=2, source=client)
 
     def _work(self) -> None:
         asyncio.set_event_loop(self._loop)

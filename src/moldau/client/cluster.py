@@ -153,9 +153,12 @@ class Cluster:
     ) -> NodeConnection | None:
         for address in self._connections.in_good_order(addresses):
             try:
-                return await self._connections.to(address)
+                found = await self._connections.to(address)
             except ChannelError as error:
                 problems.append(str(error))
+                continue
+            self._was_met = True
+            return found
         return None
 
     def begin_again(self, reason: str) -> None:

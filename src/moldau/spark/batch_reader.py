@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from moldau.core.pipelines.filters import Comparison, RowFilter
 from moldau.core.pipelines.options import SourceOptions
+from moldau.core.pipelines.places import AtTime
 from moldau.core.pipelines.planning import OffsetRange, split
 from moldau.spark.connection import Connection, connection_to
 from moldau.spark.lookup import Terms, find_partitions, resolve
@@ -64,7 +65,9 @@ class BatchReader(DataSourceReader):
         since = self._filter.since_ms
         later = {}
         if since is not None and chosen:
-            later = await resolve_since(cluster, chosen, since, terms)
+            # Records before these offsets are all older. Behind the last one is an answer here.
+            lenient = terms._replace(is_lenient_by_time=True)
+            later = await resolve(cluster, AtTime(since, "startingTimestamp"), chosen, lenient)
         ranges = []
         for one in chosen:
             start, stop = self._filter.clip(starts[one], ends[one])
@@ -76,17 +79,6 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_range(self._options, self._columns, partition)
-
-
-async def resolve_since(
-    cluster: Any, partitions: tuple[Any, ...], since_ms: int, terms: Terms
-) -> dict[Any, int]:
-    """Records before these offsets are all older."""
-    from moldau.core.pipelines.places import AtTime
-
-    # Behind the last record is an answer here, no mistake.
-    lenient = terms._replace(is_lenient_by_time=True)
-    return await resolve(cluster, AtTime(since_ms, "startingTimestamp"), partitions, lenient)
 
 
 class FilteringBatchReader(BatchReader):

@@ -60,6 +60,7 @@ class RangeReader:
         self._range = wanted
         self._columns = columns
         self._fails_on_data_loss = fails_on_data_loss
+        self._stalled_since_ms: float | None = None
         is_set = connection.config.max_partition_fetch_bytes != 1 << 20
         self._bytes = connection.fetch.partition_bytes if is_set else FETCH_BYTES
 
@@ -170,11 +171,22 @@ class RangeReader:
         for batch in iterate_batches(records):
             next_offset = batch.last_offset + 1
         if next_offset > position:
+            self._stalled_since_ms = None
             return _Answer(records, aborted, next_offset)
         end = row.last_stable_offset if is_committed else row.high_watermark
         if end >= self._range.stop and not is_throttled:
             # All up to the end is gone by compaction.
             return _Answer(b"", None, self._range.stop)
+        return self._stalled(position, end, is_throttled=is_throttled)
+
+    def _stalled(self, position: int, end: int, *, is_throttled: bool) -> _Answer:
+        """A new leader may have to learn first how far it may show its log; not for ever."""
+        now_ms = self._cluster.clock.mono_ms()
+        if self._stalled_since_ms is None or is_throttled:
+            self._stalled_since_ms = now_ms
+        elif now_ms - self._stalled_since_ms > self._connection.config.default_api_timeout_ms:
+            reason = f"only those below {end} are there and committed"
+            return self._lost(position, reason, self._range.stop)
         return _Answer(b"", None, position)
 
     async def _out_of_range(self, position: int) -> _Answer:

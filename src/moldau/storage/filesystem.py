@@ -12,7 +12,7 @@ import mmap
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -78,6 +78,11 @@ class FileSystem(Protocol):
 
     def sync_directory(self, path: Path) -> None:
         """Creations, renames and removals inside `path` are on the disk."""
+
+    def hold_directory(self, path: Path) -> contextlib.AbstractContextManager[Callable[[], None]]:
+        """What syncs the directory, and needs no descriptor any more: for changes in several steps
+        that must not stop half way.
+        """
 
     def lock(self, path: Path) -> contextlib.AbstractContextManager[None]:
         """Hold an exclusive lock on a file, or raise BlockingIOError if anybody else has it, in
@@ -316,10 +321,19 @@ class DiskFileSystem:
             shutil.rmtree(path)
 
     def sync_directory(self, path: Path) -> None:
+        with self.hold_directory(path) as sync:
+            sync()
+
+    @contextlib.contextmanager
+    def hold_directory(self, path: Path) -> Iterator[Callable[[], None]]:
         fd = _spare.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+
+        def sync() -> None:
             with _syncing(path):
                 os.fsync(fd)
+
+        try:
+            yield sync
         finally:
             os.close(fd)
             _spare.take()

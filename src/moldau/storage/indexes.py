@@ -98,10 +98,16 @@ class _Index:
     def flush(self) -> None:
         self.write_out().sync()
 
+    def write_pending(self) -> None:
+        """A rename needs no descriptor then."""
+        if self._loaded and (
+            self._written < len(self._keys) or not self._filesystem.exists(self.path)
+        ):
+            self.write_out()
+
     def rename(self, path: Path) -> None:
         """Works for a broken index too: one that was not read is not looked at."""
-        if self._loaded:
-            self.write_out()
+        self.write_pending()
         if self._loaded or self._filesystem.exists(self.path):
             self._filesystem.rename(self.path, path)
         self.path = path

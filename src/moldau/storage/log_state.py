@@ -255,7 +255,7 @@ class LogState:
                         files.append(segment.file)
             except BaseException:
                 # Perhaps there was no descriptor: then all of it is for the next time.
-                self._unsynced_paths = paths
+                self._unsynced_paths = list(dict.fromkeys(paths))
                 for segment in dirty:
                     segment.pins -= 1
                 raise
@@ -263,6 +263,8 @@ class LogState:
             self._unsynced_seals = []
             directories = [self.path] if self._directory_is_dirty else []
             self._directory_is_dirty = False
+            # What was refused before may be among it twice.
+            paths = list(dict.fromkeys(paths))
             ticket = FlushTicket(
                 self, end_offset, files=files, paths=paths, directories=directories
             )

@@ -208,6 +208,9 @@ class SegmentFiles:
         The log first: a crash in between must not leave a log whose list of aborted transactions
         went ahead of it and is taken for another segment's, or for deleted.
         """
+        # If there is no descriptor for it, nothing is renamed.
+        self.offset_index.write_pending()
+        self.time_index.write_pending()
         self._filesystem.rename(
             self.path(), segment_path(self.directory, self.base_offset, LOG_SUFFIX, life)
         )

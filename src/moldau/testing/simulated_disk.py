@@ -188,6 +188,10 @@ class _SimulatedFileSystem(FaultPlan):
                 self._unlink("remove", path / name)
         self._unlink("rmdir", path)
 
+    @contextlib.contextmanager
+    def hold_directory(self, path: Path) -> Iterator[Callable[[], None]]:
+        yield lambda: self.sync_directory(path)
+
     def sync_directory(self, path: Path) -> None:
         directory = self._directory(path)
         _, fault = self.begin("sync_directory", path, 0)

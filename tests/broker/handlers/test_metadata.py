@@ -172,9 +172,8 @@ async def test_an_answer_is_told_again_until_something_changes(tmp_path: Path) -
         await create(node, "t")
         first, second = [(await node.serve(named("t"))).topics[0] for _ in range(2)]
         assert first is second
-        grown = CreatePartitionsRequest(
-            topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)]
-        )
+        more = CreatePartitionsTopic(name="t", count=2, assignments=None)
+        grown = CreatePartitionsRequest(topics=[more], timeout_ms=60_000)
         assert (await node.ask(grown)).results[0].error_code == 0
         assert len((await node.serve(named("t"))).topics[0].partitions) == 2
 

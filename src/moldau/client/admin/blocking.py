@@ -52,6 +52,10 @@ class Admin:
         self.config = self._admin.config
         self._thread = LoopThread("moldau-admin")
 
+    def __del__(self) -> None:
+        if hasattr(self, "_thread"):
+            self._thread.end_alone(self, self._admin.close)
+
     def __enter__(self) -> Self:
         return self
 

@@ -38,6 +38,7 @@ from moldau.client.admin.transactions import (
 )
 from moldau.client.cluster import Cluster
 from moldau.client.config import client_config
+from moldau.client.consumer.asked import place_of
 from moldau.client.errors import ClientError, ClosedError
 from moldau.client.metadata import Topic
 from moldau.client.node_connection import VersionRange
@@ -110,7 +111,7 @@ class Admin:
         """What a broker refuses for one item says nothing about the next."""
         self._check_open()
         done: dict[Item, Result | KafkaError] = {}
-        for item in dict.fromkeys(items):
+        for item in dict.fromkeys(_several(items)):
             try:
                 done[item] = await attempt(item)
             except KafkaError as error:
@@ -151,7 +152,7 @@ class Admin:
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, Topic | MoldauError]:
         """Partitions, leaders, replicas."""
-        wanted = list(dict.fromkeys(names))
+        wanted = list(dict.fromkeys(_several(names)))
         return await self._patiently(
             lambda: topic_descriptions.describe_topics(self._cluster, wanted)
         )
@@ -160,13 +161,16 @@ class Admin:
         self, new_topics: Iterable[NewTopic | str], *, validate_only: bool = False
     ) -> dict[str, CreatedTopic | KafkaError]:
         """A name alone is a topic with the broker's numbers. When it returns, leaders are known."""
-        wanted = [NewTopic(name=one) if isinstance(one, str) else one for one in new_topics]
+        wanted = [
+            NewTopic(name=one) if isinstance(one, str) else one for one in _several(new_topics)
+        ]
         return await self._patiently(
             lambda: topics.create_topics(self._cluster, wanted, validate_only=validate_only)
         )
 
     async def delete_topics(self, names: Collection[str]) -> dict[str, KafkaError | None]:
-        return await self._patiently(lambda: topics.delete_topics(self._cluster, names))
+        wanted = _several(names)
+        return await self._patiently(lambda: topics.delete_topics(self._cluster, wanted))
 
     async def delete_topics_by_id(
         self, topic_ids: Collection[Uuid]
@@ -192,7 +196,8 @@ class Admin:
     ) -> dict[TopicPartition, int | MoldauError]:
         """Below these offsets; -1 means all that is there. Gives the first offset that is left."""
         self._check_open()
-        return await offsets.delete_records(self._cluster, before)
+        wanted = {place_of(one): offset for one, offset in before.items()}
+        return await offsets.delete_records(self._cluster, wanted)
 
     async def list_offsets(
         self,
@@ -202,7 +207,8 @@ class Admin:
     ) -> dict[TopicPartition, FoundOffset | MoldauError]:
         """Partition -> a time in ms, or one of ListOffsetsTimestamp (EARLIEST, LATEST, …)."""
         self._check_open()
-        return await offsets.list_offsets_each(self._cluster, wanted, isolation)
+        places = {place_of(one): time for one, time in wanted.items()}
+        return await offsets.list_offsets_each(self._cluster, places, isolation)
 
     async def elect_leaders(
         self,
@@ -289,7 +295,7 @@ class Admin:
         """For a group without members."""
         self._check_open()
         given = {
-            partition: one if isinstance(one, Committed) else Committed(one)
+            place_of(partition): one if isinstance(one, Committed) else Committed(one)
             for partition, one in wanted.items()
         }
         return await groups.commit_each(self._cluster, group_id, given)
@@ -304,7 +310,7 @@ class Admin:
     async def delete_groups(self, group_ids: Collection[str]) -> dict[str, KafkaError | None]:
         """Groups without members, with all that they have committed."""
         self._check_open()
-        return await groups.delete_groups(self._cluster, group_ids)
+        return await groups.delete_groups(self._cluster, _several(group_ids))
 
     async def remove_members(
         self, group_id: str, members: Collection[Leaver] | None = None, *, reason: str = ""
@@ -415,3 +421,10 @@ class Admin:
         return await self._patiently(
             lambda: log_dirs.alter_replica_log_dirs(self._cluster, broker_id, moves)
         )
+
+
+def _several(given: Iterable[Item]) -> list[Item]:
+    """A text alone would be taken for the names of its letters."""
+    if isinstance(given, str):
+        raise ClientError(f"give a list of names, ['{given}'], not one of them")
+    return list(given)

@@ -67,15 +67,22 @@ class Consumer(BlockingOffsetDesk):
         **settings: Any,
     ) -> None:
         made = consumer_config(bootstrap_servers, config, settings)
-        self._engine = Engine(made, self._call_user)
         self._thread = LoopThread("moldau-consumer")
+        calls = UserCalls(self._thread, "consumer")
+        try:
+            self._engine = Engine(made, calls.call)
+        except BaseException:
+            self._thread.close()
+            raise
         self._out = HandingOut(self._engine.positions)
         self._engine.before_use = self._out.settle
         self._count = made.max_poll_records
-        super().__init__(OffsetDesk(self._engine), UserCalls(self._thread, "consumer"))
+        super().__init__(OffsetDesk(self._engine), calls)
 
-    async def _call_user(self, *call: Any) -> Any:
-        return await self._calls.call(*call)
+    def __del__(self) -> None:
+        if hasattr(self, "_engine"):
+            engine = self._engine
+            self._thread.end_alone(self, lambda: engine.close(CLOSE_PATIENCE_S * 1000))
 
     def __enter__(self) -> Self:
         return self

@@ -231,7 +231,9 @@ class Group:
         assert isinstance(request, LeaveGroupRequest)
         try:
             async with self._cluster.clock.timeout(_LEAVE_PATIENCE_MS):
-                connection = await self._connection()
+                # Not behind a request to join, which may still wait for its answer.
+                coordinator = await self._cluster.coordinator(self.group_id)
+                connection = await self._cluster.connection(coordinator)
                 if connection.newest_of(LeaveGroupRequest) < _LEAVE_MEMBERS_VERSION:
                     (member,) = request.members
                     request = LeaveGroupRequest(

@@ -67,8 +67,7 @@ class ProducerEngine:
         self._clock = cluster.clock
         self._rng = random.Random()  # noqa: S311 - it spreads load, it keeps no secret
         self._loop = asyncio.get_running_loop()
-        guard: AbstractContextManager[Any] = threading.RLock()
-        self._guard = guard
+        self._guard: AbstractContextManager[Any] = threading.RLock()
         growth = min(options.batch_bytes * GROWTH, options.rules.request_bytes_max // 2)
         limits = (
             options.batch_bytes,
@@ -78,7 +77,7 @@ class ProducerEngine:
         )
         wake = self._wake_from_elsewhere if is_shared else self._wake_from_here
         self._choose = Turns(self.topics, self.sending, options, self._clock, self._rng).choose
-        hooks = (self._clock.wall_ms, wake, self._choose, patience, guard)
+        hooks = (self._clock.wall_ms, wake, self._choose, patience, self._guard)
         self.appender = Appender(limits, hooks)
         self._patience = patience
         self._connections: dict[int, NodeConnection] = {}
@@ -104,7 +103,8 @@ class ProducerEngine:
         known = await self.topic(topic, deadline_ms)
         key, value, partition, timestamp, headers = record
         if partition is not None and partition not in known.partitions:
-            known = await self._wait_for_partition(topic, partition, deadline_ms)
+            backoff_ms = self.options.rules.backoff.first_ms
+            await self.topics.ensure_partition(topic, partition, deadline_ms, backoff_ms)
         while True:
             delivery = self.appender.append(topic, key, value, partition, timestamp, headers)
             if delivery is not None:
@@ -118,19 +118,9 @@ class ProducerEngine:
         if name not in self.topics.known:
             if deadline_ms is None:
                 deadline_ms = self._clock.mono_ms() + self.options.max_block_ms
-            backoff_ms = self.options.rules.backoff.first_ms
-            await self.topics.ensure(name, deadline_ms, backoff_ms)
+            await self.topics.ensure(name, deadline_ms, self.options.rules.backoff.first_ms)
             self._renew_later(name)
         return self.topics.known[name]
-
-    async def _wait_for_partition(self, name: str, partition: int, deadline_ms: float) -> Topic:
-        while True:
-            topic = await self.topics.ensure(name, deadline_ms, self.options.rules.backoff.first_ms)
-            if partition in topic.partitions:
-                return topic
-            if self._clock.mono_ms() + self.options.rules.backoff.first_ms >= deadline_ms:
-                topic.partition(partition)
-            await self._clock.sleep(self.options.rules.backoff.first_ms)
 
     async def wait_for_room(self, deadline_ms: float) -> None:
         """Until a good part of the memory is free: nobody should wait for each record."""
@@ -342,8 +332,8 @@ class ProducerEngine:
     def _sweep_later(self) -> None:
         if self._sweep is not None:
             return
-        timeout_ms = self.options.rules.delivery_timeout_ms
-        pause_ms = min(max(timeout_ms / 20, _SWEEP_MS_MIN), _SWEEP_MS_MAX)
+        pause_ms = self.options.rules.delivery_timeout_ms / 20
+        pause_ms = min(max(pause_ms, _SWEEP_MS_MIN), _SWEEP_MS_MAX)
         self._sweep = self._clock.call_later(pause_ms, self._expire)
 
     def _expire(self) -> None:
@@ -362,9 +352,10 @@ class ProducerEngine:
                 self.look()
 
     def metrics(self) -> dict[str, float]:
+        """Any thread may ask."""
         return {
             **self.counts.named(),
-            "requests_in_flight": sum(self._in_flight.values()),
+            "requests_in_flight": sum(list(self._in_flight.values())),
             "buffer_available_bytes": self.appender.room,
             "buffer_total_bytes": self.options.memory_bytes,
         }

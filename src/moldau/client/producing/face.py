@@ -3,6 +3,7 @@ them.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from moldau.client.producing.transactor import Transactor
 from moldau.client.settings import cluster_settings
 from moldau.core.client.batching import Batch, Delivery, Patience, Piece
 from moldau.protocol.batches import BATCH_HEADER_SIZE
+from moldau.protocol.errors import MoldauError
 
 
 class ProducerFace:
@@ -107,6 +109,12 @@ class ProducerFace:
         if self.transactor is not None and self.transactor.is_open:
             await self.transactor.abort()
         await self.opened.flush()
+
+    async def end(self) -> None:
+        """What could not be sent, or ended, is told by its delivery."""
+        with contextlib.suppress(MoldauError):
+            await self.finish()
+        await self.close()
 
     async def close(self) -> None:
         if self.engine is not None:

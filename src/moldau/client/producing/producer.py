@@ -49,7 +49,11 @@ class Producer:
         self._face = ProducerFace(bootstrap_servers, config, settings)
         self._thread = LoopThread("moldau-producer")
         self._thread.call(mark_own_thread)
-        engine = self._thread.run(self._face.open(ThreadPatience(), is_shared=True))
+        try:
+            engine = self._thread.run(self._face.open(ThreadPatience(), is_shared=True))
+        except BaseException:
+            self._thread.close()
+            raise
         self._appender = engine.appender
         self._append = engine.appender.append
         self._is_plain = self._face.preparation.is_plain
@@ -232,6 +236,11 @@ class Producer:
             self._thread.run(self._face.close())
         finally:
             self._thread.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_appender"):
+            self._appender.is_closed = True
+            self._thread.end_alone(self, self._face.end)
 
     def __enter__(self) -> Self:
         return self

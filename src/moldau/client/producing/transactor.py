@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from moldau.client.consumer.asked import offsets_of
 from moldau.client.errors import ClientError, ClientTimeoutError, check
 from moldau.client.producing.engine import ProducerEngine
 from moldau.core.client.partition_line import NOBODY, ProducerIdentity
+from moldau.core.client.positions import OffsetAndMetadata
 from moldau.core.client.transactions import (
     SECOND_PROTOCOL,
     TRANSACTION_VERSION_FEATURE,
@@ -155,19 +157,22 @@ class Transactor:
         await self._engine.flush()
         await self._end(is_commit=False)
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, Any], group: Any) -> None:
-        """`offsets`: partition -> offset, or something with offset, leader_epoch and metadata.
-        `group`: a group id, or a consumer's group_metadata().
+    async def send_offsets(self, offsets: Any, group: Any) -> None:
+        """`offsets`: partition -> offset, or OffsetAndMetadata. `group`: a group id, or a
+        consumer's group_metadata().
         """
         self.state.check_open("send offsets")
-        if not offsets:
+        wanted = offsets_of(offsets)
+        group_id = group if isinstance(group, str) else getattr(group, "group_id", None)
+        if not isinstance(group_id, str) or not group_id:
+            raise ClientError(f"{group!r} is no group; give its id, or group_metadata()")
+        if not wanted:
             return
-        group_id = group if isinstance(group, str) else group.group_id
         try:
             if not self.state.is_second_protocol:
                 await self._patient(lambda: self._add_offsets(group_id), "send_offsets", False)
             self.state.offsets_added()
-            await self._patient(lambda: self._commit_offsets(offsets, group), "send_offsets", False)
+            await self._patient(lambda: self._commit_offsets(wanted, group), "send_offsets", False)
         except KafkaError as error:
             self._failed(error)
             raise self.state.error or error from None
@@ -268,16 +273,18 @@ class Transactor:
         answer = await self._ask(request, AddOffsetsToTxnResponse)
         check(answer.error_code, f"adding the offsets of '{group_id}'")
 
-    async def _commit_offsets(self, offsets: Mapping[TopicPartition, Any], group: Any) -> None:
+    async def _commit_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: Any
+    ) -> None:
         who = self._engine.sending.identity
         assert who is not None
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for (name, number), given in offsets.items():
             row = TxnOffsetCommitRequestPartition(
                 partition_index=number,
-                committed_offset=given if isinstance(given, int) else given.offset,
-                committed_leader_epoch=_or(getattr(given, "leader_epoch", None), -1),
-                committed_metadata=getattr(given, "metadata", None) or "",
+                committed_offset=given.offset,
+                committed_leader_epoch=given.leader_epoch,
+                committed_metadata=given.metadata,
             )
             topics.setdefault(name, []).append(row)
         group_id = group if isinstance(group, str) else group.group_id

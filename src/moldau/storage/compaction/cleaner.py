@@ -27,7 +27,11 @@ from moldau.storage.compaction.run import (
 )
 from moldau.storage.compaction.swap import replace_segments
 from moldau.storage.directory import LogDirectory
-from moldau.storage.failures import CorruptCheckpointError, DirectoryOfflineError
+from moldau.storage.failures import (
+    CorruptCheckpointError,
+    DirectoryOfflineError,
+    DiskFullError,
+)
 from moldau.storage.log import Log
 from moldau.types import Offset, TopicPartition
 
@@ -148,10 +152,12 @@ class LogCleaner:
 
     @contextlib.contextmanager
     def _giving_up_on(self, name: TopicPartition) -> Iterator[None]:
-        """A damaged log is left alone; a failed directory concerns everybody."""
+        """A damaged log is left alone; a failed directory concerns everybody, and so does a lack of
+        room or descriptors, which passes.
+        """
         try:
             yield
-        except DirectoryOfflineError:
+        except (DirectoryOfflineError, DiskFullError):
             raise
         except KafkaError as error:
             self._give_up(name, error)
@@ -190,7 +196,7 @@ class LogCleaner:
     def finish(self, compaction: Compaction, failure: Exception | None = None) -> None:
         """The pass is over, for whatever reason; no step of it is running any more."""
         self._running.pop(compaction.name, None)
-        if isinstance(failure, OSError):
+        if isinstance(failure, OSError | DiskFullError):
             with self._directory.guard:
                 raise failure
         if isinstance(failure, KafkaError) and not isinstance(failure, DirectoryOfflineError):
