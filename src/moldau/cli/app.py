@@ -36,6 +36,9 @@ COMMANDS = {
     "logdirs": LazyCommand(
         "moldau.cli.logdirs:logdirs", "Sizes on disk, by broker and directory.", _ADMINISTER
     ),
+    "pipeline": LazyCommand(
+        "moldau.cli.pipeline:app", "Pipelines on Spark, in Python or YAML.", _USE
+    ),
     "bench": LazyCommand("moldau.cli.bench:app", "Measure a broker under load.", _ADMINISTER),
     "storage": LazyCommand(
         "moldau.cli.storage:app", "Format log directories, say whose they are.", _FILES

@@ -64,15 +64,11 @@ def _by_partition(
     if partition is not None or count == 1:
         yield partition or 0, rows
         return
-    names = rows.schema.names
-    if "partition" in names:
-        chosen = _given(topic, rows.column("partition"))
-    elif "key" in names and engine.options.hashes_keys:
-        chosen = _hashed(rows, count)
-    elif engine.options.is_sticky:
+    chosen = partition_numbers(rows, topic, hashes_keys=engine.options.hashes_keys)
+    if chosen is None and engine.options.is_sticky:
         yield None, rows
         return
-    else:
+    if chosen is None:
         raise ClientError(
             "partitioner.class is asked for single records; give the table a column partition"
         )
@@ -88,6 +84,22 @@ def _by_partition(
         start += size
         is_keyless = number < 0
         yield None if is_keyless else number, part
+
+
+def partition_numbers(rows: Any, topic: Topic, *, hashes_keys: bool) -> Any:
+    """The partition of each row as an array; -1 where neither its column nor a key says one. None:
+    nowhere.
+    """
+    names = rows.schema.names
+    hashed = _hashed(rows, len(topic.partitions)) if "key" in names and hashes_keys else None
+    if "partition" not in names:
+        return hashed
+    given = _given(topic, rows.column("partition"))
+    if hashed is None:
+        return given
+    import pyarrow.compute as pc
+
+    return pc.if_else(pc.less(given, 0), hashed, given)
 
 
 def _given(topic: Topic, column: Any) -> Any:

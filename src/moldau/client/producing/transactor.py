@@ -109,6 +109,31 @@ class Transactor:
         self._engine.sending.identified(identity)
         self.state.initialized(is_second_protocol=await self._second_protocol())
 
+    async def adopt(self, identity: ProducerIdentity) -> None:
+        """Writes in a transaction that another process began and will end."""
+        if self.is_new:
+            self.state.initialized(is_second_protocol=await self._second_protocol())
+        self._engine.sending.identified(identity)
+        self.begin()
+
+    def give_back(self) -> None:
+        """What was written in an adopted transaction is the other process's to end."""
+        self.state.check_open("give a transaction back")
+        self._engine.appender.is_closed = True
+        self.state.ended()
+
+    def share(self) -> ProducerIdentity:
+        """Who other processes are when they write in the transaction that is open here. Whether
+        they did is not known here, so it is ended in any case.
+        """
+        self.state.check_open("share a transaction")
+        self.state.offsets_added()
+        # Their numbers begin again with the next transaction.
+        self.state.needs_new_epoch = not self.state.is_second_protocol
+        identity = self._engine.sending.identity
+        assert identity is not None
+        return identity
+
     def begin(self) -> None:
         self.state.begin()
         self._engine.appender.is_closed = False

@@ -1,0 +1,278 @@
+"""`moldau pipeline`: write, check, test, run, watch, stop, replay and reset a pipeline."""
+
+import signal
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from moldau.cli.connection import BOOTSTRAP_VARIABLE
+from moldau.cli.lazy_commands import new_app
+from moldau.cli.output import AsJson, confirm, show_json, show_table
+from moldau.protocol.errors import MoldauError
+
+if TYPE_CHECKING:
+    from moldau.core.pipelines.graph import Pipeline
+    from moldau.pipelines.run_folder import RunFolder
+
+app = new_app(help="Pipelines on Spark, written in Python or YAML.", no_args_is_help=True)
+
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="A .py or .yaml file.")]
+_Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap", "-b", envvar=BOOTSTRAP_VARIABLE, metavar="HOST:PORT",
+        help="Brokers, in place of those that the file names.", show_default=False,
+    ),
+]  # fmt: skip
+_Master = Annotated[
+    str, typer.Option(help="Where Spark runs: local[*], spark://host:port, yarn, k8s://…")
+]
+_Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's.")
+]
+_PyFiles = Annotated[
+    str | None, typer.Option("--py-files", help="Python files for the tasks, with commas.")
+]
+_Env = Annotated[
+    Path | None, typer.Option("--env", help="A packed environment for the tasks, .tar.gz.")
+]
+_Checkpoint = Annotated[
+    Path | None, typer.Option("--checkpoint", help="Keep the state here.", show_default=False)
+]
+_DEFAULT_MASTER = "local[*]"
+_QUICK_MASTER = "local[1]"
+
+
+@app.command("init", no_args_is_help=True)
+def init(file: _File) -> None:
+    """Write a pipeline to begin with.
+
+    [bold]Examples[/]
+
+      moldau pipeline init orders.yaml
+
+      moldau pipeline init orders.py
+    """
+    from moldau.pipelines import templates
+
+    known = {".py": templates.PYTHON, ".yaml": templates.YAML, ".yml": templates.YAML}
+    if file.suffix not in known:
+        raise MoldauError(f"{file}: a pipeline is a .py or a .yaml file")
+    if file.exists():
+        raise MoldauError(f"{file} is there already")
+    file.write_text(known[file.suffix].format(name=file.stem, file=file.name))
+    typer.echo(f"{file} is written; next: moldau pipeline test {file}")
+
+
+@app.command("check", no_args_is_help=True)
+def check(file: _File, as_json: AsJson = False) -> None:
+    """Analyse every plan, without data and without a broker."""
+    from moldau.pipelines import load
+    from moldau.pipelines.compiling import compile_queries
+    from moldau.pipelines.session import new_session
+    from moldau.pipelines.sources import group_of, stream_of
+
+    pipeline = load(file)
+    session = new_session(pipeline.name, _QUICK_MASTER, {})
+
+    def read(source: str, query: str) -> Any:
+        group = group_of(pipeline, query)
+        return stream_of(session, pipeline, source, group=group, start="earliest")
+
+    queries = compile_queries(session, pipeline, read)
+    if as_json:
+        names = ("query", "sources", "targets", "mode")
+        rows = [(one.name, one.sources, one.targets, one.output_mode) for one in queries]
+        show_json([dict(zip(names, row, strict=True)) for row in rows])
+        return
+    show_table(
+        ("query", "reads", "writes", "mode"),
+        [
+            (one.name, ", ".join(one.sources), ", ".join(one.targets), one.output_mode)
+            for one in queries
+        ],
+    )
+    typer.echo(f"{file} is well; delivery {pipeline.delivery}")
+
+
+@app.command("test", no_args_is_help=True)
+def test(file: _File) -> None:
+    """Run the tests that are written beside the flows."""
+    from moldau.pipelines import load
+    from moldau.pipelines.examples import try_example
+    from moldau.pipelines.session import new_session
+
+    pipeline = load(file)
+    if not pipeline.examples:
+        raise MoldauError(f"{file} has no tests")
+    session = new_session(pipeline.name, _QUICK_MASTER, {})
+    failed = 0
+    for example in pipeline.examples:
+        outcome = try_example(session, pipeline, example)
+        failed += bool(outcome.problems)
+        typer.echo(f"{'failed' if outcome.problems else 'passed'}  {example.name}")
+        for problem in outcome.problems:
+            typer.echo(f"        {example.spot}: {problem}")
+    typer.echo(f"{len(pipeline.examples) - failed} passed, {failed} failed")
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command("run", no_args_is_help=True)
+def run(  # noqa: PLR0913 - what a run can be told
+    file: _File,
+    bootstrap: _Bootstrap = None,
+    master: _Master = _DEFAULT_MASTER,
+    once: Annotated[bool, typer.Option("--once", help="Do what is there, then end.")] = False,
+    conf: _Conf = None,
+    py_files: _PyFiles = None,
+    env: _Env = None,
+    checkpoint: _Checkpoint = None,
+) -> None:
+    """Run a pipeline until Ctrl-C; a second run goes on where it was.
+
+    [bold]Examples[/]
+
+      moldau pipeline run orders.yaml --once
+
+      moldau pipeline run orders.py --master spark://host:7077 --env env.tar.gz
+    """
+    from moldau.cli.pipeline_view import view
+    from moldau.pipelines.running import Running
+    from moldau.pipelines.session import new_session
+    from moldau.pipelines.topics import ensure_topics
+
+    pipeline, folder = _loaded(file, bootstrap, checkpoint)
+    settings = _spark_settings(conf, py_files, env)
+    with folder.held():
+        # Before Spark, which takes long to start.
+        ensure_topics(pipeline)
+        session = new_session(pipeline.name, master, settings)
+        running = Running(session, pipeline, folder)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: running.stop())
+        try:
+            with view(pipeline.name) as show:
+                running.run(once=once, show=show)
+        finally:
+            session.stop()
+    typer.echo("stopped; the next run goes on from here")
+
+
+@app.command("status", no_args_is_help=True)
+def status(file: _File, checkpoint: _Checkpoint = None, as_json: AsJson = False) -> None:
+    """Say how a pipeline goes, from outside."""
+    pipeline, folder = _loaded(file, None, checkpoint)
+    found = folder.status()
+    is_running = folder.is_running
+    if as_json:
+        show_json({**found, "running": is_running})
+        return
+    if not found:
+        typer.echo(f"{pipeline.name} has never run")
+        return
+    names = ("query", "targets", "batch", "rows", "rows_per_s", "batch_ms", "lag", "time")
+    rows = [[_cell(query[name]) for name in names] for query in found["queries"]]
+    show_table([name.replace("_", " ") for name in names], rows)
+    typer.echo(
+        f"{pipeline.name} {'runs, process ' + str(found['pid']) if is_running else 'is stopped'}"
+    )
+
+
+def _cell(value: Any) -> Any:
+    return ", ".join(value) if isinstance(value, list) else value
+
+
+@app.command("stop", no_args_is_help=True)
+def stop(file: _File, checkpoint: _Checkpoint = None) -> None:
+    """Ask a running pipeline to end after its batch."""
+    pipeline, folder = _loaded(file, None, checkpoint)
+    if not folder.ask_to_stop():
+        raise MoldauError(f"{pipeline.name} does not run")
+    typer.echo(f"{pipeline.name} ends after its batch")
+
+
+@app.command("replay", no_args_is_help=True)
+def replay(  # noqa: PLR0913 - what a replay can be told
+    file: _File,
+    start: Annotated[str | None, typer.Option("--from", help="A time like 2026-11-01.")] = None,
+    end: Annotated[str | None, typer.Option("--to", help="A time; the latest otherwise.")] = None,
+    into: Annotated[str, typer.Option(help="Behind the names of targets.")] = ".replay",
+    bootstrap: _Bootstrap = None,
+    master: _Master = _DEFAULT_MASTER,
+    conf: _Conf = None,
+) -> None:
+    """Run the flows over a range of time, as one batch, into targets of other names."""
+    from moldau.pipelines.replaying import renamed
+    from moldau.pipelines.replaying import replay as replay_flows
+    from moldau.pipelines.session import new_session
+
+    pipeline, _ = _loaded(file, bootstrap, None)
+    times = [None if text is None else _time_ms(text) for text in (start, end)]
+    session = new_session(pipeline.name, master, _spark_settings(conf, None, None))
+    try:
+        written = replay_flows(session, renamed(pipeline, into), *times)
+    finally:
+        session.stop()
+    show_table(("target", "rows"), list(written.items()))
+
+
+@app.command("reset", no_args_is_help=True)
+def reset(
+    file: _File,
+    checkpoint: _Checkpoint = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Forget where a pipeline is: the next run begins where its sources say."""
+    pipeline, folder = _loaded(file, None, checkpoint)
+    if folder.is_running:
+        raise MoldauError(f"{pipeline.name} runs; stop it first")
+    if not folder.path.exists():
+        raise MoldauError(f"{pipeline.name} has no state at {folder.path}")
+    confirm(f"Delete {folder.path}? What was written stays, and may be written again.", yes=yes)
+    folder.forget()
+    typer.echo(f"{pipeline.name} begins anew")
+
+
+def _loaded(
+    file: Path, bootstrap: str | None, checkpoint: Path | None
+) -> "tuple[Pipeline, RunFolder]":
+    from dataclasses import replace
+
+    from moldau.pipelines import load
+    from moldau.pipelines.run_folder import folder_of
+
+    pipeline = load(file)
+    if bootstrap is not None:
+        settings = dict(pipeline.settings) | {"bootstrap.servers": bootstrap}
+        pipeline = replace(pipeline, settings=tuple(settings.items()))
+    return pipeline, folder_of(pipeline, file, checkpoint)
+
+
+def _spark_settings(
+    conf: list[str] | None, py_files: str | None, env: Path | None
+) -> dict[str, str]:
+    settings = {}
+    for pair in conf or []:
+        name, sign, value = pair.partition("=")
+        if not sign or not name:
+            raise MoldauError(f"--conf {pair}: write NAME=VALUE")
+        settings[name] = value
+    if py_files is not None:
+        settings["spark.submit.pyFiles"] = py_files
+    if env is not None:
+        settings["spark.archives"] = f"{env}#environment"
+        settings["spark.pyspark.python"] = "./environment/bin/python"
+    return settings
+
+
+def _time_ms(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise MoldauError(
+            f"'{text}' is no time; write 2026-11-01 or 2026-11-01T12:00:00Z"
+        ) from None
+    return round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)

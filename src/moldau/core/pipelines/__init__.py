@@ -1,0 +1,1 @@
+"""What the source and the sink of Spark decide, without Spark and without I/O."""

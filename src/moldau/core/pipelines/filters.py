@@ -1,0 +1,85 @@
+"""What a query's conditions let a reader leave out. It may leave out too little, never too much."""
+
+from typing import Any, NamedTuple
+
+from moldau.frozen import frozen
+from moldau.types import TopicPartition
+
+_ALL_FROM = 0
+_ALL_TO = 2**63 - 1
+
+
+class Comparison(NamedTuple):
+    column: str
+    word: str
+    """One of = > >= < <= in"""
+    value: Any
+    """Times are milliseconds."""
+
+
+@frozen(kw_only=True)
+class RowFilter:
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    start: int = _ALL_FROM
+    stop: int = _ALL_TO
+    since_ms: int | None = None
+
+    def narrowed(self, told: Comparison) -> "RowFilter":
+        match told.column:
+            case "topic":
+                return self._with(topics=_both(self.topics, _values(told)))
+            case "partition":
+                return self._with(partitions=_both(self.partitions, _values(told)))
+            case "offset":
+                start, stop = _bounds(told)
+                return self._with(start=max(self.start, start), stop=min(self.stop, stop))
+            case "timestamp" if told.word in {"=", ">", ">="} and isinstance(told.value, int):
+                # An end by time cannot be told: a later record may have an earlier time.
+                since = max(self.since_ms or 0, told.value)
+                return self._with(since_ms=since)
+            case _:
+                return self
+
+    def _with(self, **changes: Any) -> "RowFilter":
+        from dataclasses import replace
+
+        return replace(self, **changes)
+
+    def takes(self, partition: TopicPartition) -> bool:
+        return (self.topics is None or partition.topic in self.topics) and (
+            self.partitions is None or partition.partition in self.partitions
+        )
+
+    def clip(self, start: int, stop: int) -> tuple[int, int]:
+        return max(start, self.start), min(stop, self.stop)
+
+
+def _values(told: Comparison) -> frozenset[Any] | None:
+    if told.word == "=":
+        return frozenset([told.value])
+    return frozenset(told.value) if told.word == "in" else None
+
+
+def _both(known: frozenset[Any] | None, more: frozenset[Any] | None) -> frozenset[Any] | None:
+    if known is None or more is None:
+        return more if known is None else known
+    return known & more
+
+
+def _bounds(told: Comparison) -> tuple[int, int]:
+    match told:
+        case Comparison(_, "=", int(value)):
+            return value, value + 1
+        case Comparison(_, ">", int(value)):
+            return value + 1, _ALL_TO
+        case Comparison(_, ">=", int(value)):
+            return value, _ALL_TO
+        case Comparison(_, "<", int(value)):
+            return _ALL_FROM, value
+        case Comparison(_, "<=", int(value)):
+            return _ALL_FROM, value + 1
+        case Comparison(_, "in", tuple(values)) if values:
+            return min(values), max(values) + 1
+        case _:
+            return _ALL_FROM, _ALL_TO

@@ -1,0 +1,275 @@
+"""What can be said of a pipeline without Spark: whether its graph can be."""
+
+import re
+from collections.abc import Iterator
+
+from moldau.core.pipelines.errors import suggestion
+from moldau.core.pipelines.graph import (
+    Delivery,
+    Files,
+    Flow,
+    FormatKind,
+    Mode,
+    OnError,
+    Pipeline,
+    Problem,
+    Table,
+    TableKind,
+    Topic,
+)
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PIPELINE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_WRITTEN_TABLES = (TableKind.PARQUET, TableKind.DELTA)
+# What a format needs to make columns of bytes.
+_NEEDS_SCHEMA = (
+    FormatKind.JSON,
+    FormatKind.CSV,
+    FormatKind.AVRO,
+    FormatKind.PROTOBUF,
+    FormatKind.JSON_SCHEMA,
+)
+
+
+def problems_of(pipeline: Pipeline) -> tuple[Problem, ...]:
+    """Everything that is wrong, in the order of the file."""
+    found = [
+        *_names(pipeline),
+        *_inputs(pipeline),
+        *_sources(pipeline),
+        *_targets(pipeline),
+        *_conflicts(pipeline),
+        *_examples(pipeline),
+    ]
+    found += _cycles(pipeline)
+    return tuple(sorted(found, key=lambda one: (one.spot.file, one.spot.line, one.spot.column)))
+
+
+def order_of(pipeline: Pipeline) -> tuple[Flow, ...]:
+    """Each flow behind those that it reads. The graph has no cycles."""
+    done: dict[str, Flow] = {}
+
+    def visit(name: str) -> None:
+        flow = pipeline.flows.get(name)
+        if flow is not None and name not in done:
+            for needed in flow.inputs:
+                visit(needed)
+            done[name] = flow
+
+    for name in pipeline.flows:
+        visit(name)
+    return tuple(done.values())
+
+
+def sources_of(pipeline: Pipeline, flow: Flow) -> tuple[str, ...]:
+    """The sources that reach a flow, through whatever other flows."""
+    found: dict[str, None] = {}
+    for name in flow.inputs:
+        if name in pipeline.sources:
+            found[name] = None
+        elif name in pipeline.flows:
+            found |= dict.fromkeys(sources_of(pipeline, pipeline.flows[name]))
+    return tuple(found)
+
+
+def _names(pipeline: Pipeline) -> Iterator[Problem]:
+    if not _PIPELINE_NAME.fullmatch(pipeline.name):
+        yield Problem(
+            pipeline.spot, f"'{pipeline.name}' is no name: letters, digits, dots and dashes"
+        )
+    for name, source in pipeline.sources.items():
+        if name in pipeline.flows:
+            spot = pipeline.flows[name].spot
+            yield Problem(spot, f"'{name}' is the name of a source already")
+        if not _NAME.fullmatch(name):
+            yield Problem(source.spot, f"'{name}' is no name: letters, digits and underscores")
+    for name, flow in pipeline.flows.items():
+        if not _NAME.fullmatch(name):
+            yield Problem(flow.spot, f"'{name}' is no name: letters, digits and underscores")
+    if not any(flow.into is not None for flow in pipeline.flows.values()):
+        yield Problem(pipeline.spot, "nothing is written: no flow has an 'into'")
+
+
+def _inputs(pipeline: Pipeline) -> Iterator[Problem]:
+    known = (*pipeline.sources, *pipeline.flows)
+    for flow in pipeline.flows.values():
+        if not flow.inputs:
+            yield Problem(flow.spot, f"'{flow.name}' reads nothing; there are {', '.join(known)}")
+        for name in flow.inputs:
+            if name not in known:
+                yield Problem(
+                    flow.spot,
+                    f"'{flow.name}' reads '{name}', which is nowhere{suggestion(name, known)}",
+                )
+            elif name in pipeline.flows and pipeline.flows[name].mode is not Mode.APPEND:
+                yield Problem(
+                    flow.spot,
+                    f"'{flow.name}' reads '{name}', whose mode is "
+                    f"{pipeline.flows[name].mode}; read the topic that it writes",
+                )
+
+
+def _sources(pipeline: Pipeline) -> Iterator[Problem]:
+    for name, source in pipeline.sources.items():
+        if isinstance(source, Files):
+            if source.schema is None and source.format != "text":
+                yield Problem(
+                    source.spot, f"'{name}' has no schema; write its columns: 'id BIGINT, …'"
+                )
+            continue
+        if source.format.kind in _NEEDS_SCHEMA and source.format.schema is None:
+            yield Problem(
+                source.spot,
+                f"'{name}' has no schema; write the columns of its "
+                f"{source.format.kind}: 'id BIGINT, user STRING'",
+            )
+        if source.on_error is OnError.DEAD_LETTER and source.dead_letter is None:
+            yield Problem(
+                source.spot, f"'{name}': on_error is dead_letter, and no dead_letter topic is named"
+            )
+        if source.dead_letter == source.name:
+            yield Problem(source.spot, f"'{name}': its dead letters would come back to it")
+
+
+def _targets(pipeline: Pipeline) -> Iterator[Problem]:
+    for flow in pipeline.flows.values():
+        into = flow.into
+        if into is None:
+            if flow.mode is not Mode.APPEND:
+                yield Problem(flow.spot, f"'{flow.name}' has a mode and no 'into'")
+        elif isinstance(into, Topic):
+            yield from _topic_target(pipeline, flow, into)
+        else:
+            yield from _table_target(flow, into)
+
+
+def _topic_target(pipeline: Pipeline, flow: Flow, into: Topic) -> Iterator[Problem]:
+    if flow.mode is Mode.UPSERT and not into.key:
+        yield Problem(
+            flow.spot, f"'{flow.name}': mode upsert needs a key, so that a later record replaces it"
+        )
+    if into.compacted and not into.key:
+        yield Problem(flow.spot, f"'{flow.name}': a compacted topic needs a key")
+    if flow.on_error is OnError.DEAD_LETTER and _dead_letter_of(pipeline, flow) is None:
+        yield Problem(
+            flow.spot,
+            f"'{flow.name}': on_error is dead_letter, and no source that it reads names a "
+            "dead_letter topic",
+        )
+
+
+def _table_target(flow: Flow, into: Table) -> Iterator[Problem]:
+    if into.kind not in _WRITTEN_TABLES:
+        yield Problem(
+            into.spot,
+            f"'{flow.name}': tables of {into.kind} cannot be written yet; parquet and delta can",
+        )
+    elif flow.mode is not Mode.APPEND:
+        yield Problem(
+            flow.spot, f"'{flow.name}': {into.kind} can only be appended to, not {flow.mode}"
+        )
+    if flow.on_error is OnError.DEAD_LETTER:
+        yield Problem(
+            flow.spot, f"'{flow.name}': a flow into a table cannot send dead letters; use drop"
+        )
+
+
+def _dead_letter_of(pipeline: Pipeline, flow: Flow) -> str | None:
+    for name in sources_of(pipeline, flow):
+        source = pipeline.sources[name]
+        if isinstance(source, Topic) and source.dead_letter is not None:
+            return source.dead_letter
+    return None
+
+
+def _conflicts(pipeline: Pipeline) -> Iterator[Problem]:
+    writers: dict[str, Flow] = {}
+    for flow in pipeline.flows.values():
+        if isinstance(flow.into, Topic):
+            earlier = writers.setdefault(flow.into.name, flow)
+            yield from _two_writers(earlier, flow)
+        elif flow.into is not None:
+            earlier = writers.setdefault(f"table {flow.into.path}", flow)
+            if earlier is not flow:
+                yield Problem(
+                    flow.spot,
+                    f"'{flow.name}' and '{earlier.name}' write the same table {flow.into.path}",
+                )
+        for name in _known_sources(pipeline, flow):
+            source = pipeline.sources[name]
+            if not isinstance(source, Topic) or not isinstance(flow.into, Topic):
+                continue
+            if source.name == flow.into.name:
+                yield Problem(
+                    flow.spot,
+                    f"'{flow.name}' writes the topic {source.name} that it reads: it would never "
+                    "end",
+                )
+    if pipeline.delivery is Delivery.EXACTLY_ONCE and pipeline.flows and not pipeline.sources:
+        yield Problem(pipeline.spot, "there are no sources")
+
+
+def _known_sources(pipeline: Pipeline, flow: Flow) -> tuple[str, ...]:
+    """As sources_of, of a graph that may have cycles."""
+    seen: dict[str, None] = {}
+    left = list(flow.inputs)
+    while left:
+        name = left.pop()
+        if name not in seen:
+            seen[name] = None
+            left += pipeline.flows[name].inputs if name in pipeline.flows else ()
+    return tuple(name for name in seen if name in pipeline.sources)
+
+
+def _two_writers(earlier: Flow, flow: Flow) -> Iterator[Problem]:
+    first, second = earlier.into, flow.into
+    assert isinstance(first, Topic)
+    assert isinstance(second, Topic)
+    if earlier is flow:
+        return
+    both = f"'{flow.name}' and '{earlier.name}' both write {second.name}"
+    if Mode.APPEND not in {earlier.mode, flow.mode} or earlier.mode is not flow.mode:
+        yield Problem(flow.spot, f"{both}; only flows in mode append can share a topic")
+    elif (first.key, first.format) != (second.key, second.format):
+        yield Problem(flow.spot, f"{both} with different keys or formats")
+
+
+def _examples(pipeline: Pipeline) -> Iterator[Problem]:
+    for example in pipeline.examples:
+        for name in example.given:
+            if name not in pipeline.sources:
+                hint = suggestion(name, pipeline.sources)
+                yield Problem(
+                    example.spot,
+                    f"'{example.name}' gives rows of '{name}', which is no source{hint}",
+                )
+        for name in example.expect:
+            if name not in pipeline.flows:
+                hint = suggestion(name, pipeline.flows)
+                yield Problem(
+                    example.spot,
+                    f"'{example.name}' expects rows of '{name}', which is no flow{hint}",
+                )
+
+
+def _cycles(pipeline: Pipeline) -> list[Problem]:
+    done: set[str] = set()
+    path: list[str] = []
+    found: list[Problem] = []
+
+    def visit(name: str) -> None:
+        if name in done or name not in pipeline.flows:
+            return
+        if name in path:
+            circle = [*path[path.index(name) :], name]
+            found.append(Problem(pipeline.flows[name].spot, f"a circle: {' <- '.join(circle)}"))
+            return
+        path.append(name)
+        for needed in pipeline.flows[name].inputs:
+            visit(needed)
+        path.pop()
+        done.add(name)
+
+    for name in pipeline.flows:
+        visit(name)
+    return found

@@ -1,0 +1,91 @@
+"""What becomes of a micro-batch: topics in one write, then tables, each target exactly once."""
+
+import threading
+from typing import Any
+
+from moldau.core.pipelines.graph import Delivery, Pipeline, Table, TableKind
+from moldau.pipelines.compiling import Outputs, Query, outputs_of, pass_outputs
+from moldau.pipelines.delta_table import DeltaTarget
+from moldau.pipelines.parquet_table import ParquetTable
+from moldau.pipelines.sources import kafka_options
+from moldau.protocol.errors import MoldauError
+from moldau.spark.exactly_once_sink import ExactlyOnceSink
+
+
+class StoppedError(MoldauError):
+    """The run is ending: this batch is left to the next one."""
+
+
+def table_target(table: Table, name: str, checkpoint: str) -> ParquetTable | DeltaTarget:
+    """Raises MoldauError."""
+    if table.kind is TableKind.DELTA:
+        return DeltaTarget(table, name)
+    return ParquetTable(table, name, checkpoint)
+
+
+class BatchWork:
+    """For `foreachBatch`."""
+
+    def __init__(self, pipeline: Pipeline, query: Query, checkpoint: str) -> None:
+        self._pipeline = pipeline
+        self._query = query
+        self._checkpoint = checkpoint
+        self._stops = threading.Event()
+        self.is_busy = False
+        self.last_done: int | None = None
+        name = f"{pipeline.name}.{query.name}"
+        options = kafka_options(pipeline)
+        self._sink: ExactlyOnceSink | None = None
+        if pipeline.delivery is Delivery.EXACTLY_ONCE:
+            self._sink = ExactlyOnceSink(name, checkpoint, options)
+        self._options = options
+        self._tables = {
+            flow.name: table_target(flow.into, f"{name}.{flow.name}", checkpoint)
+            for flow in query.flows
+            if isinstance(flow.into, Table)
+        }
+
+    def stop(self) -> None:
+        """No batch is begun from now on."""
+        self._stops.set()
+
+    def close(self) -> None:
+        if self._sink is not None:
+            self._sink.close()
+
+    def __call__(self, rows: Any, batch_id: int) -> None:
+        if self._stops.is_set():
+            raise StoppedError("the pipeline is stopping")
+        self.is_busy = True
+        try:
+            self._write(rows, batch_id)
+            self.last_done = batch_id
+        finally:
+            self.is_busy = False
+
+    def _write(self, rows: Any, batch_id: int) -> None:
+        is_read_often = self._query.is_pass and len(self._query.targets) > 1
+        if is_read_often:
+            # Or every target would read the source again.
+            rows.persist()
+        try:
+            outputs = self._outputs(rows)
+            topics = outputs.all_topics
+            if topics is not None:
+                self._write_topics(topics, batch_id)
+            for flow, frame in outputs.tables:
+                self._tables[flow.name].write(frame, batch_id)
+        finally:
+            if is_read_often:
+                rows.unpersist()
+
+    def _outputs(self, rows: Any) -> Outputs:
+        if self._query.is_pass:
+            return pass_outputs(self._pipeline, self._query, rows)
+        return outputs_of(self._pipeline, self._query.flows[0], rows)
+
+    def _write_topics(self, rows: Any, batch_id: int) -> None:
+        if self._sink is not None:
+            self._sink(rows, batch_id)
+        else:
+            rows.write.format("moldau").options(**self._options).mode("append").save()

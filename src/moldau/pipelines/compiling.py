@@ -1,0 +1,238 @@
+"""From a pipeline to Spark's queries: all flows that only look at one record of one source share
+one pass over it; a flow that remembers (groups, windows, joins of streams) is a query of its own.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from moldau.core.pipelines.graph import (
+    Files,
+    Flow,
+    Mode,
+    OnError,
+    Pipeline,
+    PipelineError,
+    Problem,
+    Table,
+    Topic,
+)
+from moldau.core.pipelines.graph_checks import sources_of
+from moldau.pipelines.declare import wrong
+from moldau.pipelines.flow_frames import frames_of, short_text, told
+from moldau.pipelines.values import (
+    STEP_ERROR,
+    dead_letters,
+    good_rows,
+    need_columns,
+    read_values,
+    written_rows,
+)
+
+OUTPUT_MODES = {Mode.APPEND: "append", Mode.UPSERT: "update", Mode.COMPLETE: "complete"}
+_REMEMBERS = frozenset(
+    {
+        "Aggregate",
+        "Deduplicate",
+        "DeduplicateWithinWatermark",
+        "Distinct",
+        "FlatMapGroupsWithState",
+        "FlatMapGroupsInPandasWithState",
+        "GlobalLimit",
+        "TransformWithState",
+        "TransformWithStateInPySpark",
+    }
+)
+_WORDS_MAX = 1000
+Reader = Callable[[str, str], Any]
+"""(source, query) -> its records."""
+
+
+@dataclass
+class Query:
+    """One of Spark's streaming queries."""
+
+    name: str
+    sources: tuple[str, ...]
+    flows: list[Flow] = field(default_factory=list)
+    output_mode: str = "append"
+    is_pass: bool = False
+    """Its flows are made again of each batch; else its frame is what its one flow gives."""
+    sends_dead_letters: bool = False
+
+    @property
+    def targets(self) -> list[str]:
+        found = [target_name(flow) for flow in self.flows if flow.into is not None]
+        return [*found, "dead letters"] if self.sends_dead_letters else found
+
+
+def target_name(flow: Flow) -> str:
+    assert flow.into is not None
+    return flow.into.name if isinstance(flow.into, Topic) else flow.into.path
+
+
+def compile_queries(session: Any, pipeline: Pipeline, read: Reader) -> list[Query]:
+    """Analyses every plan. Raises PipelineError with all that Spark would refuse."""
+    sources = {name: source_rows(pipeline, name, read(name, name)) for name in pipeline.sources}
+    frames = frames_of(session, pipeline, sources)
+    passes = {name: Query(name, (name,), is_pass=True) for name in pipeline.sources}
+    alone: list[Query] = []
+    problems: list[Problem] = []
+    for flow in pipeline.flows.values():
+        if flow.into is None:
+            continue
+        try:
+            outputs_of(pipeline, flow, frames[flow.name])
+            refuse_what_streams_cannot(session, flow, frames[flow.name])
+        except PipelineError as error:
+            problems += error.problems
+            continue
+        used = sources_of(pipeline, flow)
+        if len(used) == 1 and not remembers(frames[flow.name]):
+            passes[used[0]].flows.append(flow)
+        else:
+            alone.append(Query(flow.name, used, [flow], OUTPUT_MODES[flow.mode]))
+    if problems:
+        raise PipelineError(*problems)
+    for name, query in passes.items():
+        source = pipeline.sources[name]
+        query.sends_dead_letters = (
+            isinstance(source, Topic) and source.on_error is OnError.DEAD_LETTER
+        )
+    return [one for one in passes.values() if one.flows or one.sends_dead_letters] + alone
+
+
+def query_frame(session: Any, pipeline: Pipeline, query: Query, read: Reader) -> Any:
+    """What the query hands to each of its batches."""
+    if query.is_pass:
+        name = query.sources[0]
+        source = pipeline.sources[name]
+        records = read(name, query.name)
+        return records if isinstance(source, Files) else read_values(records, source)
+    sources = {name: source_rows(pipeline, name, read(name, query.name)) for name in query.sources}
+    return frames_of(session, pipeline, sources)[query.flows[0].name]
+
+
+def source_rows(pipeline: Pipeline, name: str, records: Any) -> Any:
+    """The good ones, as flows see them."""
+    source = pipeline.sources[name]
+    if isinstance(source, Files):
+        return records
+    try:
+        return good_rows(read_values(records, source))
+    except Exception as error:  # noqa: BLE001 - Spark raises all sorts
+        raise wrong(source.spot, f"'{name}': {short_text(error)}") from None
+
+
+def pass_outputs(pipeline: Pipeline, query: Query, rows: Any) -> "Outputs":
+    """What all flows of a pass make of a batch."""
+    name = query.sources[0]
+    source = pipeline.sources[name]
+    good = rows if isinstance(source, Files) else good_rows(rows)
+    frames = frames_of(rows.sparkSession, pipeline, {name: good})
+    found = Outputs()
+    for flow in query.flows:
+        found.add(outputs_of(pipeline, flow, frames[flow.name]))
+    if query.sends_dead_letters:
+        found.topics.append(dead_letters(rows, pipeline, name))
+    return found
+
+
+@dataclass
+class Outputs:
+    topics: list[Any] = field(default_factory=list)
+    """Frames of OUT_COLUMNS."""
+    tables: list[tuple[Flow, Any]] = field(default_factory=list)
+
+    def add(self, other: "Outputs") -> None:
+        self.topics += other.topics
+        self.tables += other.tables
+
+    @property
+    def all_topics(self) -> Any | None:
+        """In one frame, for one write."""
+        if not self.topics:
+            return None
+        united = self.topics[0]
+        for one in self.topics[1:]:
+            united = united.unionByName(one)
+        return united
+
+
+def outputs_of(pipeline: Pipeline, flow: Flow, rows: Any) -> Outputs:
+    """Raises PipelineError."""
+    try:
+        if isinstance(flow.into, Table):
+            return Outputs(tables=[(flow, _table_rows(flow, rows))])
+        dead_letter = next(
+            (
+                source.dead_letter
+                for name in sources_of(pipeline, flow)
+                if isinstance(source := pipeline.sources[name], Topic) and source.dead_letter
+            ),
+            None,
+        )
+        return Outputs(topics=written_rows(rows, flow, dead_letter, pipeline))
+    except PipelineError:
+        raise
+    except Exception as error:  # noqa: BLE001 - Spark raises all sorts
+        raise told(error, flow) from None
+
+
+def _table_rows(flow: Flow, rows: Any) -> Any:
+    assert isinstance(flow.into, Table)
+    need_columns(rows, flow.into.partition_by, flow, "partition_by")
+    if flow.on_error is OnError.DROP:
+        need_columns(rows, (STEP_ERROR,), flow, "on_error")
+        return rows.where(f"{STEP_ERROR} IS NULL").drop(STEP_ERROR)
+    return rows
+
+
+def remembers(frame: Any) -> bool:
+    """Whether a stream's plan keeps something from batch to batch."""
+    return bool(memory_of(frame))
+
+
+def memory_of(frame: Any) -> list[str]:
+    """What it keeps, in Spark's words, without numbers that change from run to run."""
+    return [
+        re.sub(r"#\d+L?", "", node.simpleString(_WORDS_MAX))
+        for node in _nodes(frame._jdf.queryExecution().analyzed())
+        if node.isStreaming()
+        and (
+            node.nodeName() in _REMEMBERS
+            or (node.nodeName() == "Join" and _children_that_stream(node) > 1)
+        )
+    ]
+
+
+def refuse_what_streams_cannot(session: Any, flow: Flow, frame: Any) -> None:
+    """As Spark would when the query starts. Raises PipelineError."""
+    jvm = session.sparkContext._jvm
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    mode = {"append": modes.Append, "update": modes.Update, "complete": modes.Complete}
+    wanted = mode[OUTPUT_MODES[flow.mode]]()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    execution = frame._jdf.queryExecution()
+    if flow.mode is Mode.COMPLETE and not remembers(frame):
+        raise told(ValueError("mode complete is for aggregations"), flow)
+    try:
+        checker.checkForStreaming(execution.analyzed(), wanted)
+    except Exception as error:  # noqa: BLE001 - py4j's own kind
+        cause = getattr(error, "java_exception", None)
+        text = str(error) if cause is None else str(cause.getMessage())
+        raise told(ValueError(text), flow) from None
+
+
+def _nodes(plan: Any) -> list[Any]:
+    found = [plan]
+    for node in found:
+        children = node.children()
+        found += [children.apply(place) for place in range(children.size())]
+    return found
+
+
+def _children_that_stream(node: Any) -> int:
+    children = node.children()
+    return sum(children.apply(place).isStreaming() for place in range(children.size()))

@@ -1,0 +1,103 @@
+"""Delta tables, each row once: tasks write files, the driver commits them to the table's log
+together with (query, batch). Files of a batch that was not committed are nobody's. Needs deltalake,
+no jar.
+"""
+
+import json
+import secrets
+from typing import Any
+from urllib.parse import unquote
+
+from moldau.core.pipelines.errors import StaleCheckpointError
+from moldau.core.pipelines.graph import Table
+from moldau.pipelines.disk import Disk, aside_folder, new_aside, write_aside
+from moldau.protocol.errors import MoldauError
+
+_QUERY_ID = "sql.streaming.queryId"
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+
+def delta_library() -> Any:
+    """Raises MoldauError."""
+    try:
+        import deltalake
+    except ImportError:
+        raise MoldauError("Delta tables need deltalake: pip install 'moldau[delta]'") from None
+    return deltalake
+
+
+class DeltaTarget:
+    """A folder of this machine, or one that all machines share."""
+
+    def __init__(self, table: Table, name: str) -> None:
+        self._library = delta_library()
+        if "://" in table.path:
+            raise MoldauError(f"table {table.path}: Delta can only be written to folders yet")
+        self._path = table.path.rstrip("/")
+        self._partition_by = table.partition_by
+        self._name = name
+
+    def write(self, rows: Any, batch_id: int) -> None:
+        session = rows.sparkSession
+        query_id = session.sparkContext.getLocalProperty(_QUERY_ID) or ""
+        application = f"{self._name}.{query_id}"
+        schema = _arrow_schema(rows)
+        table = self._library.DeltaTable.create(
+            self._path, schema, mode="ignore", partition_by=list(self._partition_by) or None
+        )
+        done = table.transaction_version(application)
+        if done is not None and done >= batch_id:
+            if done > batch_id:
+                raise StaleCheckpointError(
+                    f"'{self._name}': batch {done} is committed, and the checkpoint begins at "
+                    f"{batch_id}; it is an older copy"
+                )
+            # What stateful steps remember of it is not there yet.
+            rows.write.format("noop").mode("overwrite").save()
+            return
+        disk = Disk(session)
+        disk.delete(aside_folder(self._path, self._name))
+        aside = new_aside(self._path, self._name)
+        if write_aside(rows, aside, self._partition_by):
+            self._commit(table, schema, self._moved(disk, aside), (application, batch_id))
+        disk.delete(aside)
+
+    def _moved(self, disk: Disk, aside: str) -> list[Any]:
+        """To their places, where nobody sees them before the commit."""
+        added = []
+        for file in disk.files(aside):
+            folder = file[len(aside) :].rpartition("/")[0].strip("/")
+            # The log knows the partitions; a flat name needs no escaping.
+            name = f"{self._name}-{secrets.token_hex(8)}.parquet"
+            size = disk.size(file)
+            disk.move(file, f"{self._path}/{name}")
+            added.append(self._action(name, folder, size))
+        return added
+
+    def _action(self, name: str, folder: str, size: int) -> Any:
+        from deltalake.transaction import AddAction
+        from pyarrow import parquet
+
+        rows = parquet.read_metadata(f"{self._path}/{name}").num_rows
+        values: dict[str, str | None] = {}
+        for part in folder.split("/") if folder else ():
+            column, _, value = part.partition("=")
+            values[unquote(column)] = None if value == _NO_VALUE else unquote(value)
+        return AddAction(name, size, values, 0, True, json.dumps({"numRecords": rows}))
+
+    def _commit(self, table: Any, schema: Any, added: list[Any], marker: tuple[str, int]) -> None:
+        transaction = self._library.Transaction(*marker)
+        properties = self._library.CommitProperties(app_transactions=[transaction])
+        table.create_write_transaction(
+            added,
+            "append",
+            schema,
+            list(self._partition_by) or None,
+            commit_properties=properties,
+        )
+
+
+def _arrow_schema(rows: Any) -> Any:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(rows.schema, timezone="UTC")

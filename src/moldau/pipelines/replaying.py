@@ -1,0 +1,80 @@
+"""The same flows over what topics hold of a range of time, as one batch, into other targets."""
+
+from dataclasses import replace
+from typing import Any
+
+from moldau.core.pipelines.graph import Pipeline, Table, TableKind, Topic
+from moldau.pipelines.compiling import outputs_of, source_rows
+from moldau.pipelines.flow_frames import frames_of
+from moldau.pipelines.sources import batch_of, kafka_options
+from moldau.pipelines.topics import ensure_topics
+from moldau.protocol.errors import MoldauError
+
+
+def renamed(pipeline: Pipeline, suffix: str) -> Pipeline:
+    """With targets of their own."""
+    flows = {}
+    for name, flow in pipeline.flows.items():
+        into = flow.into
+        if isinstance(into, Topic):
+            into = replace(into, name=into.name + suffix)
+        elif isinstance(into, Table):
+            into = replace(into, path=into.path.rstrip("/") + suffix)
+        flows[name] = replace(flow, into=into)
+    return replace(pipeline, flows=flows)
+
+
+def replay(
+    session: Any, pipeline: Pipeline, from_ms: int | None, to_ms: int | None
+) -> dict[str, int]:
+    """Rows written by target. At least once: if it fails, what was written stays there."""
+    ensure_topics(pipeline)
+    own = session.newSession()
+    options = {}
+    if from_ms is not None:
+        options["startingTimestamp"] = str(from_ms)
+        options["startingOffsetsByTimestampStrategy"] = "latest"
+    if to_ms is not None:
+        options["endingTimestamp"] = str(to_ms)
+    sources = {
+        name: source_rows(pipeline, name, batch_of(own, pipeline, name, options=options))
+        for name in pipeline.sources
+    }
+    frames = frames_of(own, pipeline, sources)
+    written: dict[str, int] = {}
+    for flow in pipeline.flows.values():
+        if flow.into is None:
+            continue
+        outputs = outputs_of(pipeline, flow, frames[flow.name])
+        topics = outputs.all_topics
+        if topics is not None:
+            assert isinstance(flow.into, Topic)
+            written[flow.into.name] = _counted(topics, lambda rows: _to_topics(rows, pipeline))
+        for one, rows in outputs.tables:
+            assert isinstance(one.into, Table)
+            written[one.into.path] = _counted(
+                rows, lambda rows, into=one.into: _to_table(rows, into)
+            )
+    return written
+
+
+def _counted(rows: Any, write: Any) -> int:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sql
+
+    counted = Observation()
+    write(rows.observe(counted, sql.count(sql.lit(1)).alias("rows")))
+    return int(counted.get["rows"])
+
+
+def _to_topics(rows: Any, pipeline: Pipeline) -> None:
+    rows.write.format("moldau").options(**kafka_options(pipeline)).mode("append").save()
+
+
+def _to_table(rows: Any, into: Table) -> None:
+    if into.kind is not TableKind.PARQUET:
+        raise MoldauError(f"table {into.path}: only parquet can be replayed into yet")
+    writer = rows.write.mode("append")
+    if into.partition_by:
+        writer = writer.partitionBy(*into.partition_by)
+    writer.parquet(into.path)

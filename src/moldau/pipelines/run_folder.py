@@ -1,0 +1,108 @@
+"""What a run keeps beside Spark's checkpoints: where it began, how it goes, and who runs it."""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from moldau.core.pipelines.graph import Pipeline
+from moldau.protocol.errors import MoldauError
+
+_OWN = "moldau"
+
+
+class RunFolder:
+    """`path`: the pipeline's checkpoint, a folder of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def checkpoint_of(self, query: str) -> str:
+        return str(self.path / query)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else runs it meanwhile. Raises MoldauError."""
+        (self.path / _OWN).mkdir(parents=True, exist_ok=True)
+        with (self.path / _OWN / "lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise MoldauError(
+                    f"the pipeline runs already, in process {self.status().get('pid', '?')}; "
+                    "moldau pipeline stop ends it"
+                ) from None
+            yield
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process holds it, however the last one ended."""
+        file = self.path / _OWN / "lock"
+        if not file.exists():
+            return False
+        with file.open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return True
+        return False
+
+    def read(self, name: str) -> dict[str, Any]:
+        file = self.path / _OWN / name
+        try:
+            found = json.loads(file.read_text())
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            raise MoldauError(f"{file} is damaged") from None
+        return found if isinstance(found, dict) else {}
+
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        """All of it or nothing."""
+        file = self.path / _OWN / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_suffix(".new")
+        with beside.open("w") as out:
+            out.write(json.dumps(content, indent=1))
+            out.flush()
+            os.fsync(out.fileno())
+        beside.replace(file)
+
+    def status(self) -> dict[str, Any]:
+        return self.read("status.json")
+
+    def ask_to_stop(self) -> bool:
+        """False: nobody runs it."""
+        if not self.is_running:
+            return False
+        pid = self.status().get("pid")
+        if not isinstance(pid, int):
+            raise MoldauError("the pipeline has just begun; try again")
+        try:
+            os.kill(pid, signal.SIGTERM)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def forget(self) -> None:
+        """Checkpoints and everything else. Raises MoldauError while it runs."""
+        if self.is_running:
+            raise MoldauError("the pipeline runs; stop it first")
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def folder_of(pipeline: Pipeline, file: Path, given: Path | None = None) -> RunFolder:
+    """Where the file says, else beside it. Raises MoldauError."""
+    if given is not None:
+        return RunFolder(given)
+    wanted = pipeline.checkpoint or f".moldau/{pipeline.name}"
+    if "://" in wanted:
+        raise MoldauError(
+            f"checkpoint {wanted}: only folders are supported yet; a shared one, mounted, does"
+        )
+    return RunFolder(file.parent.resolve() / wanted)

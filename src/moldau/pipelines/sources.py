@@ -1,0 +1,107 @@
+"""Sources as Spark's frames: topics through the source `moldau`, folders through Spark's own."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from moldau.core.pipelines.graph import Files, Pipeline, Source, Topic
+from moldau.core.pipelines.offset_json import Offsets
+from moldau.core.pipelines.options import source_options
+from moldau.pipelines.values import needed_columns
+from moldau.spark.connection import connection_to
+from moldau.spark.lookup import Terms, find_partitions, resolve
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_KINDS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+
+
+def kafka_options(pipeline: Pipeline) -> dict[str, str]:
+    settings = {"bootstrap.servers": DEFAULT_BOOTSTRAP, **dict(pipeline.settings)}
+    return {f"kafka.{name}": value for name, value in settings.items()}
+
+
+def group_of(pipeline: Pipeline, query: str) -> str:
+    """Where a query's progress is shown."""
+    return f"moldau.pipeline.{pipeline.name}.{query}"
+
+
+def topic_options(
+    pipeline: Pipeline, source: Topic, group: str, start: str | None = None
+) -> dict[str, str]:
+    """`start`: offsets as JSON, which come before what the source says."""
+    options = kafka_options(pipeline) | {"kafka.group.id": group, "subscribe": source.name}
+    if start is not None:
+        options["startingOffsets"] = start
+    elif source.start.isdecimal():
+        options["startingTimestamp"] = source.start
+        options["startingOffsetsByTimestampStrategy"] = "latest"
+    else:
+        options["startingOffsets"] = source.start
+    if source.max_offsets_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(source.max_offsets_per_trigger)
+    if not source.fail_on_data_loss:
+        options["failOnDataLoss"] = "false"
+    if "headers" in needed_columns(source):
+        options["includeHeaders"] = "true"
+    return options
+
+
+def stream_of(
+    session: Any, pipeline: Pipeline, name: str, *, group: str, start: str | None = None
+) -> Any:
+    """Records of a topic, or rows of files."""
+    source = pipeline.sources[name]
+    reader = session.readStream
+    if isinstance(source, Files):
+        if source.max_files_per_trigger is not None:
+            reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
+        return _files(reader, source)
+    options = topic_options(pipeline, source, group, start)
+    return reader.format("moldau").schema(_schema(source)).options(**options).load()
+
+
+def batch_of(session: Any, pipeline: Pipeline, name: str, *, options: Mapping[str, str]) -> Any:
+    """All that is there now; `options` say from where to where."""
+    source = pipeline.sources[name]
+    if isinstance(source, Files):
+        return _files(session.read, source)
+    given = topic_options(pipeline, source, "", "earliest") | dict(options)
+    for unused in ("kafka.group.id", "maxOffsetsPerTrigger"):
+        given.pop(unused, None)
+    return session.read.format("moldau").schema(_schema(source)).options(**given).load()
+
+
+def _files(reader: Any, source: Files) -> Any:
+    if source.schema is not None:
+        reader = reader.schema(source.schema)
+    return reader.format(source.format).options(**dict(source.options)).load(source.path)
+
+
+def _schema(source: Topic) -> str:
+    return ", ".join(f"{name} {_KINDS[name]}" for name in needed_columns(source))
+
+
+def first_offsets(pipeline: Pipeline, source: Source, group: str) -> str | None:
+    """Where a topic is begun, as numbers: a query that begins twice begins at the same place."""
+    if isinstance(source, Files):
+        return None
+    options = source_options(topic_options(pipeline, source, group), is_stream=True)
+    connection = connection_to(options.settings)
+
+    async def found() -> Offsets:
+        there = await find_partitions(connection.cluster, options.strategy, is_strict=True)
+        terms = Terms(connection.fetch.isolation, group, is_lenient_by_time=True)
+        return await resolve(connection.cluster, options.starting, there.partitions, terms)
+
+    by_topic: dict[str, dict[str, int]] = {}
+    for partition, offset in connection.run(found()).items():
+        by_topic.setdefault(partition.topic, {})[str(partition.partition)] = offset
+    return json.dumps(by_topic)

@@ -1,0 +1,226 @@
+"""A pipeline written in YAML, with steps in Spark SQL; and, if it says so, files of Python."""
+
+from pathlib import Path
+from typing import Any
+
+from moldau.core.pipelines.graph import (
+    Example,
+    Files,
+    Flow,
+    Format,
+    FormatKind,
+    Mode,
+    OnError,
+    Source,
+    Target,
+    Topic,
+)
+from moldau.core.pipelines.sql_inputs import tables_in
+from moldau.pipelines import declare
+from moldau.pipelines.declare import word_of, wrong
+from moldau.pipelines.parts import Parts
+from moldau.pipelines.python_file import read_python
+from moldau.pipelines.yaml_nodes import Node, read_document
+
+_TOP = (
+    "name", "delivery", "trigger", "checkpoint", "settings", "python", "sources", "steps", "tests",
+)  # fmt: skip
+_FORMAT = ("format", "schema", "options", "registry", "written_schema", "message")
+_TOPIC_SOURCE = (
+    "topic", *_FORMAT, "start", "dead_letter", "on_error", "max_offsets_per_trigger",
+    "fail_on_data_loss", "columns",
+)  # fmt: skip
+_FILE_SOURCE = ("files", "format", "schema", "options", "max_files_per_trigger")
+_TOPIC_TARGET = ("topic", *_FORMAT, "key", "compacted")
+_TABLE_TARGET = ("table", "format", "partition_by")
+_STEP = ("sql", "into", "mode", "on_error")
+_EXAMPLE = ("name", "given", "expect")
+
+
+def read_yaml(path: Path) -> Parts:
+    """Raises PipelineError."""
+    top = read_document(path).items("a pipeline", _TOP)
+    found = Parts(settings=_settings(top, read_document(path)))
+    if "python" in top:
+        for word in top["python"].words("python"):
+            file = path.parent / word
+            if not file.is_file():
+                raise top["python"].wrong(f"there is no file {file}")
+            found.add(read_python(file))
+    own = Parts()
+    for name, node in _children(top, "sources"):
+        own.sources[name] = _source(name, node)
+    for name, node in _children(top, "steps"):
+        own.flows[name] = _step(name, node)
+    if "tests" in top:
+        own.examples = [_example(node) for node in top["tests"].entries("tests")]
+    found.add(own)
+    return found
+
+
+def _children(top: dict[str, Node], what: str) -> list[tuple[str, Node]]:
+    return list(top[what].items(what).items()) if what in top else []
+
+
+def _settings(top: dict[str, Node], document: Node) -> declare.Settings:
+    def text(name: str) -> str | None:
+        return top[name].text(name) if name in top else None
+
+    def spot_of(name: str) -> Any:
+        return top[name].spot if name in top else document.spot
+
+    delivery = text("delivery")
+    settings = top["settings"].items("settings") if "settings" in top else {}
+    declared = declare.pipeline(
+        text("name"),
+        settings={name: str(node.plain()) for name, node in settings.items()},
+        checkpoint=text("checkpoint"),
+        trigger=None,
+        spot=spot_of("name"),
+    )
+    return declare.Settings(
+        spot=declared.spot,
+        name=declared.name,
+        settings=declared.settings,
+        checkpoint=declared.checkpoint,
+        delivery=declared.delivery
+        if delivery is None
+        else word_of(type(declared.delivery), delivery, "delivery", spot_of("delivery")),
+        trigger=declare.trigger_of(text("trigger"), spot_of("trigger")),
+    )
+
+
+def _source(name: str, node: Node) -> Source:
+    found = node.items(f"source '{name}'")
+    if "files" in found:
+        return _files(name, node)
+    if "topic" not in found:
+        for kind in ("postgres", "http"):
+            if kind in found:
+                raise node.wrong(f"source '{name}': {kind} cannot be read yet; topic and files can")
+        node.items(f"source '{name}'", _TOPIC_SOURCE)
+        raise node.wrong(f"source '{name}' says neither topic nor files")
+    found = node.items(f"source '{name}'", _TOPIC_SOURCE)
+    start = found.get("start")
+    return declare.topic(
+        found["topic"].text("topic"),
+        format=_format(found, node),
+        start="latest" if start is None else _start(start),
+        dead_letter=found["dead_letter"].text("dead_letter") if "dead_letter" in found else None,
+        on_error=found["on_error"].text("on_error") if "on_error" in found else None,
+        max_offsets_per_trigger=_whole(found, "max_offsets_per_trigger"),
+        fail_on_data_loss=_flag(found, "fail_on_data_loss", True),
+        columns=found["columns"].words("columns") if "columns" in found else (),
+        spot=node.spot,
+    )
+
+
+def _start(node: Node) -> Any:
+    value = node.plain()
+    if isinstance(value, dict):
+        return _start(node.items("start", ("timestamp",))["timestamp"])
+    try:
+        return declare.start_of(value, node.spot)
+    except AttributeError:
+        raise node.wrong(f"start is latest, earliest, group or a time, not {value!r}") from None
+
+
+def _files(name: str, node: Node) -> Files:
+    found = node.items(f"source '{name}'", _FILE_SOURCE)
+    if "format" not in found:
+        raise node.wrong(f"source '{name}' has no format: {', '.join(declare.FILE_FORMATS)}")
+    options = found["options"].items("options") if "options" in found else {}
+    return declare.files(
+        found["files"].text("files"),
+        format=found["format"].text("format"),
+        schema=found["schema"].text("schema") if "schema" in found else None,
+        max_files_per_trigger=_whole(found, "max_files_per_trigger"),
+        options={option: str(value.plain()) for option, value in options.items()},
+        spot=node.spot,
+    )
+
+
+def _format(found: dict[str, Node], node: Node) -> Format:
+    spot = found["format"].spot if "format" in found else node.spot
+    word = found["format"].text("format") if "format" in found else "json"
+    kind = word_of(FormatKind, word, "format", spot)
+    schema = found["schema"].text("schema") if "schema" in found else None
+    options = found["options"].items("options") if "options" in found else {}
+    pairs = tuple((name, str(one.plain())) for name, one in options.items())
+    if kind in {FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.JSON_SCHEMA}:
+        if "registry" not in found:
+            raise wrong(spot, f"{kind} needs a registry: http://host:port")
+        written = found.get("message" if kind is FormatKind.PROTOBUF else "written_schema")
+        text = "" if written is None else written.text("written_schema")
+        pairs = (("registry", found["registry"].text("registry")), ("written", text))
+    return Format(kind, schema, pairs)
+
+
+def _step(name: str, node: Node) -> Flow:
+    found = node.items(f"step '{name}'", _STEP)
+    if "sql" not in found:
+        raise node.wrong(f"step '{name}' has no sql")
+    sql = found["sql"].sql()
+    mode, on_error = found.get("mode"), found.get("on_error")
+    return Flow(
+        name=name,
+        inputs=tables_in(sql.text),
+        body=sql,
+        spot=node.spot,
+        into=_target(name, found["into"]) if "into" in found else None,
+        mode=Mode.APPEND if mode is None else word_of(Mode, mode.plain(), "mode", mode.spot),
+        on_error=None
+        if on_error is None
+        else word_of(OnError, on_error.plain(), "on_error", on_error.spot),
+    )
+
+
+def _target(name: str, node: Node) -> Target:
+    what = f"'into' of step '{name}'"
+    found = node.items(what)
+    if "table" in found:
+        found = node.items(what, _TABLE_TARGET)
+        return declare.table(
+            found["table"].text("table"),
+            format=found["format"].text("format") if "format" in found else "parquet",
+            partition_by=found["partition_by"].words("partition_by")
+            if "partition_by" in found
+            else (),
+            spot=node.spot,
+        )
+    found = node.items(what, _TOPIC_TARGET)
+    if "topic" not in found:
+        raise node.wrong(f"{what} says neither topic nor table")
+    return _topic_target(found, node)
+
+
+def _topic_target(found: dict[str, Node], node: Node) -> Topic:
+    return declare.topic(
+        found["topic"].text("topic"),
+        format=_format(found, node),
+        key=found["key"].words("key") if "key" in found else (),
+        compacted=_flag(found, "compacted", False),
+        spot=node.spot,
+    )
+
+
+def _flag(found: dict[str, Node], name: str, default: bool) -> bool:
+    return found[name].flag(name) if name in found else default
+
+
+def _whole(found: dict[str, Node], name: str) -> int | None:
+    return found[name].whole(name) if name in found else None
+
+
+def _example(node: Node) -> Example:
+    found = node.items("a test", _EXAMPLE)
+    for needed in _EXAMPLE:
+        if needed not in found:
+            raise node.wrong(f"a test has no '{needed}'")
+    given, expect = found["given"].items("given"), found["expect"].items("expect")
+    return Example(
+        found["name"].text("name"),
+        {name: rows.rows(f"given {name}") for name, rows in given.items()},
+        {name: rows.rows(f"expected {name}") for name, rows in expect.items()},
+        node.spot,
+    )

@@ -1,0 +1,24 @@
+"""Moldau in Spark jobs: the source and sink `moldau` for plain PySpark, and exactly-once into
+topics. Needs `pip install 'moldau[spark]'`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from moldau.spark.exactly_once_sink import ExactlyOnceSink
+    from moldau.spark.java import ensure_java
+
+__all__ = ["ExactlyOnceSink", "ensure_java"]
+
+_HOMES = {
+    "ExactlyOnceSink": "moldau.spark.exactly_once_sink",
+    "ensure_java": "moldau.spark.java",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'moldau.spark' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

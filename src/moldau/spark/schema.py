@@ -1,0 +1,74 @@
+"""The columns of the source, as those of Spark's own, and what the sink takes."""
+
+from typing import Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from moldau.core.pipelines.errors import OptionError
+from moldau.core.pipelines.options import wrong_columns
+
+HEADERS = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+_COLUMNS: dict[str, Any] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+}
+_TEXT_OR_BYTES = (StringType(), BinaryType())
+_SINK_COLUMNS: dict[str, tuple[Any, ...]] = {
+    "topic": (StringType(),),
+    "partition": (IntegerType(),),
+    "key": _TEXT_OR_BYTES,
+    "value": _TEXT_OR_BYTES,
+    "headers": (HEADERS,),
+}
+
+
+def source_schema(*, has_headers: bool) -> StructType:
+    columns = _COLUMNS | ({"headers": HEADERS} if has_headers else {})
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+def chosen_columns(schema: StructType) -> tuple[str, ...]:
+    """Of a user's schema: what is not named there is not read. Raises OptionError."""
+    known = _COLUMNS | {"headers": HEADERS}
+    wanted = {field.name: field.dataType for field in schema.fields}
+    problem = wrong_columns(wanted, known, lambda kind: kind.simpleString())
+    if problem is not None:
+        raise OptionError(problem)
+    return tuple(wanted)
+
+
+def check_rows(schema: StructType, topic: str | None) -> None:
+    """Whether these rows can be written; other columns are left out. Raises OptionError."""
+    for field in schema.fields:
+        kinds = _SINK_COLUMNS.get(field.name)
+        if kinds is not None and not any(_is_same(field.dataType, kind) for kind in kinds):
+            wanted = " or ".join(kind.simpleString() for kind in kinds)
+            raise OptionError(
+                f"column {field.name} is {field.dataType.simpleString()}; cast it to {wanted}"
+            )
+    names = schema.fieldNames()
+    if "value" not in names:
+        raise OptionError(f"the rows have no column named value, only {', '.join(names)}")
+    if topic is None and "topic" not in names:
+        raise OptionError("no topic; set the option topic, or give the rows a column topic")
+
+
+def _is_same(kind: Any, wanted: Any) -> bool:
+    """Whatever it says of nulls."""
+    return bool(kind.simpleString() == wanted.simpleString())

@@ -1,0 +1,118 @@
+"""One transaction shared by many processes: the driver begins and ends it, tasks write in it, each
+partition by one task.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from moldau.client.admin.groups import Committed, committed_offsets
+from moldau.client.blocking import LoopThread
+from moldau.client.producing.face import ProducerFace
+from moldau.client.producing.waiting import ThreadPatience, mark_own_thread
+from moldau.core.client.partition_line import ProducerIdentity
+from moldau.core.client.positions import OffsetAndMetadata
+from moldau.core.pipelines.errors import FencedRunError
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.types import TopicPartition
+
+_FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
+
+
+class TransactionTicket(NamedTuple):
+    """What a task is given to write in a transaction of the driver's."""
+
+    settings: dict[str, str]
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+def as_fenced(error: MoldauError, name: str) -> MoldauError:
+    """One line for whoever was overtaken; any other error stays what it is."""
+    if isinstance(error, KafkaError) and error.code in _FENCED:
+        return FencedRunError(f"'{name}': another run of this job has taken over; this one stops")
+    return error
+
+
+class OpenProducer:
+    """A transactional producer without a face for records."""
+
+    def __init__(self, settings: Mapping[str, str], transactional_id: str) -> None:
+        self.face = ProducerFace(None, {**settings, "transactional.id": transactional_id}, {})
+        self.thread = LoopThread("moldau-transaction")
+        self.thread.call(mark_own_thread)
+        self.engine = self.thread.run(self.face.open(ThreadPatience(), is_shared=True))
+        self.identity: ProducerIdentity | None = None
+        """Of the transaction that a task writes in."""
+        self.places: set[TopicPartition] = set()
+        """What tasks of this process wrote in it."""
+
+    def close(self) -> None:
+        """Leaves a transaction as it is."""
+        if self.thread.is_usable:
+            self.thread.run(self.face.close())
+            self.thread.close()
+
+
+class DriverTransaction:
+    """The driver's side. Making it fences every older run and aborts what it left open."""
+
+    def __init__(self, settings: Mapping[str, str], transactional_id: str) -> None:
+        self._id = transactional_id
+        self._settings = dict(settings)
+        self._producer = self._open()
+
+    def _open(self) -> OpenProducer:
+        producer = OpenProducer(self._settings, self._id)
+        try:
+            producer.thread.run(producer.face.transactions.init())
+        except BaseException:
+            producer.close()
+            raise
+        return producer
+
+    def begin(self) -> TransactionTicket:
+        async def begin() -> ProducerIdentity:
+            self._producer.face.transactions.begin()
+            return self._producer.face.transactions.share()
+
+        identity = self._producer.thread.run(begin())
+        return TransactionTicket(self._settings, self._id, *identity)
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed], group_id: str) -> None:
+        """Rows and offsets become visible together. What ran out of time may have happened."""
+        told = {
+            one: OffsetAndMetadata(committed.offset, committed.metadata)
+            for one, committed in offsets.items()
+        }
+
+        async def commit() -> None:
+            await self._producer.face.transactions.send_offsets(told, group_id)
+            await self._producer.face.transactions.commit()
+
+        try:
+            self._producer.thread.run(commit())
+        except MoldauError as error:
+            raise as_fenced(error, self._id) from error
+
+    def abort(self) -> None:
+        """Raises FencedRunError if somebody else has the id by now."""
+        try:
+            self._producer.thread.run(self._producer.face.transactions.abort())
+        except MoldauError as error:
+            if isinstance(error, KafkaError) and error.code is ErrorCode.INVALID_TXN_STATE:
+                # Nobody wrote anything, and a coordinator of the first protocol has nothing to end.
+                # Who has lost the id is told that before.
+                self._producer.close()
+                self._producer = self._open()
+                return
+            raise as_fenced(error, self._id) from error
+
+    def committed(self, group_id: str) -> dict[TopicPartition, Committed]:
+        cluster = self._producer.face.cluster
+        assert cluster is not None
+        return self._producer.thread.run(committed_offsets(cluster, group_id))
+
+    def close(self) -> None:
+        self._producer.close()

@@ -1,0 +1,36 @@
+"""Conditions of a query that let a reader leave something out."""
+
+from moldau.core.pipelines.filters import Comparison, RowFilter
+from moldau.types import TopicPartition
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+def narrowed(*told: tuple[str, str, object]) -> RowFilter:
+    found = RowFilter()
+    for one in told:
+        found = found.narrowed(Comparison(*one))
+    return found
+
+
+def test_partitions_and_topics() -> None:
+    found = narrowed(("partition", "=", 0), ("topic", "in", ("a", "c")))
+    assert [found.takes(one) for one in (A0, A1, B0)] == [True, False, False]
+
+
+def test_offsets() -> None:
+    assert narrowed(("offset", ">=", 5), ("offset", "<", 9)).clip(0, 100) == (5, 9)
+    assert narrowed(("offset", ">", 5), ("offset", "<=", 9)).clip(7, 100) == (7, 10)
+    assert narrowed(("offset", "=", 5)).clip(0, 100) == (5, 6)
+    assert narrowed(("offset", "in", (9, 5))).clip(0, 100) == (5, 10)
+
+
+def test_times_only_bound_the_beginning() -> None:
+    assert narrowed(("timestamp", ">=", 70), ("timestamp", "<", 90)).since_ms == 70
+    assert narrowed(("timestamp", "<", 90)) == RowFilter()
+
+
+def test_what_is_not_understood_leaves_everything_in() -> None:
+    assert (
+        narrowed(("value", "=", b"x"), ("partition", "<", 2), ("offset", "=", None)) == RowFilter()
+    )

@@ -1,0 +1,156 @@
+"""Options of source and sink: Spark's names, and one clear line for what is wrong."""
+
+import pytest
+
+from moldau.core.pipelines.errors import OptionError
+from moldau.core.pipelines.options import (
+    Assign,
+    Subscribe,
+    SubscribePattern,
+    sink_options,
+    source_options,
+)
+from moldau.core.pipelines.places import (
+    AtGroup,
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    Earliest,
+    Latest,
+    Place,
+)
+from moldau.types import TopicPartition
+
+BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+A0 = TopicPartition("a", 0)
+
+
+def test_names_are_taken_in_any_case_and_settings_lose_their_prefix() -> None:
+    found = source_options(
+        BROKER | {"SUBSCRIBE": "a, b", "MaxOffsetsPerTrigger": "10", "kafka.client.id": "x"},
+        is_stream=True,
+    )
+    assert found.strategy == Subscribe(("a", "b"))
+    assert found.rows_max == 10
+    assert found.settings == {
+        "bootstrap.servers": "127.0.0.1:9092",
+        "client.id": "x",
+        "isolation.level": "read_committed",
+    }
+
+
+def test_everything_is_read_in_a_batch_and_what_is_new_in_a_stream() -> None:
+    batch = source_options(BROKER | {"subscribe": "a"}, is_stream=False)
+    stream = source_options(BROKER | {"subscribe": "a"}, is_stream=True)
+    assert (batch.starting, batch.ending) == (Earliest(), Latest())
+    assert stream.starting == Latest()
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        ({"startingOffsets": "Earliest"}, Earliest()),
+        ({"startingOffsets": "group"}, AtGroup()),
+        ({"startingOffsets": '{"a": {"0": 4}}'}, AtOffsets({A0: 4}, "startingOffsets")),
+        ({"startingTimestamp": "17"}, AtTime(17, "startingTimestamp")),
+        (
+            {"startingOffsetsByTimestamp": '{"a": {"0": 9}}', "startingOffsets": "latest"},
+            AtTimes({A0: 9}, "startingOffsetsByTimestamp"),
+        ),
+        (
+            {"startingTimestamp": "17", "startingOffsetsByTimestamp": '{"a": {"0": 9}}'},
+            AtTime(17, "startingTimestamp"),
+        ),
+    ],
+)
+def test_places_come_in_sparks_order(given: dict[str, str], place: Place) -> None:
+    found = source_options(BROKER | {"subscribe": "a"} | given, is_stream=True)
+    assert found.starting == place
+
+
+def test_other_ways_to_choose() -> None:
+    pattern = source_options(BROKER | {"subscribePattern": "a.*"}, is_stream=True)
+    assigned = source_options(BROKER | {"assign": '{"a": [0]}'}, is_stream=True)
+    assert pattern.strategy == SubscribePattern("a.*")
+    assert assigned.strategy == Assign(frozenset({A0}))
+
+
+@pytest.mark.parametrize(("text", "ms"), [("90s", 90_000), ("15m", 900_000), ("250", 250)])
+def test_durations(text: str, ms: int) -> None:
+    given = BROKER | {"subscribe": "a", "maxTriggerDelay": text}
+    assert source_options(given, is_stream=True).delay_ms_max == ms
+
+
+WRONG_IN_STREAMS = [
+    ({"subscribe": "a", "startingOfsets": "latest"}, "did you mean startingOffsets"),
+    ({"subscribe": "a", "bootstrap.servers": "x:1"}, "did you mean kafka.bootstrap.servers"),
+    ({}, "one of subscribe, subscribePattern and assign is needed; none is given"),
+    ({"subscribe": "a", "assign": "{}"}, "subscribe and assign are given"),
+    ({"subscribe": " , "}, "subscribe is empty"),
+    ({"subscribePattern": "a("}, "is no pattern"),
+    ({"subscribe": "a", "startingOffsets": "earlist"}, "did you mean earliest"),
+    ({"subscribe": "a", "endingOffsets": "latest"}, "a stream has no end"),
+    ({"subscribe": "a", "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger=0"),
+    ({"subscribe": "a", "minPartitions": "x"}, "minPartitions=x"),
+    ({"subscribe": "a", "failOnDataLoss": "yes"}, "neither true nor false"),
+    ({"subscribe": "a", "maxTriggerDelay": "soon"}, "no duration"),
+    ({"subscribe": "a", "startingTimestamp": "today"}, "milliseconds since 1970"),
+    ({"subscribe": "a", "startingOffsetsByTimestampStrategy": "x"}, "error or latest"),
+    ({"subscribe": "a", "kafka.auto.offset.reset": "latest"}, "use startingOffsets"),
+    (
+        {"subscribe": "a", "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"},
+        "is more than maxOffsetsPerTrigger=3",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "said"), WRONG_IN_STREAMS)
+def test_wrong_options_of_a_stream(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        source_options(BROKER | given, is_stream=True)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"startingOffsets": "latest"}, "reads nothing"),
+        ({"endingOffsets": "earliest"}, "reads nothing"),
+        ({"endingOffsets": "group"}, "not supported"),
+        ({"startingOffsets": '{"a": {"0": -1}}'}, "a-0 has -1"),
+        ({"endingOffsets": '{"a": {"0": -2}}'}, "a-0 has -2"),
+    ],
+)
+def test_wrong_options_of_a_batch(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        source_options(BROKER | {"subscribe": "a"} | given, is_stream=False)
+    assert said in str(caught.value)
+
+
+def test_without_a_broker_it_says_which_option_is_missing() -> None:
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
+        source_options({"subscribe": "a"}, is_stream=True)
+
+
+def test_the_sinks_options() -> None:
+    found = sink_options(BROKER | {"topic": "a", "checkpointLocation": "/x", "kafka.acks": "1"})
+    assert found.topic == "a"
+    assert found.settings == {"bootstrap.servers": "127.0.0.1:9092", "acks": "1"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"subscribe": "a"}, "an option for reading, not for writing; write topic"),
+        ({"topic": " "}, "topic is empty"),
+        ({"delivery": "exactly_once"}, "ExactlyOnceSink"),
+        ({"delivery": "twice"}, "at_least_once or exactly_once"),
+        ({"topics": "a"}, "did you mean topic"),
+        ({"kafka.value.serializer": "x"}, "cast them in the query"),
+    ],
+)
+def test_wrong_options_of_the_sink(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        sink_options(BROKER | given)
+    assert said in str(caught.value)

@@ -1,0 +1,75 @@
+"""What tests of running pipelines do again and again."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import moldau.pipelines as mp
+from moldau import Admin, Producer
+from moldau.core.pipelines.graph import Pipeline
+from moldau.pipelines.compiling import Query, compile_queries
+from moldau.pipelines.run_folder import RunFolder
+from moldau.pipelines.running import Running
+from moldau.pipelines.sources import stream_of
+from moldau.pipelines.topics import ensure_topics
+from moldau.testing import ThreadBroker
+
+
+def make_topics(node: ThreadBroker, *names: str) -> None:
+    with Admin(node.bootstrap) as admin:
+        for made in admin.create_topics(names).values():
+            assert not isinstance(made, Exception), made
+
+
+def send(node: ThreadBroker, topic: str, values: Iterable[Any], key: bytes | None = None) -> None:
+    with Producer(node.bootstrap) as producer:
+        for value in values:
+            content = value if isinstance(value, bytes) else json.dumps(value).encode()
+            producer.send(topic, content, key=key)
+
+
+def run_once(session: Any, pipeline: Pipeline, folder: Path) -> None:
+    held = RunFolder(folder / "checkpoint")
+    with held.held():
+        ensure_topics(pipeline)
+        Running(session, pipeline, held).run(once=True)
+
+
+def queries_of(session: Any, path: Path) -> list[Query]:
+    """As `moldau pipeline check` sees them: there is no broker."""
+    pipeline = mp.load(path)
+    own = session.newSession()
+
+    def read(source: str, query: str) -> Any:
+        return stream_of(own, pipeline, source, group=query, start="earliest")
+
+    return compile_queries(own, pipeline, read)
+
+
+def records_of(session: Any, node: ThreadBroker, topic: str) -> list[Any]:
+    """All that are committed, with headers as a dict."""
+    rows = (
+        session.read.format("moldau")
+        .option("kafka.bootstrap.servers", node.bootstrap)
+        .option("subscribe", topic)
+        .option("includeHeaders", "true")
+        .load()
+        .orderBy("partition", "offset")
+        .collect()
+    )
+    return [
+        (
+            None if row.key is None else bytes(row.key),
+            None if row.value is None else bytes(row.value),
+            {one.key: bytes(one.value).decode() for one in row.headers or []},
+        )
+        for row in rows
+    ]
+
+
+def values_of(session: Any, node: ThreadBroker, topic: str) -> list[Any]:
+    return [
+        None if value is None else json.loads(value)
+        for _, value, _ in records_of(session, node, topic)
+    ]

@@ -1,0 +1,30 @@
+"""A broker and a Spark session for all tests of pipelines that run."""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from moldau.testing import ThreadBroker, broker
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[ThreadBroker]:
+    settings = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "2"}
+    with broker(settings) as running:
+        assert isinstance(running, ThreadBroker)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from spark_sessions import local_session
+
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    found = local_session(
+        tmp_path_factory.mktemp("spark"), **{"spark.python.authenticate.socketTimeout": "120s"}
+    )
+    yield found
+    found.stop()

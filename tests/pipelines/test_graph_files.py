@@ -1,0 +1,234 @@
+"""Pipelines in Python and YAML become the same graph; what is wrong is told with its place."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pipelines.pipeline_files import ORDERS_PYTHON, ORDERS_YAML, written
+
+import moldau.pipelines as mp
+from moldau.core.pipelines.graph import (
+    Delivery,
+    Flow,
+    FormatKind,
+    Mode,
+    OnError,
+    Pipeline,
+    Sql,
+    Table,
+    Topic,
+)
+from moldau.core.pipelines.graph_checks import order_of, sources_of
+from moldau.core.pipelines.sql_inputs import tables_in
+
+NOVEMBER_MS = "1793491200000"
+
+
+def shape(pipeline: Pipeline) -> dict[str, object]:
+    """Everything but where it is written."""
+    return {
+        name: (flow.inputs, flow.mode, flow.into.name if isinstance(flow.into, Topic) else None)
+        for name, flow in pipeline.flows.items()
+    }
+
+
+def test_python_and_yaml_are_one_graph(tmp_path: Path) -> None:
+    from_yaml = mp.load(written(tmp_path, "orders.yaml", ORDERS_YAML))
+    from_python = mp.load(written(tmp_path, "orders.py", ORDERS_PYTHON))
+    assert shape(from_yaml) == shape(from_python)
+    assert shape(from_yaml) == {
+        "big": (("orders",), Mode.APPEND, "orders.big"),
+        "per_user": (("orders",), Mode.UPSERT, "orders.per_user"),
+    }
+    assert from_yaml.name == from_python.name == "orders"
+    assert from_yaml.delivery is Delivery.EXACTLY_ONCE
+    assert from_yaml.trigger == from_python.trigger
+    assert [example.name for example in from_yaml.examples] == [
+        example.name for example in from_python.examples
+    ]
+
+
+def test_a_source_keeps_what_the_file_says(tmp_path: Path) -> None:
+    orders = mp.load(written(tmp_path, "orders.yaml", ORDERS_YAML)).sources["orders"]
+    assert isinstance(orders, Topic)
+    assert (orders.name, orders.start, orders.dead_letter) == ("orders", NOVEMBER_MS, "orders.dlq")
+    assert orders.on_error is OnError.DEAD_LETTER
+    assert orders.max_offsets_per_trigger == 500000
+    assert orders.format.kind is FormatKind.JSON
+    assert (orders.spot.line, orders.spot.column) == (6, 5)
+
+
+def test_a_flow_is_the_function_that_was_written() -> None:
+    def double(numbers: list[int]) -> list[int]:
+        return [2 * one for one in numbers]
+
+    assert mp.flow()(double) is double
+    assert double([1, 2]) == [2, 4]
+
+
+def test_a_file_of_yaml_takes_in_python(tmp_path: Path) -> None:
+    written(tmp_path, "flows.py", ORDERS_PYTHON)
+    mixed = """\
+name: mixed
+python: flows.py
+steps:
+  huge: {sql: SELECT * FROM big WHERE amount > 1000, into: {table: lake, partition_by: user}}
+"""
+    found = mp.load(written(tmp_path, "mixed.yaml", mixed))
+    assert found.name == "mixed"
+    assert [flow.name for flow in order_of(found)] == ["big", "per_user", "huge"]
+    assert sources_of(found, found.flows["huge"]) == ("orders",)
+    assert isinstance(found.flows["huge"].into, Table)
+
+
+def test_a_place_in_sql_is_a_place_in_the_file(tmp_path: Path) -> None:
+    found = mp.load(written(tmp_path, "orders.yaml", ORDERS_YAML))
+    lines = ORDERS_YAML.splitlines()
+    block, one_line = found.flows["per_user"].body, found.flows["big"].body
+    assert isinstance(block, Sql)
+    assert isinstance(one_line, Sql)
+    assert lines[block.spot_of(2, 1).line - 1].strip().startswith("FROM orders WATERMARK")
+    spot = one_line.spot_of(1, 15)
+    assert lines[spot.line - 1][spot.column - 1 :].startswith("orders WHERE")
+
+
+@pytest.mark.parametrize(
+    ("text", "tables"),
+    [
+        ("SELECT * FROM orders WHERE amount > 100", ["orders"]),
+        ("SELECT a.x FROM a JOIN `b` ON a.id = b.id", ["a", "b"]),
+        ("select * from a, b where a.x = b.y", ["a", "b"]),
+        ("WITH t AS (SELECT * FROM a) SELECT * FROM t", ["a", "t"]),
+        ("SELECT extract(year FROM ts) FROM a -- FROM b", ["a"]),
+        ("SELECT ' FROM b' FROM (SELECT * FROM a) x, c", ["a", "c"]),
+        ("SELECT * FROM a WHERE x IS DISTINCT FROM y", ["a"]),
+        (
+            "SELECT * FROM a WATERMARK ts DELAY OF INTERVAL 1 MINUTE LEFT JOIN b USING (id)",
+            ["a", "b"],
+        ),
+        ("SELECT * FROM a WHERE id IN (SELECT id FROM b) GROUP BY x, y", ["a", "b"]),
+        ("SELECT /* FROM z */ 1", []),
+    ],
+)
+def test_tables_of_sql_are_found(text: str, tables: list[str]) -> None:
+    assert list(tables_in(text)) == tables
+
+
+def yaml_with(old: str, new: str) -> str:
+    assert old in ORDERS_YAML
+    return ORDERS_YAML.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "said"),
+    [
+        (yaml_with("delivery: exactly", "delivary: exactly"), "2:1", "did you mean delivery?"),
+        (yaml_with("exactly_once", "exacly_once"), "2:11", "did you mean exactly_once?"),
+        (yaml_with("trigger: 1s", "trigger: soon"), "3:10", "write 500ms, 10s, 5m or 2h"),
+        (yaml_with("mode: upsert", "mode: upset"), "21:11", "did you mean upsert?"),
+        (yaml_with("format: json", "format: jsn"), "7:13", "did you mean json?"),
+        (yaml_with("key: user, compacted", "kee: user, compacted"), "22:36", "did you mean key?"),
+        (yaml_with("dead_letter: orders.dlq", "dead_letter: orders"), "6:5", "come back to it"),
+        (yaml_with("  big:\n", "  big: [\n"), "15:9", "no YAML"),
+        (yaml_with("FROM orders WHERE", "FROM oders WHERE"), "14:5", "did you mean orders?"),
+        (
+            yaml_with("{topic: orders.per_user, key: user,", "{topic: orders.per_user,"),
+            "17:5",
+            "needs a key",
+        ),
+        (
+            yaml_with("topic: orders.per_user", "topic: orders.big"),
+            "17:5",
+            "only flows in mode append",
+        ),
+        (yaml_with("topic: orders.big", "topic: orders"), "14:5", "it would never end"),
+        (yaml_with("expect: {big:", "expect: {bag:"), "24:5", "did you mean big?"),
+        (yaml_with("given: {orders:", "given: {order:"), "24:5", "did you mean orders?"),
+        (
+            yaml_with('    schema: "id BIGINT, user STRING, amount DOUBLE, ts TIMESTAMP"\n', ""),
+            "6:5",
+            "has no schema",
+        ),
+        (
+            yaml_with("max_offsets_per_trigger: 500000", "max_offsets_per_trigger: many"),
+            "11:30",
+            "whole number",
+        ),
+        (
+            yaml_with("{topic: orders.big, key: user}", "{table: t, format: iceberg}"),
+            "15:11",
+            "cannot be written yet",
+        ),
+        (
+            yaml_with("start: {timestamp: 2026-11-01T00:00:00Z}", "start: earlyest"),
+            "9:12",
+            "did you mean earliest?",
+        ),
+        (yaml_with("    topic: orders\n", "    http: x\n"), "6:5", "cannot be read yet"),
+        ("name: a\nsteps: 5\n", "2:8", "steps is a mapping"),
+        ("steps: {a: {sql: SELECT x, y FROM z}}", "1:28", "a comma needs quotes"),
+        ("", "1:1", "the file is empty"),
+        ("name: a\nname: b\n", "2:1", "is there twice"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(
+    tmp_path: Path, content: str, place: str, said: str
+) -> None:
+    path = written(tmp_path, "wrong.yaml", content)
+    with pytest.raises(mp.PipelineError) as caught:
+        mp.load(path)
+    first = str(caught.value).splitlines()[0]
+    assert said in str(caught.value)
+    assert first.startswith(f"{path}:{place}: "), first
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("def big(orders)", "def big(order)", 12, "did you mean orders?"),
+        ("def big(orders)", "def big(per_user)", 12, "read the topic that it writes"),
+        ('mode="upsert"', 'mode="upset"', 17, "did you mean upsert?"),
+        ("import moldau.pipelines as mp", "import nothing_of_this_name", 1, "No module named"),
+        ("return orders.where", "return return", 14, "invalid syntax"),
+        ("def big(orders)", "def big(big)", 12, "a circle: big <- big"),
+        ('start="earliest"', "start='never'", 4, "start is latest"),
+    ],
+)
+def test_python_that_is_wrong_is_told_with_its_line(
+    tmp_path: Path, old: str, new: str, line: int, said: str
+) -> None:
+    assert old in ORDERS_PYTHON
+    path = written(tmp_path, "wrong.py", ORDERS_PYTHON.replace(old, new))
+    with pytest.raises(mp.PipelineError) as caught:
+        mp.load(path)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(f"{path}:{line}:")
+
+
+def test_a_circle_through_two_flows_is_found() -> None:
+    topic = mp.topic("t")
+    spot = topic.spot
+    flows = {
+        "a": Flow(name="a", inputs=("b",), body=Sql("", spot), spot=spot, into=topic),
+        "b": Flow(name="b", inputs=("a",), body=Sql("", spot), spot=spot),
+    }
+    from moldau.core.pipelines.graph_checks import problems_of
+
+    found = problems_of(Pipeline(name="p", spot=spot, flows=flows, delivery=Delivery.AT_LEAST_ONCE))
+    assert [problem.text for problem in found] == ["a circle: a <- b <- a"]
+
+
+@pytest.mark.parametrize("name", ["nowhere.yaml", "readme.txt"])
+def test_files_that_are_none(tmp_path: Path, name: str) -> None:
+    written(tmp_path, "readme.txt", "hello")
+    with pytest.raises(mp.PipelineError, match=name):
+        mp.load(tmp_path / name)
+
+
+def test_declaring_needs_no_spark() -> None:
+    """A graph is checked where Spark is not, or not yet."""
+    code = (
+        "import sys, moldau.pipelines; assert not {'pyspark', 'yaml', 'pyarrow'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

