@@ -17,7 +17,7 @@ $(VENV)/.installed: pyproject.toml setup.py requirements/dev.txt $(LOOPS)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
 	touch $@
 
-run: setup       ## start a node, use it before your eyes, and leave it up to be tried
+run: setup       ## a node, orders and a pipeline before your eyes; Ctrl-C ends it, the next run goes on
 	$(BIN)/moldau demo
 
 test: setup lint ## everything that needs no JVM
@@ -46,5 +46,5 @@ protocol: setup  ## generate the protocol classes and the page of settings again
 	$(BIN)/python tools/generate_configuration.py
 
 clean:           ## remove what the other targets made
-	rm -rf $(VENV) build dist .interop .hypothesis .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
+	rm -rf $(VENV) build dist moldau-demo .interop .hypothesis .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
 	find src -name '*.so' -delete -o -name '*.c' -delete

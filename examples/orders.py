@@ -1,4 +1,5 @@
-"""Orders: cleaned, summed by window, kept as a table. The same pipeline as orders.yaml.
+"""Orders: cleaned, summed by window, kept as a table. The same pipeline as orders.yaml,
+which `moldau demo` runs.
 
 moldau pipeline test examples/orders.py
 moldau pipeline run examples/orders.py
@@ -31,7 +32,7 @@ def big(clean: DataFrame) -> DataFrame:
 
 @mp.flow(into=mp.topic("orders.per_user", key=["user", "start"], compacted=True), mode="upsert")
 def per_user(clean: DataFrame) -> DataFrame:
-    windows = clean.withWatermark("ts", "10 minutes").groupBy(F.window("ts", "5 minutes"), "user")
+    windows = clean.withWatermark("ts", "5 minutes").groupBy(F.window("ts", "1 minute"), "user")
     summed = windows.agg(F.count("*").alias("orders"), F.sum("amount").alias("total"))
     return summed.select("window.start", "user", "orders", "total")
 

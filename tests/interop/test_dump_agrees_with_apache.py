@@ -47,5 +47,5 @@ def test_the_lines_are_the_same(apache: ApacheOracle, clean: Path, topic: str, o
 
 
 def test_apache_finds_no_fault_in_the_demos_log(apache: ApacheOracle, tmp_path: Path) -> None:
-    assert moldau("demo", "--once", "--port", "0", "--dir", tmp_path / "demo").status == 0
-    assert faults(apache, tmp_path / "demo" / "river-0") == []
+    assert moldau("demo", "--commands", "--once", "--port", "0", "--dir", tmp_path).status == 0
+    assert faults(apache, tmp_path / "node" / "river-0") == []

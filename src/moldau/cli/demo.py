@@ -1,14 +1,13 @@
-"""`moldau demo`: starts a node and uses it before the user's eyes, with the commands that the user
-would type; then it stays up to be tried.
+"""`moldau demo`: the whole product before the user's eyes. A node, somebody who orders, and a
+pipeline on Spark that cleans and sums the orders and keeps each of them once; without Spark, a few
+commands. It stays up to be tried.
 """
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
-import sys
-import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +15,7 @@ import typer
 
 from moldau.broker.node import Node, NodeOptions
 from moldau.broker.runtime import run_in_loop
-from moldau.cli.connection import BOOTSTRAP_VARIABLE
+from moldau.cli.demo_commands import TOPIC, show_commands
 from moldau.cli.logs import set_up_logs
 from moldau.cli.quiet_pipe import quiet_pipe
 from moldau.config.broker import BrokerConfig
@@ -24,35 +23,78 @@ from moldau.config.standalone import standalone_properties
 from moldau.protocol.errors import MoldauError
 
 USUAL_PORT = 9092
-TOPIC = "river"
-_LINES = ("moldau:rises in the Bohemian Forest", "vltava:is its other name", "elbe:takes it in")
-_STEPS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
-    (("topics", "create", TOPIC, "--partitions", "3"), ()),
-    (("produce", TOPIC, "--key-separator", ":"), _LINES),
-    (("consume", TOPIC, "--group", "demo", "--from", "beginning", "--max", "3", "--keys"), ()),
-    (("groups", "describe", "demo"), ()),
-)
-_STEP_DEADLINE_S = 60
+USUAL_FOLDER = Path("moldau-demo")
+NODE_FOLDER = "node"
+_NEEDED = ("pyspark", "pyarrow", "pandas", "yaml")
 
 _Port = Annotated[
     int | None, typer.Option("--port", "-p", help="Listen here (9092, or a free port).")
 ]
-_Dir = Annotated[Path | None, typer.Option("--dir", help="Keep the data here.")]
-_Once = Annotated[bool, typer.Option("--once", help="End after the show.")]
+_Dir = Annotated[
+    Path, typer.Option("--dir", help="Keep everything here; the next demo goes on with it.")
+]
+_Rate = Annotated[int, typer.Option(min=1, help="Orders per second.")]
+_Orders = Annotated[
+    int | None, typer.Option(min=1, help="End when so many more orders are published and written.")
+]
+_Seconds = Annotated[
+    int | None, typer.Option(min=1, help="Publish so long, and end when all is written.")
+]
+_Commands = Annotated[
+    bool, typer.Option("--commands", help="Show some commands only, without Spark.")
+]
+_Once = Annotated[bool, typer.Option("--once", help="With --commands: end after the show.")]
 
 
-def demo(port: _Port = None, directory: _Dir = None, once: _Once = False) -> None:
-    """Start a node and use it before your eyes; it stays up for you to try."""
+def demo(  # noqa: PLR0913 - what a demo can be told
+    port: _Port = None,
+    directory: _Dir = USUAL_FOLDER,
+    rate: _Rate = 200,
+    orders: _Orders = None,
+    seconds: _Seconds = None,
+    commands: _Commands = False,
+    once: _Once = False,
+) -> None:
+    """See the whole product at work: a node, orders, a pipeline that sums and keeps them."""
     set_up_logs("text", "warning")
+    missing = None if commands else missing_for_pipelines()
     with contextlib.ExitStack() as cleanup:
         cleanup.enter_context(quiet_pipe())
-        place = directory or Path(
-            cleanup.enter_context(tempfile.TemporaryDirectory(prefix="moldau-demo-"))
-        )
         chosen = _usual_or_free_port() if port is None else port
-        properties = standalone_properties(str(place), host="127.0.0.1", port=chosen)
+        data = directory / NODE_FOLDER
+        data.mkdir(parents=True, exist_ok=True)
+        properties = standalone_properties(str(data), host="127.0.0.1", port=chosen)
         node = Node(BrokerConfig.parse(properties), NodeOptions(formats_itself=True))
-        run_in_loop(_show(node, stays=not once))
+        if commands or missing is not None:
+            if missing is not None:
+                typer.echo(f"{missing}. Without it, no pipeline is shown, only commands.\n")
+            run_in_loop(_show_commands(node, stays=not once))
+        else:
+            from moldau.cli.demo_stage import Bounds, Stage
+
+            stage = Stage(node, directory, Bounds(rate, orders, seconds))
+            typer.echo(run_in_loop(stage.run()))
+
+
+def missing_for_pipelines() -> str | None:
+    """What a pipeline would need and is not there."""
+    if any(_is_missing(name) for name in _NEEDED):
+        return "Spark is not installed: pip install 'moldau[spark]' brings it"
+    from moldau.spark.java import MissingJavaError, ensure_java
+
+    try:
+        ensure_java()
+    except MissingJavaError as error:
+        return str(error)
+    return None
+
+
+def _is_missing(name: str) -> bool:
+    try:
+        return find_spec(name) is None
+    except ValueError:
+        # Of a module that somebody has put in its place.
+        return True
 
 
 def _usual_or_free_port() -> int:
@@ -65,57 +107,22 @@ def _usual_or_free_port() -> int:
         return USUAL_PORT
 
 
-async def _show(node: Node, *, stays: bool) -> None:
+async def _show_commands(node: Node, *, stays: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     await node.start()
     try:
-        address = node.client_address
-        typer.echo(f"A Kafka node runs on {address}. Any Kafka client can use it. For example:")
-        for arguments, lines in _STEPS:
-            if stop.is_set():
-                return
-            await _step(address, arguments, lines)
+        await show_commands(node.client_address, stop)
         if stays and not stop.is_set():
-            typer.echo(_what_next(address))
+            typer.echo(_what_next(node.client_address))
             await node.wait_until_failed_or(stop)
             typer.echo("stopped")
     finally:
         await node.stop()
     if node.failure is not None:
         raise MoldauError(node.failure)
-
-
-async def _step(address: str, arguments: tuple[str, ...], lines: tuple[str, ...]) -> None:
-    """One command, as typed in a terminal."""
-    typed = " ".join(("moldau", *arguments))
-    given = "".join(f"{line}\n" for line in lines)
-    typer.echo("\n" + typer.style(f"$ {typed}", bold=True))
-    if given:
-        typer.echo(given, nl=False)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "moldau",
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, BOOTSTRAP_VARIABLE: address, "COLUMNS": "100"},
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(_STEP_DEADLINE_S):
-            output, _ = await process.communicate(given.encode())
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        raise MoldauError(f"`{typed}` did not end in {_STEP_DEADLINE_S} s") from None
-    typer.echo(output.decode(), nl=False)
-    if process.returncode:
-        raise MoldauError(f"`{typed}` failed with status {process.returncode}")
 
 
 def _what_next(address: str) -> str:

@@ -10,10 +10,12 @@ import typer
 from moldau.cli.connection import BOOTSTRAP_VARIABLE
 from moldau.cli.lazy_commands import new_app
 from moldau.cli.output import AsJson, confirm, show_json, show_table
+from moldau.cli.tied import end_with_stdin
 from moldau.protocol.errors import MoldauError
 
 if TYPE_CHECKING:
     from moldau.core.pipelines.graph import Pipeline
+    from moldau.core.pipelines.query_progress import QueryProgress
     from moldau.pipelines.run_folder import RunFolder
 
 app = new_app(help="Pipelines on Spark, written in Python or YAML.", no_args_is_help=True)
@@ -130,6 +132,14 @@ def run(  # noqa: PLR0913 - what a run can be told
     py_files: _PyFiles = None,
     env: _Env = None,
     checkpoint: _Checkpoint = None,
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", help="Serve /metrics here; 0: on a free port.")
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="Who may ask: 0.0.0.0 for all.")] = "127.0.0.1",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a line of JSON for each change, for scripts.")
+    ] = False,
+    tied: Annotated[bool, typer.Option("--tied", hidden=True)] = False,
 ) -> None:
     """Run a pipeline until Ctrl-C; a second run goes on where it was.
 
@@ -138,11 +148,17 @@ def run(  # noqa: PLR0913 - what a run can be told
       moldau pipeline run orders.yaml --once
 
       moldau pipeline run orders.py --master spark://host:7077 --env env.tar.gz
+
+      moldau pipeline run orders.yaml --json --metrics-port 9464
     """
     from moldau.cli.pipeline_view import view
+    from moldau.pipelines.run_metrics import served_metrics
     from moldau.pipelines.running import Running
     from moldau.pipelines.session import new_session
     from moldau.pipelines.topics import ensure_topics
+
+    if tied:
+        end_with_stdin()
 
     pipeline, folder = _loaded(file, bootstrap, checkpoint)
     settings = _spark_settings(conf, py_files, env)
@@ -154,35 +170,34 @@ def run(  # noqa: PLR0913 - what a run can be told
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: running.stop())
         try:
-            with view(pipeline.name) as show:
-                running.run(once=once, show=show)
+            with (
+                served_metrics(pipeline.name, metrics_host, metrics_port, _tell_address) as count,
+                view(pipeline.name, as_json=as_json) as show,
+            ):
+
+                def both(found: "list[QueryProgress]") -> None:
+                    count(found)
+                    show(found)
+
+                running.run(once=once, show=both)
         finally:
             session.stop()
-    typer.echo("stopped; the next run goes on from here")
+    typer.echo("stopped; the next run goes on from here", err=as_json)
 
 
 @app.command("status", no_args_is_help=True)
 def status(file: _File, checkpoint: _Checkpoint = None, as_json: AsJson = False) -> None:
     """Say how a pipeline goes, from outside."""
+    from moldau.cli.pipeline_view import show_status
+
     pipeline, folder = _loaded(file, None, checkpoint)
     found = folder.status()
-    is_running = folder.is_running
     if as_json:
-        show_json({**found, "running": is_running})
-        return
-    if not found:
+        show_json({"name": pipeline.name, **found, "running": folder.is_running})
+    elif not found:
         typer.echo(f"{pipeline.name} has never run")
-        return
-    names = ("query", "targets", "batch", "rows", "rows_per_s", "batch_ms", "lag", "time")
-    rows = [[_cell(query[name]) for name in names] for query in found["queries"]]
-    show_table([name.replace("_", " ") for name in names], rows)
-    typer.echo(
-        f"{pipeline.name} {'runs, process ' + str(found['pid']) if is_running else 'is stopped'}"
-    )
-
-
-def _cell(value: Any) -> Any:
-    return ", ".join(value) if isinstance(value, list) else value
+    else:
+        show_status(found)
 
 
 @app.command("stop", no_args_is_help=True)
@@ -234,6 +249,10 @@ def reset(
     confirm(f"Delete {folder.path}? What was written stays, and may be written again.", yes=yes)
     folder.forget()
     typer.echo(f"{pipeline.name} begins anew")
+
+
+def _tell_address(address: str) -> None:
+    typer.echo(f"metrics at {address}", err=True)
 
 
 def _loaded(

@@ -1,75 +1,191 @@
-"""How a running pipeline is shown: a table that changes on a terminal, lines elsewhere."""
+"""How a running pipeline is shown: a table that changes on a terminal, lines elsewhere, JSON for
+scripts; and how it is told about afterwards.
+"""
 
+import json
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from moldau.pipelines.progress import QueryProgress
+import typer
 
-COLUMNS = ("query", "targets", "state", "batch", "rows", "rows/s", "batch ms", "lag")
+from moldau.cli.output import bytes_text, show_table
+
+if TYPE_CHECKING:
+    from moldau.core.pipelines.query_progress import QueryProgress
+
+COLUMNS = (
+    "query", "targets", "state", "batch", "rows", "rows/s", "bytes/s", "batch ms", "lag",
+    "dead letters",
+)  # fmt: skip
+_TEXTS = 3
+"""So many columns are no numbers."""
+_BARS = "▁▂▃▄▅▆▇█"
+_BARS_MAX = 40
 Show = Callable[[list["QueryProgress"]], None]
 
 
-def cells(one: "QueryProgress") -> tuple[Any, ...]:
+def cells(one: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Under COLUMNS."""
     return (
-        one.query,
-        ", ".join(one.targets),
-        one.state,
-        one.batch,
-        one.rows,
-        round(one.rows_per_s),
-        one.batch_ms,
-        one.lag,
+        one["query"],
+        ", ".join(map(_near, one["targets"])),
+        one["state"],
+        one["batch"],
+        one["rows"],
+        round(one["rows_per_s"]),
+        bytes_text(round(one["bytes_per_s"])),
+        one["batch_ms"],
+        one["lag"],
+        one["dead_letters_total"],
     )
 
 
+def _near(target: str) -> str:
+    """A table's path as it is from here, if that is shorter."""
+    return min(target, os.path.relpath(target), key=len) if target.startswith("/") else target
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """The largest one is full."""
+    largest = max(values, default=0.0)
+    if largest <= 0:
+        return _BARS[0] * len(values)
+    return "".join(_BARS[round(value / largest * (len(_BARS) - 1))] for value in values)
+
+
+def show_status(found: Mapping[str, Any]) -> None:
+    """What a run has written down, as a table."""
+    if not found["queries"] and found["running"]:
+        typer.echo(f"{found['name']} starts, process {found['pid']}")
+        return
+    show_table([*COLUMNS, "time"], [(*cells(one), one["time"]) for one in found["queries"]])
+    name = found["name"]
+    if found["running"]:
+        typer.echo(f"{name} runs, process {found['pid']}")
+    elif found["error"] is not None:
+        typer.echo(f"{name} has failed: {found['error']}")
+    else:
+        typer.echo(f"{name} is stopped")
+
+
 @contextmanager
-def view(name: str) -> Iterator[Show]:
-    if sys.stdout.isatty():
+def view(name: str, *, as_json: bool) -> Iterator[Show]:
+    if as_json:
+        yield _JsonLines()
+    elif sys.stdout.isatty():
         with _live(name) as show:
             yield show
     else:
         yield _Lines()
 
 
+class _JsonLines:
+    """One for each change of a query."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, QueryProgress] = {}
+
+    def __call__(self, found: list["QueryProgress"]) -> None:
+        for one in found:
+            if self._told.get(one.query) != one:
+                self._told[one.query] = one
+                sys.stdout.write(json.dumps(one._asdict()) + "\n")
+        sys.stdout.flush()
+
+
 class _Lines:
     """One for each batch with rows, and for each change of state."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[Any, ...]] = {}
+        self._told: dict[str, tuple[str, int]] = {}
 
     def __call__(self, found: list["QueryProgress"]) -> None:
         for one in found:
-            news = (one.state, one.batch if one.rows else None)
-            if self._told.get(one.query) == news or (one.rows == 0 and one.state == "running"):
+            state, rows = self._told.get(one.query, ("", 0))
+            has_rows = one.rows_total > rows
+            if one.state == state and not has_rows:
                 continue
-            self._told[one.query] = news
-            lag = "" if one.lag is None else f", lag {one.lag}"
-            batch = (
-                ""
-                if one.batch is None
-                else f": batch {one.batch}, {one.rows} rows, {one.rows_per_s:.0f} rows/s, "
-                f"{one.batch_ms} ms{lag}"
-            )
-            sys.stdout.write(f"{one.query} {one.state}{batch}\n")
+            self._told[one.query] = (one.state, one.rows_total)
+            sys.stdout.write(f"{one.query} {one.state}{_batch_text(one) if has_rows else ''}\n")
         sys.stdout.flush()
+
+
+def _batch_text(one: "QueryProgress") -> str:
+    parts = [
+        f"batch {one.batch}",
+        f"{one.rows} rows",
+        f"{one.rows_per_s:.0f} rows/s",
+        f"{bytes_text(round(one.bytes_per_s))}/s",
+        f"{one.batch_ms} ms",
+    ]
+    if one.lag is not None:
+        parts.append(f"lag {one.lag}")
+    if one.dead_letters:
+        parts.append(f"{one.dead_letters} dead letters")
+    return ": " + ", ".join(parts)
 
 
 @contextmanager
 def _live(name: str) -> Iterator[Show]:
     from rich.live import Live
-    from rich.table import Table
-    from rich.text import Text
 
-    def drawn(found: list["QueryProgress"]) -> Table:
-        table = Table(title=f"pipeline {name} (Ctrl-C stops it)", title_justify="left")
-        for column in COLUMNS:
-            table.add_column(column, justify="left" if column in COLUMNS[:3] else "right")
+    from moldau.cli.terminal import OutputConsole
+
+    drawing = LiveTable(name)
+    console = OutputConsole()
+    with Live(drawing.drawn([]), console=console, refresh_per_second=4) as live:
+        yield lambda found: live.update(drawing.drawn(found))
+
+
+class LiveTable:
+    """A row for each query, and how its rows per second were."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._rates: dict[str, deque[float]] = {}
+        self._batches: dict[str, int] = {}
+
+    def drawn(self, found: list["QueryProgress"]) -> Any:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        title = Text(f"pipeline {self._name}", style="bold") + Text(
+            "   Ctrl-C stops it between two batches", style="dim"
+        )
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for place, column in enumerate(COLUMNS):
+            is_text = place < _TEXTS
+            table.add_column(
+                column,
+                justify="left" if is_text else "right",
+                overflow="fold",
+                header_style="bold cyan",
+                footer="rows/s" if place == 0 else "",
+            )
         for one in found:
-            table.add_row(*(Text("-" if cell is None else str(cell)) for cell in cells(one)))
+            table.add_row(*(_shown(cell) for cell in cells(one._asdict())))
+            table.add_row("", Text(sparkline(self._rates_of(one)), style="cyan"))
+        if not found:
+            table.add_row("", Text("Spark is starting", style="dim"))
         return table
 
-    with Live(drawn([]), refresh_per_second=4) as live:
-        yield lambda found: live.update(drawn(found))
+    def _rates_of(self, one: "QueryProgress") -> Sequence[float]:
+        rates = self._rates.setdefault(one.query, deque(maxlen=_BARS_MAX))
+        if one.batches_total > self._batches.get(one.query, 0):
+            self._batches[one.query] = one.batches_total
+            rates.append(one.rows_per_s)
+        return rates
+
+
+def _shown(cell: Any) -> Any:
+    from rich.text import Text
+
+    if cell is None:
+        return Text("-", style="dim")
+    styles = {"running": "green", "starting": "yellow", "failed": "bold red"}
+    return Text(str(cell), style=styles.get(str(cell), ""))

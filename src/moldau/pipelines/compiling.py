@@ -109,7 +109,7 @@ def query_frame(session: Any, pipeline: Pipeline, query: Query, read: Reader) ->
         name = query.sources[0]
         source = pipeline.sources[name]
         records = read(name, query.name)
-        return records if isinstance(source, Files) else read_values(records, source)
+        return records if isinstance(source, Files) else read_values(records, source, name)
     sources = {name: source_rows(pipeline, name, read(name, query.name)) for name in query.sources}
     return frames_of(session, pipeline, sources)[query.flows[0].name]
 
@@ -120,7 +120,7 @@ def source_rows(pipeline: Pipeline, name: str, records: Any) -> Any:
     if isinstance(source, Files):
         return records
     try:
-        return good_rows(read_values(records, source))
+        return good_rows(read_values(records, source, name))
     except Exception as error:  # noqa: BLE001 - Spark raises all sorts
         raise wrong(source.spot, f"'{name}': {short_text(error)}") from None
 

@@ -1,68 +1,59 @@
-"""How a query goes, in few numbers, of what Spark tells of its last batch."""
+"""What Spark tells of a query while it runs, each batch counted once."""
 
 import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from moldau.core.pipelines.offset_json import read_query_offsets
+from moldau.core.pipelines.query_progress import QueryProgress, counted, lag_of, observed
+from moldau.pipelines.batches import StoppedError
 from moldau.pipelines.compiling import Query
 
-
-class QueryProgress(NamedTuple):
-    query: str
-    targets: tuple[str, ...]
-    state: str
-    batch: int | None = None
-    rows: int = 0
-    """Of the last batch."""
-    rows_per_s: float = 0.0
-    batch_ms: int = 0
-    lag: int | None = None
-    """Records that are there and not read; None: not known of this source."""
-    time: str = ""
+_DONE = "addBatch"
+"""Of a batch that was run: Spark also reports that there was nothing to do."""
 
 
-def progress_of(query: Query, stream: Any) -> QueryProgress:
-    targets = tuple(query.targets)
-    state = "running" if stream.isActive else "stopped"
-    if not stream.isActive and stream.exception() is not None:
-        state = "failed"
-    last = stream.lastProgress
-    if last is None:
-        return QueryProgress(query.name, targets, "starting" if stream.isActive else state)
-    return from_report(query.name, targets, state, json.loads(last.json))
+class Progress:
+    """Of one query, during a run."""
 
+    def __init__(self, query: Query, stream: Any) -> None:
+        self._stream = stream
+        self._sends_dead_letters = query.sends_dead_letters
+        self._counted = -1
+        self._said = ""
+        self._shown = QueryProgress(query.name, tuple(query.targets), "starting")
 
-def from_report(
-    name: str, targets: tuple[str, ...], state: str, report: Mapping[str, Any]
-) -> QueryProgress:
-    return QueryProgress(
-        name,
-        targets,
-        state,
-        int(report["batchId"]),
-        int(report.get("numInputRows", 0)),
-        round(float(report.get("processedRowsPerSecond", 0.0) or 0.0), 1),
-        int(report.get("durationMs", {}).get("triggerExecution", 0)),
-        lag_of(report.get("sources", [])),
-        str(report.get("timestamp", "")),
-    )
+    def look(self) -> QueryProgress:
+        # Asked first: what is reported before the end is counted then.
+        state = self._state()
+        last = self._stream.lastProgress
+        if last is not None and last.json != self._said:
+            self._said = last.json
+            report = json.loads(last.json)
+            if int(report["batchId"]) > self._counted + 1 and self._counted >= 0:
+                self._take(json.loads(one.json) for one in self._stream.recentProgress)
+            self._take([report])
+        elif self._shown.batch is None and state == "running":
+            state = "starting"
+        self._shown = self._shown._replace(state=state)
+        return self._shown
 
+    def _state(self) -> str:
+        if self._stream.isActive:
+            return "running"
+        failure = self._stream.exception()
+        # A batch that came when the run was ending is left to the next one.
+        is_well = failure is None or StoppedError.__name__ in str(failure)
+        return "stopped" if is_well else "failed"
 
-def lag_of(sources: list[Mapping[str, Any]]) -> int | None:
-    total = None
-    for source in sources:
-        end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-        if end is None or latest is None:
-            continue
-        behind = sum(max(0, at - end.get(one, 0)) for one, at in latest.items())
-        total = behind if total is None else total + behind
-    return total
-
-
-def _offsets(given: Any) -> dict[Any, int] | None:
-    try:
-        found = json.loads(given) if isinstance(given, str) else given
-        return dict(read_query_offsets(found).offsets)
-    except (ValueError, TypeError, AttributeError, KeyError):
-        return None
+    def _take(self, reports: Iterable[Mapping[str, Any]]) -> None:
+        for report in reports:
+            number = int(report["batchId"])
+            if number <= self._counted:
+                continue
+            if _DONE in report.get("durationMs", {}):
+                self._counted = number
+                bad = observed(report, "bad") if self._sends_dead_letters else 0
+                self._shown = counted(self._shown, report, bad)
+            else:
+                lag, time = lag_of(report.get("sources", [])), str(report.get("timestamp", ""))
+                self._shown = self._shown._replace(lag=lag, time=time)

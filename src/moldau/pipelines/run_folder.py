@@ -34,10 +34,18 @@ class RunFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise MoldauError(
-                    f"the pipeline runs already, in process {self.status().get('pid', '?')}; "
+                    f"the pipeline runs already, in process {self._holder()}; "
                     "moldau pipeline stop ends it"
                 ) from None
+            # Here, not in what the last run said about itself: who is asked to stop must be right.
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
             yield
+
+    def _holder(self) -> int | None:
+        text = (self.path / _OWN / "lock").read_text()
+        return int(text) if text.isdecimal() else None
 
     @property
     def is_running(self) -> bool:
@@ -74,14 +82,20 @@ class RunFolder:
         beside.replace(file)
 
     def status(self) -> dict[str, Any]:
-        return self.read("status.json")
+        """As the last run wrote it; a run that was killed could not say that it ends."""
+        found = self.read("status.json")
+        if found and not self.is_running:
+            for query in found["queries"]:
+                if query["state"] in {"starting", "running"}:
+                    query["state"] = "killed"
+        return found | {"running": self.is_running} if found else found
 
     def ask_to_stop(self) -> bool:
         """False: nobody runs it."""
         if not self.is_running:
             return False
-        pid = self.status().get("pid")
-        if not isinstance(pid, int):
+        pid = self._holder()
+        if pid is None:
             raise MoldauError("the pipeline has just begun; try again")
         try:
             os.kill(pid, signal.SIGTERM)

@@ -1,24 +1,23 @@
 """A pipeline at work: its queries are started, watched, and stopped between two batches."""
 
-import json
 import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from moldau.core.pipelines.graph import Pipeline
-from moldau.pipelines.batches import BatchWork, StoppedError
-from moldau.pipelines.compiling import Query, compile_queries, memory_of, query_frame
+from moldau.core.pipelines.query_progress import QueryProgress
+from moldau.pipelines.compiling import compile_queries, query_frame
 from moldau.pipelines.flow_frames import short_text
-from moldau.pipelines.progress import QueryProgress, progress_of
+from moldau.pipelines.kept_plans import refuse_another_plan
+from moldau.pipelines.query_run import QueryRun
 from moldau.pipelines.run_folder import RunFolder
 from moldau.pipelines.sources import first_offsets, group_of, stream_of
 from moldau.protocol.errors import MoldauError
 
 _LOOK_S = 0.25
-_STOP_PATIENCE_S = 600.0
 _INITIAL = "initial.json"
-_MEMORIES = "memories.json"
+Show = Callable[[list[QueryProgress]], None]
 
 
 class Running:
@@ -32,21 +31,22 @@ class Running:
         self._pipeline = pipeline
         self._folder = folder
         self._stops = threading.Event()
-        self._works: list[tuple[Query, BatchWork, Any]] = []
+        self._runs: list[QueryRun] = []
+        self._error: str | None = None
         self._shown: list[QueryProgress] = []
 
     def stop(self) -> None:
         self._stops.set()
 
-    def run(
-        self, *, once: bool = False, show: Callable[[list[QueryProgress]], None] | None = None
-    ) -> list[QueryProgress]:
+    def run(self, *, once: bool = False, show: Show | None = None) -> list[QueryProgress]:
         """Until it is stopped or, with `once`, all is done that is there. Raises MoldauError."""
+        # Or the last run's words would be taken for this one's.
+        self._write_status()
         try:
             self._start(once=once)
             self._watch(show)
         finally:
-            self._end()
+            self._end(show)
         return self._shown
 
     def _start(self, *, once: bool) -> None:
@@ -61,38 +61,17 @@ class Running:
                 start=starts.get(source),
             )
 
-        for query in compile_queries(self._session, self._pipeline, read):
-            checkpoint = self._folder.checkpoint_of(query.name)
-            work = BatchWork(self._pipeline, query, checkpoint)
-            frame = query_frame(self._session, self._pipeline, query, read)
-            self._refuse_another_memory(query, frame)
-            writer = (
-                frame.writeStream.queryName(f"{self._pipeline.name}.{query.name}")
-                .option("checkpointLocation", checkpoint)
-                .outputMode(query.output_mode)
-                .foreachBatch(work)
-            )
-            if once or self._pipeline.trigger.available_now:
-                writer = writer.trigger(availableNow=True)
-            elif self._pipeline.trigger.every_ms:
-                every = f"{self._pipeline.trigger.every_ms} milliseconds"
-                writer = writer.trigger(processingTime=every)
-            self._works.append((query, work, writer.start()))
-
-    def _refuse_another_memory(self, query: Query, frame: Any) -> None:
-        """State that was made by another plan would be read wrongly, or fail much later."""
-        # Its words are those of one version of Spark.
-        memory = {"spark": self._session.version, "keeps": memory_of(frame)}
-        known = self._folder.read(_MEMORIES)
-        before = known.get(query.name)
-        if before is None or before["spark"] != memory["spark"]:
-            self._folder.write(_MEMORIES, known | {query.name: memory})
-        elif before != memory:
-            spot = query.flows[0].spot if query.flows else self._pipeline.spot
-            raise MoldauError(
-                f"{spot}: '{query.name}' has changed what it remembers, and its checkpoint holds "
-                "the old; moldau pipeline reset begins anew, another --checkpoint keeps both"
-            )
+        frames = [
+            (query, query_frame(self._session, self._pipeline, query, read))
+            for query in compile_queries(self._session, self._pipeline, read)
+        ]
+        # All of them before one begins.
+        for query, frame in frames:
+            refuse_another_plan(self._folder, self._pipeline, query, frame, self._session.version)
+        for query, frame in frames:
+            run = QueryRun(self._pipeline, query, frame, self._folder.checkpoint_of(query.name))
+            run.begin(once=once)
+            self._runs.append(run)
 
     def _starts(self) -> dict[str, str]:
         """Decided once: Spark asks again after a crash in the first batch, and `latest` would be
@@ -109,65 +88,50 @@ class Running:
             self._folder.write(_INITIAL, known)
         return known
 
-    def _watch(self, show: Callable[[list[QueryProgress]], None] | None) -> None:
+    def _watch(self, show: Show | None) -> None:
         while not self._stops.is_set():
-            active = [query.isActive for _, _, query in self._works]
+            active = [run.is_active for run in self._runs]
             self._look(show)
-            for one, _, query in self._works:
-                if not query.isActive and (failure := query.exception()) is not None:
-                    raise MoldauError(f"{self._pipeline.name}.{one.name}: {cause_of(failure)}")
-            if not any(active):
+            for run in self._runs:
+                if (failure := run.failure) is not None and not run.begins_again():
+                    self._error = f"{self._pipeline.name}.{run.query.name}: {cause_of(failure)}"
+                    raise MoldauError(self._error)
+            if not any(active) and not any(run.is_active for run in self._runs):
                 return
             self._stops.wait(_LOOK_S)
 
-    def _look(self, show: Callable[[list[QueryProgress]], None] | None) -> None:
-        found = [progress_of(query, stream) for query, _, stream in self._works]
-        if found == self._shown:
+    def _look(self, show: Show | None) -> None:
+        found = [run.progress.look() for run in self._runs]
+        if found == self._shown and self._error is None:
             return
         self._shown = found
+        self._write_status()
+        if show is not None:
+            show(found)
+
+    def _write_status(self) -> None:
         self._folder.write(
             "status.json",
             {
                 "name": self._pipeline.name,
                 "pid": os.getpid(),
                 "delivery": self._pipeline.delivery,
-                "queries": [one._asdict() for one in found],
+                "error": self._error,
+                "queries": [one._asdict() for one in self._shown],
             },
         )
-        if show is not None:
-            show(found)
 
-    def _end(self) -> None:
+    def _end(self, show: Show | None) -> None:
         """A batch that is under way is finished first: stopping in the middle of one upsets
         Spark's own thread.
         """
-        for _, work, _ in self._works:
-            work.stop()
-        for _, work, query in self._works:
-            self._wait_between_batches(work, query)
-            try:
-                query.stop()
-            except Exception as error:  # noqa: BLE001 - it ends in any case
-                if StoppedError.__name__ not in str(error):
-                    raise MoldauError(short_text(error)) from None
-            work.close()
-        if self._works:
-            self._look(None)
-
-    def _wait_between_batches(self, work: BatchWork, query: Any) -> None:
-        pause = threading.Event()
-        for _ in range(round(_STOP_PATIENCE_S / _LOOK_S)):
-            if not query.isActive or not (work.is_busy or _is_unfinished(work, query)):
-                return
-            pause.wait(_LOOK_S)
-
-
-def _is_unfinished(work: BatchWork, query: Any) -> bool:
-    """Spark has still to write down that the batch is done."""
-    if work.last_done is None:
-        return False
-    progress = query.lastProgress
-    return progress is None or json.loads(progress.json)["batchId"] < work.last_done
+        for run in self._runs:
+            run.ask_to_end()
+        problems = [problem for run in self._runs if (problem := run.end()) is not None]
+        if self._runs:
+            self._look(show)
+        if problems and self._error is None:
+            raise MoldauError(problems[0])
 
 
 def cause_of(failure: BaseException) -> str:

@@ -8,6 +8,7 @@ from pyspark.sql import functions as sql
 
 from moldau.core.pipelines.errors import suggestion
 from moldau.core.pipelines.graph import Flow, Format, FormatKind, OnError, Pipeline, Topic
+from moldau.core.pipelines.query_progress import OBSERVED
 from moldau.pipelines.declare import wrong
 from moldau.pipelines.registry_values import FromRow, RegistryFormat, ToJson
 
@@ -36,8 +37,10 @@ def needed_columns(source: Topic) -> tuple[str, ...]:
     return tuple(name for name in order if name in wanted)
 
 
-def read_values(records: Any, source: Topic) -> Any:
-    """Each record as ROW, or with an ERROR; and, for dead letters, as it was."""
+def read_values(records: Any, source: Topic, name: str) -> Any:
+    """Each record as ROW, or with an ERROR; and, for dead letters, as it was. Spark lets a source
+    in Python say nothing about bytes, so a stream counts them on the way.
+    """
     if "key" not in source.columns:
         # Tombstones have no columns; only their key means something.
         records = records.where("value IS NOT NULL")
@@ -46,6 +49,8 @@ def read_values(records: Any, source: Topic) -> Any:
     prepared = records.withColumn(_PARSED, parsed).withColumn(
         ERROR, error if error is not None else sql.lit(None).cast("string")
     )
+    if records.isStreaming:
+        prepared = prepared.observe(f"{OBSERVED}{name}", *_counts(records.columns))
     names = _column_names(source.format)
     row = sql.struct(*[sql.col(f"{_PARSED}.`{name}`").alias(name) for name in names], *record)
     kept = [sql.col(name) for name in LETTER_COLUMNS if name in records.columns]
@@ -55,6 +60,19 @@ def read_values(records: Any, source: Topic) -> Any:
     if source.on_error is OnError.DEAD_LETTER:
         return prepared.select(row.alias(ROW), ERROR, *kept)
     return prepared.select(row.alias(ROW), ERROR)
+
+
+def _counts(columns: list[str]) -> list[Any]:
+    sizes = [
+        sql.coalesce(sql.octet_length(one), sql.lit(0))
+        for one in ("key", "value")
+        if one in columns
+    ]
+    size = sizes[0] if len(sizes) == 1 else sizes[0] + sizes[1]
+    return [
+        sql.sum(size.cast("bigint")).alias("bytes"),
+        sql.count(sql.col(ERROR)).alias("bad"),
+    ]
 
 
 def good_rows(prepared: Any) -> Any:

@@ -1,0 +1,81 @@
+"""Who orders in `moldau demo`: a producer at an even rate, with a broken order now and then."""
+
+import asyncio
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from moldau.aio import Admin, Producer
+from moldau.protocol.enums import ListOffsetsTimestamp
+from moldau.protocol.errors import MoldauError
+from moldau.types import TopicPartition
+
+if TYPE_CHECKING:
+    from moldau.core.client.batching import Delivery
+
+TOPIC = "orders"
+PARTITIONS = 2
+_TICK_S = 0.1
+_BROKEN_EVERY = 50
+_LATE_MAX_S = 5.0
+_PEOPLE = ("Felice", "Frieda", "Georg", "Gregor", "Grete", "Josef", "Karl", "Leni", "Max", "Milena")
+
+
+def order(number: int, now: datetime) -> bytes:
+    """Of a number always the same, but for the time."""
+    chance = random.Random(number)  # noqa: S311 - who orders what is no secret
+    if number % _BROKEN_EVERY == _BROKEN_EVERY - 1:
+        return f'{{"id": {number}, "user": "Odradek", "amount": '.encode()
+    # Names come in all sorts of letters; the pipeline makes them one.
+    name = chance.choice(_PEOPLE)
+    user = chance.choice((name, name.upper(), name.lower()))
+    amount = round(chance.paretovariate(1.6) * 9, 2)
+    when = now - timedelta(seconds=chance.uniform(0, _LATE_MAX_S))
+    return json.dumps(
+        {"id": number, "user": user, "amount": amount, "ts": when.isoformat()}
+    ).encode()
+
+
+async def ends_of(admin: Admin, topic: str, partitions: int) -> list[int]:
+    wanted = [TopicPartition(topic, number) for number in range(partitions)]
+    latest = dict.fromkeys(wanted, int(ListOffsetsTimestamp.LATEST))
+    found = await admin.list_offsets(latest)
+    ends = []
+    for one in wanted:
+        end = found[one]
+        if isinstance(end, MoldauError):
+            raise end
+        ends.append(end.offset)
+    return ends
+
+
+async def publish(bootstrap: str, rate: int, limit: int | None, stop: asyncio.Event) -> None:
+    """Until it is stopped or has published so many. What was published before, also by a run that
+    was killed, is not published again: an order's number follows from its place.
+    """
+    async with Admin(bootstrap) as admin:
+        next_offsets = await ends_of(admin, TOPIC, PARTITIONS)
+    loop = asyncio.get_running_loop()
+    begin, done = loop.time(), 0
+    sent: list[Delivery] = []
+    async with Producer(bootstrap) as producer:
+        while not stop.is_set() and done != limit:
+            due = int((loop.time() - begin) * rate) - done
+            for _ in range(due if limit is None else min(due, limit - done)):
+                partition = done % PARTITIONS
+                number = next_offsets[partition] * PARTITIONS + partition
+                next_offsets[partition] += 1
+                value = order(number, datetime.now(UTC))
+                sent.append(
+                    await producer.send(TOPIC, value, str(number).encode(), partition=partition)
+                )
+                done += 1
+            for delivery in sent:
+                await delivery
+            sent.clear()
+            try:
+                async with asyncio.timeout(_TICK_S):
+                    await stop.wait()
+            except TimeoutError:
+                continue

@@ -1,0 +1,83 @@
+"""The pipeline of `moldau demo`: `moldau pipeline run` in a process of its own."""
+
+import asyncio
+import json
+import sys
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import IO, Any
+
+from moldau.core.pipelines.query_progress import QueryProgress
+from moldau.protocol.errors import MoldauError
+
+FILE = "orders.yaml"
+LOG = "pipeline.log"
+_LINE_BYTES_MAX = 1 << 20
+
+
+def place_file(folder: Path) -> Path:
+    """The pipeline as the user may change it; what is there stays."""
+    path = folder / FILE
+    if not path.exists():
+        path.write_text((files("moldau.pipelines") / FILE).read_text())
+    return path
+
+
+class PipelineProcess:
+    """It ends with this process, however that ends: its stdin is closed then."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._log = path.with_name(LOG)
+        self._process: asyncio.subprocess.Process | None = None
+        self._is_asked = False
+
+    async def start(self, bootstrap: str) -> None:
+        arguments = ("pipeline", "run", str(self._path), "--bootstrap", bootstrap)
+        errors: IO[Any]
+        with self._log.open("w") as errors:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "moldau",
+                *arguments,
+                "--json",
+                "--tied",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+                limit=_LINE_BYTES_MAX,
+                # Ctrl-C is for this process, which ends everything in its order.
+                start_new_session=True,
+            )
+
+    async def follow(self, queries: dict[str, QueryProgress]) -> None:
+        """Until it ends. Raises MoldauError if nobody asked for that."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            one = QueryProgress(**json.loads(line))
+            queries[one.query] = one
+        await self._process.wait()
+        if not self._is_asked:
+            raise MoldauError(f"the pipeline has ended: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        lines = [line for line in self._log.read_text().splitlines() if line.startswith("moldau:")]
+        return lines[-1].removeprefix("moldau: ") if lines else f"see {self._log}"
+
+    def ask_to_end(self) -> None:
+        """After its batch; the second time at once."""
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            if self._is_asked:
+                self._process.kill()
+            else:
+                self._process.terminate()
+        self._is_asked = True
+
+    async def ended(self) -> None:
+        if self._process is not None:
+            await self._process.wait()

@@ -1,0 +1,82 @@
+"""`/metrics` of a run, for Prometheus: the last batch of each query as gauges, sums as counters."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from moldau.core.pipelines.query_progress import QueryProgress
+from moldau.protocol.errors import MoldauError
+
+_LABELS = ("pipeline", "query")
+_PREFIX = "moldau_pipeline_"
+
+
+class RunMetrics(Collector):
+    def __init__(self, pipeline: str) -> None:
+        self._pipeline = pipeline
+        self._found: list[QueryProgress] = []
+
+    def __call__(self, found: list[QueryProgress]) -> None:
+        self._found = found
+
+    def collect(self) -> Iterable[Metric]:
+        found = self._found
+        counters: tuple[tuple[str, str, Callable[[QueryProgress], float]], ...] = (
+            ("batches", "Micro-batches done.", lambda one: one.batches_total),
+            ("rows", "Records and rows read.", lambda one: one.rows_total),
+            ("bytes", "Keys and values read.", lambda one: one.bytes_total),
+            ("dead_letters", "Records of a wrong format.", lambda one: one.dead_letters_total),
+            ("errors", "Ends of the query by a failure.", lambda one: one.state == "failed"),
+        )
+        gauges: tuple[tuple[str, str, Callable[[QueryProgress], float | None]], ...] = (
+            ("running", "1 while the query runs.", lambda one: one.state == "running"),
+            ("lag", "Records that are there and not read.", lambda one: one.lag),
+            ("last_batch_rows", "Rows of the last batch.", lambda one: one.rows),
+            ("rows_per_second", "Of the last batch.", lambda one: one.rows_per_s),
+            ("bytes_per_second", "Of the last batch.", lambda one: one.bytes_per_s),
+            ("batch_duration_seconds", "Of the last batch.", lambda one: one.batch_ms / 1000),
+            ("last_batch_timestamp_seconds", "When it began.", _seconds),
+        )
+        for name, told, value_of in counters:
+            counter = CounterMetricFamily(_PREFIX + name, told, labels=_LABELS)
+            for one in found:
+                counter.add_metric((self._pipeline, one.query), float(value_of(one)))
+            yield counter
+        for name, told, known_of in gauges:
+            gauge = GaugeMetricFamily(_PREFIX + name, told, labels=_LABELS)
+            for one in found:
+                if (known := known_of(one)) is not None:
+                    gauge.add_metric((self._pipeline, one.query), float(known))
+            yield gauge
+
+
+def _seconds(one: QueryProgress) -> float | None:
+    return datetime.fromisoformat(one.time).timestamp() if one.time else None
+
+
+@contextmanager
+def served_metrics(
+    pipeline: str, host: str, port: int | None, tell: Callable[[str], None]
+) -> Iterator[RunMetrics]:
+    """While a run goes on. Without a port nothing is served. Raises MoldauError."""
+    metrics = RunMetrics(pipeline)
+    if port is None:
+        yield metrics
+        return
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except (OSError, OverflowError) as error:
+        raise MoldauError(f"/metrics cannot be served at {host}:{port}: {error}") from None
+    tell(f"http://{host}:{server.server_port}/metrics")
+    try:
+        yield metrics
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
