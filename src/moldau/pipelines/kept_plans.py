@@ -3,6 +3,7 @@ plan would be read wrongly, or fail much later with words that nobody understand
 """
 
 import os
+from pathlib import Path
 from typing import Any
 
 from moldau.core.pipelines.graph import Pipeline, Spot, Table, Topic
@@ -87,5 +88,6 @@ def _target(flow: Any, folder: RunFolder) -> str:
 
 
 def _relative(path: str, folder: RunFolder) -> str:
-    """A pipeline may be moved with all that it has."""
-    return path if "://" in path else os.path.relpath(path, folder.path.parent.parent)
+    """A pipeline may be moved with all that it has; tables of a catalog have names, not places."""
+    is_place = Path(path).is_absolute()
+    return os.path.relpath(path, folder.path.parent.parent) if is_place else path
