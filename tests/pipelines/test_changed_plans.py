@@ -50,7 +50,7 @@ CHANGES = {
     "target table": (
         "table: lake",
         "table: pond",
-        "'lake' wrote table lake and would go on in table pond",
+        "pond, which has nothing of before",
     ),
 }
 

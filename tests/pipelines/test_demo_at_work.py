@@ -1,6 +1,5 @@
 """`moldau demo` as a whole: interrupted, killed and started again, every order is there once."""
 
-import os
 import re
 import signal
 import subprocess
@@ -26,7 +25,8 @@ BROKEN_EVERY = 50
 
 @contextmanager
 def demo(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "moldau", "demo", "--port", "0", "--dir", "demo", *options]
+    command = [sys.executable, "-m", "moldau", "demo", "--port", "0", "--dir", "demo"]
+    command += ["--rate", "50", *options]
     with (folder / "output").open("w") as output:
         process = subprocess.Popen(
             command, cwd=folder, text=True, stdout=output, stderr=subprocess.STDOUT
@@ -34,9 +34,8 @@ def demo(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        family = [process.pid, *(one.pid for one in psutil.Process(process.pid).children())]
-        for pid in family if process.poll() is None else []:
-            os.kill(pid, signal.SIGKILL)
+        # Those that it started end with it.
+        process.kill()
         process.wait()
 
 

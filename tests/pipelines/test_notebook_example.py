@@ -11,7 +11,7 @@ from pipelines.at_work import send
 from moldau import Admin
 from moldau.admin import NewTopic
 from moldau.cli.demo_orders import PARTITIONS, TOPIC, order
-from moldau.testing import broker
+from moldau.testing import ThreadBroker, broker
 
 pytestmark = pytest.mark.spark
 
@@ -22,6 +22,7 @@ PNG = b"\x89PNG\r\n"
 def test_a_topic_is_read_into_pandas_and_drawn(tmp_path: Path) -> None:
     moment = datetime(2026, 11, 16, tzinfo=UTC)
     with broker() as node:
+        assert isinstance(node, ThreadBroker)
         with Admin(node.bootstrap) as admin:
             admin.create_topics([NewTopic(name=TOPIC, partitions=PARTITIONS)])
         send(node, TOPIC, [order(number, moment) for number in range(500)])

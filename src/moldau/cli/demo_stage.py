@@ -128,7 +128,7 @@ class Stage:
 
     async def _draw(self, address: str) -> None:
         heading = [
-            f"A Kafka node runs on {address}. Any Kafka client can use it. Ctrl-C stops it all.",
+            f"A Kafka node runs on {address} for any Kafka client. Ctrl-C stops it all.",
             f"  moldau consume orders.big --follow -b {address}",
             f"  moldau groups describe moldau.pipeline.orders.orders -b {address}",
             f"  pipeline: {self._folder / 'orders.yaml'}, table: {self._folder / _LAKE}",

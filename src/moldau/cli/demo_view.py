@@ -9,7 +9,7 @@ from moldau.cli.demo_results import Results
 from moldau.cli.pipeline_view import LiveTable, sparkline
 
 _LEADERS = 5
-_BAR_WIDTH = 24
+_BAR_WIDTH = 16
 
 
 @contextmanager

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from moldau.core.pipelines.query_progress import QueryProgress
 
 COLUMNS = (
-    "query", "targets", "state", "batch", "rows", "rows/s", "bytes/s", "batch ms", "lag",
-    "dead letters",
+    "query", "targets", "state", "batch", "rows", "rows/s", "bytes/s", "batch ms", "lag", "bad",
 )  # fmt: skip
 _TEXTS = 3
 """So many columns are no numbers."""
+_TARGETS = 1
+"""This one is long."""
 _BARS = "▁▂▃▄▅▆▇█"
-_BARS_MAX = 40
+_BARS_MAX = 30
 Show = Callable[[list["QueryProgress"]], None]
 
 
@@ -135,44 +136,43 @@ def _live(name: str) -> Iterator[Show]:
 
     from moldau.cli.terminal import OutputConsole
 
-    drawing = LiveTable(name)
+    drawing = LiveTable(name, "Ctrl-C stops it between two batches")
     console = OutputConsole()
     with Live(drawing.drawn([]), console=console, refresh_per_second=4) as live:
         yield lambda found: live.update(drawing.drawn(found))
 
 
 class LiveTable:
-    """A row for each query, and how its rows per second were."""
+    """A row for each query; beneath, how its rows per second were, and what it writes."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, hint: str = "") -> None:
+        self._title = (f"pipeline {name}", f"   {hint}")
         self._rates: dict[str, deque[float]] = {}
         self._batches: dict[str, int] = {}
 
     def drawn(self, found: list["QueryProgress"]) -> Any:
         from rich import box
+        from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
-        title = Text(f"pipeline {self._name}", style="bold") + Text(
-            "   Ctrl-C stops it between two batches", style="dim"
-        )
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for place, column in enumerate(COLUMNS):
-            is_text = place < _TEXTS
-            table.add_column(
-                column,
-                justify="left" if is_text else "right",
-                overflow="fold",
-                header_style="bold cyan",
-                footer="rows/s" if place == 0 else "",
-            )
-        for one in found:
-            table.add_row(*(_shown(cell) for cell in cells(one._asdict())))
-            table.add_row("", Text(sparkline(self._rates_of(one)), style="cyan"))
+        title = Text.assemble((self._title[0], "bold"), (self._title[1], "dim"))
         if not found:
-            table.add_row("", Text("Spark is starting", style="dim"))
-        return table
+            return Group(title, Text("Spark is starting", style="dim"), Text())
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+        trends = Table.grid(padding=(0, 2, 0, 0))
+        for place, column in enumerate(COLUMNS):
+            if place != _TARGETS:
+                justify: Any = "left" if place < _TEXTS else "right"
+                table.add_column(column, justify=justify, header_style="bold cyan", no_wrap=True)
+        for one in found:
+            shown = [_shown(cell) for cell in cells(one._asdict())]
+            targets = shown.pop(_TARGETS)
+            targets.no_wrap, targets.overflow = True, "ellipsis"
+            table.add_row(*shown)
+            line = Text(sparkline(self._rates_of(one)).rjust(_BARS_MAX), style="cyan", no_wrap=True)
+            trends.add_row(Text(one.query, no_wrap=True), line, targets)
+        return Group(title, table, trends, Text())
 
     def _rates_of(self, one: "QueryProgress") -> Sequence[float]:
         rates = self._rates.setdefault(one.query, deque(maxlen=_BARS_MAX))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from moldau.pipelines.worker_python import worker_python
 from moldau.protocol.errors import MoldauError
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -45,7 +46,8 @@ def new_session(name: str, master: str, settings: Mapping[str, str]) -> Any:
 
     if SparkSession.getActiveSession() is None:
         ensure_java()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        own = worker_python() if master.startswith("local") else sys.executable
+        os.environ.setdefault("PYSPARK_PYTHON", own)
     builder = SparkSession.builder.master(master).appName(f"moldau.{name}")
     known = _SETTINGS | (_LOCAL_SETTINGS if master.startswith("local") else {})
     if master.startswith("local"):

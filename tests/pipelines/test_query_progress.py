@@ -1,0 +1,89 @@
+"""What is told of a query, from Spark's own reports; and how it is shown without a terminal."""
+
+from typing import Any
+
+import pytest
+from cli.command import moldau_here
+
+from moldau.cli.demo_results import DEAD_LETTERS, PER_USER, Results
+from moldau.cli.demo_view import Picture, line_of
+from moldau.cli.pipeline_view import sparkline, view
+from moldau.core.pipelines.query_progress import QueryProgress, counted
+
+BEGUN = QueryProgress("orders", ("orders.big",), "running")
+
+
+def report(batch: int, rows: int, end: int, latest: int) -> dict[str, Any]:
+    return {
+        "batchId": batch,
+        "numInputRows": rows,
+        "durationMs": {"addBatch": 400, "triggerExecution": 500},
+        "timestamp": "2026-11-16T10:00:00.000Z",
+        "sources": [
+            {
+                "endOffset": {"orders": {"0": end}},
+                "latestOffset": {"orders": {"0": latest}},
+            }
+        ],
+        "observedMetrics": {"moldau.read.orders": {"bytes": rows * 10}, "users.own": {"bytes": 7}},
+    }
+
+
+def test_batches_are_summed_and_the_last_one_is_told() -> None:
+    first = counted(BEGUN, report(0, 100, 100, 150), bad=2)
+    assert (first.rows_per_s, first.bytes_per_s, first.bytes) == (200.0, 2000.0, 1000)
+    assert first.lag == 50
+    second = counted(first, report(1, 50, 150, 150), bad=0)
+    assert (second.batch, second.rows, second.bytes, second.dead_letters) == (1, 50, 500, 0)
+    assert (second.batches_total, second.rows_total, second.bytes_total) == (2, 150, 1500)
+    assert second.dead_letters_total == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [([], ""), ([0, 0], "▁▁"), ([0, 50, 100], "▁▅█"), ([7], "█")],
+)
+def test_rates_are_drawn_against_the_largest(values: list[float], drawn: str) -> None:
+    assert sparkline(values) == drawn
+
+
+def test_lines_tell_states_and_batches_with_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    batch = counted(BEGUN, report(0, 100, 100, 150), bad=2)
+    empty = counted(batch, report(1, 0, 150, 150), bad=0)
+    with view("orders", as_json=False) as show:
+        for one in (BEGUN, batch, batch, empty, empty._replace(state="stopped")):
+            show([one])
+    assert capsys.readouterr().out.splitlines() == [
+        "orders running",
+        "orders running: batch 0, 100 rows, 200 rows/s, 2.0 KiB/s, 500 ms, lag 50, 2 dead letters",
+        "orders stopped",
+    ]
+
+
+def test_what_came_of_the_orders_is_counted_and_drawn() -> None:
+    from rich.console import Console
+
+    results = Results(published=60, in_table=50)
+    results.take(DEAD_LETTERS, b"{broken")
+    for user, total in (("grete", 7.5), ("josef", 3.0), ("josef", 9.0)):
+        row = f'{{"start":"2026-11-16T10:07:00.000Z","user":"{user}","total":{total}}}'
+        results.take(PER_USER, row.encode())
+    results.queries["orders"] = counted(BEGUN, report(0, 100, 100, 150), bad=2)
+    assert results.on_the_way == 9
+    assert line_of(results) == (
+        "published 60; in the table 50; dead letters 1; on the way 9; pipeline running; "
+        "window 10:07 16.50, most by josef"
+    )
+    drawing = Console(width=80, force_terminal=False)
+    with drawing.capture() as picture:
+        drawing.print(Picture(results, ["a heading"]).drawn())
+    text = picture.get()
+    assert max(len(line) for line in text.splitlines()) <= 80
+    for told in ("a heading", "60  orders published", "josef  9.00", "orders.big", "2.0 KiB"):
+        assert told in text
+
+
+def test_a_demo_that_is_told_nonsense_says_so() -> None:
+    done = moldau_here("demo", "--rate", "0")
+    assert done.status == 2
+    assert "--rate" in done.errors

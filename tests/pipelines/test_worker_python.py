@@ -1,0 +1,37 @@
+"""Workers on this machine take Spark's installed files, which are compiled, not its archive."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from moldau.pipelines.worker_python import worker_python
+
+
+def test_the_archive_of_spark_is_left_out_and_all_else_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "with a space"))
+    program = worker_python()
+    assert worker_python() == program
+    spark = f"{tmp_path}/python/lib"
+    entries = (f"{spark}/pyspark.zip", f"{spark}/py4j-0.10.9.9-src.zip", f"{tmp_path}/own files")
+    code = "import os, sys; print(os.environ['PYTHONPATH']); print(sys.argv[1:])"
+    done = subprocess.run(
+        [program, "-c", code, "a b", "*"],
+        env={"PYTHONPATH": ":".join(entries)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{tmp_path}/own files\n['a b', '*']\n"
+
+
+def test_without_a_place_to_write_it_is_pythons_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert worker_python() == sys.executable
