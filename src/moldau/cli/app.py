@@ -15,7 +15,9 @@ _NODE = "Node"
 
 COMMANDS = {
     "start": LazyCommand("moldau.cli.start:start", "Run a node: broker and controller.", _NODE),
-    "demo": LazyCommand("moldau.cli.demo:demo", "See a node at work, then try it.", _NODE),
+    "demo": LazyCommand(
+        "moldau.cli.demo:demo", "See orders, a node and a pipeline at work.", _NODE
+    ),
     "produce": LazyCommand("moldau.cli.produce:produce", "Write records to a topic.", _USE, True),
     "consume": LazyCommand("moldau.cli.consume:consume", "Read records of topics.", _USE, True),
     "offsets": LazyCommand("moldau.cli.offsets:offsets", "First and last offsets, by time.", _USE),
