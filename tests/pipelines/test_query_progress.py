@@ -1,6 +1,8 @@
 """What is told of a query, from Spark's own reports; and how it is shown without a terminal."""
 
 from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 from cli.command import moldau_here
@@ -9,6 +11,8 @@ from moldau.cli.demo_results import DEAD_LETTERS, PER_USER, Results
 from moldau.cli.demo_view import Picture, line_of
 from moldau.cli.pipeline_view import sparkline, view
 from moldau.core.pipelines.query_progress import QueryProgress, counted
+from moldau.pipelines.run_metrics import served_metrics
+from moldau.protocol.errors import MoldauError
 
 BEGUN = QueryProgress("orders", ("orders.big",), "running")
 
@@ -81,6 +85,28 @@ def test_what_came_of_the_orders_is_counted_and_drawn() -> None:
     assert max(len(line) for line in text.splitlines()) <= 80
     for told in ("a heading", "60  orders published", "josef  9.00", "orders.big", "2.0 KiB"):
         assert told in text
+
+
+def test_metrics_are_served_while_a_run_goes_on() -> None:
+    told: list[str] = []
+    with served_metrics("shop", "127.0.0.1", 0, told.append) as metrics:
+        metrics([counted(BEGUN, report(0, 100, 100, 150), bad=2)])
+        with urlopen(told[0]) as answer:
+            text = answer.read().decode()
+        taken = int(told[0].split(":")[2].removesuffix("/metrics"))
+        with (
+            pytest.raises(MoldauError, match=f"cannot be served at 127.0.0.1:{taken}"),
+            served_metrics("shop", "127.0.0.1", taken, told.append),
+        ):
+            pass
+    for name, value in {
+        "rows_total": 100, "bytes_total": 1000, "dead_letters_total": 2, "errors_total": 0,
+        "lag": 50, "running": 1, "batch_duration_seconds": 0.5, "rows_per_second": 200,
+    }.items():  # fmt: skip
+        line = f'moldau_pipeline_{name}{{pipeline="shop",query="orders"}} {float(value)}'
+        assert line in text
+    with pytest.raises(URLError):
+        urlopen(told[0])
 
 
 def test_a_demo_that_is_told_nonsense_says_so() -> None:
