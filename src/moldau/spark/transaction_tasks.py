@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from moldau.client.admin.offsets import LATEST, list_offsets
 from moldau.client.errors import ClientError
 from moldau.client.metadata import Topic
-from moldau.client.producing.tables import partition_numbers
+from moldau.client.producing.tables import BATCH_BYTES, partition_numbers
 from moldau.core.client.batching import Batch, Delivery
 from moldau.core.client.outcomes import NO_OFFSET
 from moldau.core.client.partition_line import ProducerIdentity
@@ -32,9 +32,6 @@ ORDER = ("topic", "partition", "task", "number")
 WRITTEN_SCHEMA = "topic string, partition int, rows bigint, first_offset bigint"
 # Rows are encoded in pieces of this size: large batches for each partition, little memory.
 _PIECE_BYTES = 8 << 20
-# Half a region of Java's heap, 512 KiB, is too large for its collector to be quick with, and a row
-# is built in a buffer that doubles.
-_BODY_BYTES = 240_000
 _shared: dict[tuple[Any, ...], OpenProducer] = {}
 _KEPT_MAX = 4
 
@@ -85,7 +82,7 @@ class RowEncoder:
     def _of(self, name: str, rows: Any) -> Iterator[tuple[Any, ...]]:
         producer = self._producer
         topic: Topic = producer.thread.run(producer.engine.topic(name))
-        most = min(_BODY_BYTES, producer.face.options.rules.request_bytes_max - 1024)
+        most = min(BATCH_BYTES, producer.face.options.rules.request_bytes_max - 1024)
         now_ms = producer.face.opened.cluster.clock.wall_ms()
         for number, part in _by_partition(rows, topic, self._task + self._number):
             columns = source_columns(part, now_ms)
