@@ -1,9 +1,6 @@
-"""One of the two connectors at work, run by a Spark of its own: prints what it measured as JSON,
-and a line for each part that is done.
-"""
+"""One of the two connectors at work, run by a Spark of its own: prints what it measured as JSON."""
 
 import json
-import math
 import os
 import sys
 import time
@@ -13,11 +10,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 STREAM_BATCHES = 5
-COLUMNS = {
-    "read 7 columns": None,
-    "read key and value": "key,value",
-    "read value": "value",
-}
 
 
 class Work:
@@ -26,13 +18,9 @@ class Work:
         builder = SparkSession.builder.master("local[2]").appName("benchmark")
         settings = {
             "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": "4",
-            # A busy machine takes its time to start Python.
-            "spark.python.authenticate.socketTimeout": "120s",
-            # As `moldau pipeline run` sets it.
             "spark.sql.streaming.checkpointFileManagerClass": (
                 "org.apache.spark.sql.execution.streaming.checkpointing."
                 "FileSystemBasedCheckpointFileManager"
@@ -65,33 +53,35 @@ class Work:
         return self.rows / (time.perf_counter() - began) / 1e6
 
     def read(self, columns: str | None) -> float:
-        # What `load` asks Spark's processes belongs to a read.
-        return self.rate(
-            lambda: self.reading(columns).write.format("noop").mode("overwrite").save()
-        )
+        rows = self.reading(columns)
+        return self.rate(lambda: rows.write.format("noop").mode("overwrite").save())
 
-    def write(self, rows: Any) -> float:
+    def write(self) -> float:
+        rows = self.cached
         known = self.options(topic=self.orders["target"])
         return self.rate(
             lambda: rows.write.format(self.format).options(**known).mode("append").save()
         )
 
-    def streaming(self, topic: str, rows_per_batch: int | None) -> Any:
-        known = self.options(subscribe=topic, startingOffsets="earliest")
-        if rows_per_batch is not None:
-            known["maxOffsetsPerTrigger"] = str(rows_per_batch)
+    def copy(self) -> float:
+        rows = self.reading("key,value")
+        known = self.options(topic=self.orders["target"])
+        return self.rate(
+            lambda: rows.write.format(self.format).options(**known).mode("append").save()
+        )
+
+    def stream(self, name: str, sink: Any = None) -> dict[str, float]:
+        """Topic to topic in micro-batches; without the first, which starts processes."""
+        known = self.options(
+            subscribe=self.orders["topic"],
+            startingOffsets="earliest",
+            maxOffsetsPerTrigger=str(self.rows // STREAM_BATCHES),
+        )
         reader = self.spark.readStream.format(self.format).options(**known)
         if self.format == "moldau":
             reader = reader.schema("key binary, value binary")
-        return reader.load().select("key", "value")
-
-    def stream(
-        self, name: str, topic: str, rows_per_batch: int | None, sink: Any = None
-    ) -> list[dict[str, Any]]:
-        """Topic to topic in micro-batches: what Spark says of those with rows."""
-        name = name.replace(",", "").replace(" ", "-")
+        rows = reader.load().select("key", "value")
         checkpoint = f"{self.orders['folder']}/{name}"
-        rows = self.streaming(topic, rows_per_batch)
         writer = rows.writeStream.option("checkpointLocation", checkpoint)
         if sink is None:
             target = self.options(topic=self.orders["target"])
@@ -100,25 +90,10 @@ class Work:
             writer = writer.foreachBatch(sink(name, checkpoint))
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
-        return [one for one in query.recentProgress if one["numInputRows"]]
-
-    def throughput(self, name: str, sink: Any = None) -> float:
-        """Without the first batch, which starts processes."""
-        rows_per_batch = self.rows // STREAM_BATCHES
-        found = self.stream(name, self.orders["topic"], rows_per_batch, sink)[1:]
+        found = [one for one in query.recentProgress if one["numInputRows"]][1:]
         took_ms = sum(one["durationMs"]["triggerExecution"] for one in found)
-        return float(sum(one["numInputRows"] for one in found) / took_ms / 1000)
-
-    def latency(self, name: str, sink: Any = None) -> dict[str, float]:
-        """Of batches with few rows, in milliseconds."""
-        found = self.stream(f"{name}-few", "few", int(self.orders["few per batch"]), sink)[1:]
-        took_ms = sorted(one["durationMs"]["triggerExecution"] for one in found)
-        last = len(took_ms) - 1
-        return {
-            "p50 ms": took_ms[last // 2],
-            "p99 ms": took_ms[math.ceil(last * 0.99)],
-            "batches": len(took_ms),
-        }
+        counted = sum(one["numInputRows"] for one in found)
+        return {"M rows/s": counted / took_ms / 1000, "ms per batch": took_ms / len(found)}
 
     def at_least_once(self, name: str, checkpoint: str) -> Any:
         del name, checkpoint
@@ -135,45 +110,25 @@ class Work:
 
         return ExactlyOnceSink(name, checkpoint, self.options(topic=self.orders["target"]))
 
-    # What is asked for.
-
-    def speed(self) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         rounds = int(self.orders["rounds"])
-        found: dict[str, Any] = {}
-
-        def note(label: str, value: Any) -> None:
-            found[label] = value
-            sys.stdout.write(f"PART {label}: {json.dumps(value)}\n")
-            sys.stdout.flush()
-
-        note("read 7 columns, cold", self.read(None))
-        for label, columns in COLUMNS.items():
-            note(label, max(self.read(columns) for _ in range(rounds)))
-        cached = self.reading("key,value").cache()
-        cached.count()
-        note("write, cold", self.write(cached))
-        note("write", max(self.write(cached) for _ in range(rounds)))
-        cached.unpersist()
-        copies = [self.write(self.reading("key,value")) for _ in range(rounds)]
-        note("topic to topic", max(copies))
-        sinks: dict[str, Any] = {"stream": None}
+        found: dict[str, Any] = {"read 7 columns, cold": self.read(None)}
+        for label, columns in {
+            "read 7 columns": None,
+            "read key and value": "key,value",
+            "read value": "value",
+        }.items():
+            found[label] = max(self.read(columns) for _ in range(rounds))
+        self.cached = self.reading("key,value").cache()
+        self.cached.count()
+        found["write, cold"] = self.write()
+        found["write"] = max(self.write() for _ in range(rounds))
+        found["topic to topic"] = max(self.copy() for _ in range(rounds))
+        found["stream"] = self.stream("plain")
         if self.format == "moldau":
-            sinks["stream, at least once by foreachBatch"] = self.at_least_once
-            sinks["stream, exactly once"] = self.exactly_once
-        for label, sink in sinks.items():
-            tries = [self.throughput(f"{label}-{number}", sink) for number in range(rounds)]
-            note(label, max(tries))
-        for label, sink in sinks.items():
-            note(f"latency, {label}", self.latency(label, sink))
+            found["stream, at least once by foreachBatch"] = self.stream("alo", self.at_least_once)
+            found["stream, exactly once"] = self.stream("eos", self.exactly_once)
         return found
-
-    def backlog(self) -> dict[str, Any]:
-        """All that is there at once: read, and copied exactly once in one micro-batch."""
-        read = self.read(None)
-        began = time.perf_counter()
-        self.stream("backlog", self.orders["topic"], None, self.exactly_once)
-        copied = self.rows / (time.perf_counter() - began) / 1e6
-        return {"read": read, "exactly once, one batch": copied}
 
 
 def main() -> None:
@@ -182,7 +137,7 @@ def main() -> None:
     Path(orders["folder"]).mkdir(parents=True, exist_ok=True)
     work = Work(orders)
     try:
-        found = work.backlog() if orders["part"] == "backlog" else work.speed()
+        found = work.run()
     finally:
         work.spark.stop()
     sys.stdout.write(f"\nMEASURED {json.dumps(found)}\n")
