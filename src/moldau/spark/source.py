@@ -1,4 +1,7 @@
-"""The data source `moldau`: what Spark finds and asks for readers and writers."""
+"""The data source `moldau`: what Spark finds and asks for readers and writers. Spark loads it in
+several processes of its own before the first row is read, and most of them ask only for columns:
+what talks to brokers is imported by those that read or write.
+"""
 
 from typing import Any
 
@@ -18,11 +21,7 @@ from moldau.core.pipelines.options import (
     sink_options,
     source_options,
 )
-from moldau.spark.batch_reader import BatchReader, FilteringBatchReader
-from moldau.spark.connection import consumer_config
 from moldau.spark.schema import check_rows, chosen_columns, source_schema
-from moldau.spark.stream_reader import StreamReader
-from moldau.spark.writer import BatchWriter, StreamWriter, checked_producer_config
 
 
 class DefaultSource(DataSource):
@@ -42,26 +41,38 @@ class DefaultSource(DataSource):
         return source_schema(has_headers=has_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from moldau.spark.batch_reader import BatchReader, FilteringBatchReader
+        from moldau.spark.connection import consumer_config
+
         options = source_options(self.options, is_stream=False)
         consumer_config(options.settings)
         kind = FilteringBatchReader if options.pushes_filters else BatchReader
         return kind(options, chosen_columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from moldau.spark.connection import consumer_config
+        from moldau.spark.stream_reader import StreamReader
+
         options = source_options(self.options, is_stream=True)
         consumer_config(options.settings)
         return StreamReader(options, chosen_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from moldau.spark.writer import BatchWriter
+
         if overwrite:
             raise OptionError('a topic cannot be overwritten; write with mode("append")')
         return BatchWriter(self._sink(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002
+        from moldau.spark.writer import StreamWriter
+
         # Spark says overwrite for complete mode: then the topic gets all groups anew.
         return StreamWriter(self._sink(schema))
 
     def _sink(self, schema: StructType) -> SinkOptions:
+        from moldau.spark.writer import checked_producer_config
+
         options = sink_options(self.options)
         checked_producer_config(options.settings)
         check_rows(schema, options.topic)
