@@ -12,6 +12,7 @@ from moldau.core.pipelines.graph import (
     Mode,
     OnError,
     Pipeline,
+    Postgres,
     Problem,
     Table,
     TableKind,
@@ -28,6 +29,7 @@ _NEEDS_SCHEMA = (
     FormatKind.AVRO,
     FormatKind.PROTOBUF,
     FormatKind.JSON_SCHEMA,
+    FormatKind.DEBEZIUM,
 )
 
 
@@ -117,6 +119,13 @@ def _sources(pipeline: Pipeline) -> Iterator[Problem]:
                     source.spot, f"'{name}' has no schema; write its columns: 'id BIGINT, …'"
                 )
             continue
+        if isinstance(source, Postgres):
+            if source.by is None:
+                yield Problem(
+                    source.spot,
+                    f"'{name}' does not say by which column new rows are known: by='id'",
+                )
+            continue
         if source.format.kind in _NEEDS_SCHEMA and source.format.schema is None:
             yield Problem(
                 source.spot,
@@ -139,11 +148,26 @@ def _targets(pipeline: Pipeline) -> Iterator[Problem]:
                 yield Problem(flow.spot, f"'{flow.name}' has a mode and no 'into'")
         elif isinstance(into, Topic):
             yield from _topic_target(pipeline, flow, into)
+        elif isinstance(into, Postgres):
+            yield from _postgres_target(flow, into)
         else:
             yield from _table_target(flow, into)
 
 
+def _postgres_target(flow: Flow, into: Postgres) -> Iterator[Problem]:
+    if flow.mode is Mode.UPSERT and not into.key:
+        yield Problem(
+            flow.spot, f"'{flow.name}': mode upsert needs a key, so that a later row replaces it"
+        )
+    if flow.on_error is OnError.DEAD_LETTER:
+        yield Problem(
+            flow.spot, f"'{flow.name}': a flow into a table cannot send dead letters; use drop"
+        )
+
+
 def _topic_target(pipeline: Pipeline, flow: Flow, into: Topic) -> Iterator[Problem]:
+    if into.format.kind is FormatKind.DEBEZIUM:
+        yield Problem(flow.spot, f"'{flow.name}': debezium can only be read; write json")
     if flow.mode is Mode.UPSERT and not into.key:
         yield Problem(
             flow.spot, f"'{flow.name}': mode upsert needs a key, so that a later record replaces it"
@@ -189,11 +213,11 @@ def _conflicts(pipeline: Pipeline) -> Iterator[Problem]:
             earlier = writers.setdefault(flow.into.name, flow)
             yield from _two_writers(earlier, flow)
         elif flow.into is not None:
-            earlier = writers.setdefault(f"table {flow.into.path}", flow)
+            table = flow.into.path if isinstance(flow.into, Table) else flow.into.name
+            earlier = writers.setdefault(f"table {table}", flow)
             if earlier is not flow:
                 yield Problem(
-                    flow.spot,
-                    f"'{flow.name}' and '{earlier.name}' write the same table {flow.into.path}",
+                    flow.spot, f"'{flow.name}' and '{earlier.name}' write the same table {table}"
                 )
         for name in _known_sources(pipeline, flow):
             source = pipeline.sources[name]
