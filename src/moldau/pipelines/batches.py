@@ -6,13 +6,14 @@ from typing import Any, TypeAlias
 from moldau.core.pipelines.graph import Delivery, Flow, Pipeline, Postgres, Table, TableKind
 from moldau.pipelines.compiling import Outputs, Query, outputs_of, pass_outputs
 from moldau.pipelines.delta_table import DeltaTarget
+from moldau.pipelines.iceberg_table import IcebergTarget
 from moldau.pipelines.parquet_table import ParquetTable
 from moldau.pipelines.postgres_target import PostgresTarget
 from moldau.pipelines.sources import kafka_options
 from moldau.protocol.errors import MoldauError
 from moldau.spark.exactly_once_sink import ExactlyOnceSink
 
-TableTarget: TypeAlias = ParquetTable | DeltaTarget | PostgresTarget
+TableTarget: TypeAlias = ParquetTable | DeltaTarget | IcebergTarget | PostgresTarget
 
 
 class StoppedError(MoldauError):
@@ -27,6 +28,8 @@ def table_target(flow: Flow, name: str, checkpoint: str) -> TableTarget:
     assert isinstance(table, Table)
     if table.kind is TableKind.DELTA:
         return DeltaTarget(table, name)
+    if table.kind is TableKind.ICEBERG:
+        return IcebergTarget(table, name, checkpoint)
     return ParquetTable(table, name, checkpoint)
 
 
