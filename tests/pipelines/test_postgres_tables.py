@@ -143,18 +143,18 @@ def test_rows_of_equal_time_are_read_once_each(
     postgres.rows("CREATE TABLE ticks (id int PRIMARY KEY, note text, changed timestamptz)")
     moment = datetime(2026, 11, 1, tzinfo=UTC)
     insert = "INSERT INTO ticks SELECT n, 'first', %s FROM generate_series({}, {}) n"
-    postgres.rows(insert.format(1, 7), moment)
+    postgres.rows(insert.format(4, 10), moment)
     content = READING.format(name="ticks", bootstrap=node.bootstrap, url=postgres.url)
     pipeline = mp.load(written(tmp_path, "ticks.yaml", content))
     run_once(session, pipeline, tmp_path)
     assert len(list((tmp_path / "checkpoint" / "rows" / "commits").glob("?"))) == 3
     # The same time as the last that was read, and a change of one that was read.
-    postgres.rows(insert.format(8, 9), moment)
-    postgres.rows("UPDATE ticks SET note = 'second', changed = now() WHERE id = 2")
+    postgres.rows(insert.format(11, 12), moment)
+    postgres.rows("UPDATE ticks SET note = 'second', changed = now() WHERE id = 5")
     run_again(session, pipeline, tmp_path)
     run_once(session, pipeline, tmp_path)
     found = sorted((row["id"], row["note"]) for row in values_of(session, node, "ticks.sent"))
-    assert found == sorted([*((n, "first") for n in range(1, 10)), (2, "second")])
+    assert found == sorted([*((n, "first") for n in range(4, 13)), (5, "second")])
 
 
 def test_a_large_first_load_is_read_in_parallel(

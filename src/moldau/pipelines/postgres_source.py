@@ -188,7 +188,7 @@ def ranges_of(
         return whole
     where, values = cursor.between(start, end)
     some = f"SELECT 1 FROM {quoted_table(cursor.table)} WHERE {where} LIMIT {_SPLIT_ROWS}"
-    (count,) = connection.execute(f"SELECT count(*) FROM ({some}) AS some", values).fetchone()
+    (count,) = connection.execute(f"SELECT count(*) FROM ({some}) AS found", values).fetchone()
     if count < _SPLIT_ROWS:
         return whole
     cuts = connection.execute(*cursor.cuts(start, end, tasks)).fetchone()
@@ -207,12 +207,13 @@ def read_range(wanted: Wanted, schema: StructType, one: InputPartition) -> Itera
             values.append(value)
     nested = json_columns(schema)
     columns = ", ".join(
-        f"to_jsonb({quoted(name)})::text" if name in nested else f"{quoted(name)}::text"
+        f"to_jsonb(t.{quoted(name)})::text" if name in nested else f"t.{quoted(name)}::text"
         for name in schema.fieldNames()
     )
-    order = ", ".join(map(quoted, one.cursor.columns))
+    # The table's own columns, not their texts.
+    order = ", ".join(f"t.{quoted(name)}" for name in one.cursor.columns)
     table = quoted_table(wanted.table)
-    statement = f"COPY (SELECT {columns} FROM {table} WHERE {where} ORDER BY {order})"
+    statement = f"COPY (SELECT {columns} FROM {table} AS t WHERE {where} ORDER BY {order})"
     lines: list[bytes] = []
     size = 0
     with (

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pyspark.errors import AnalysisException
+
 from moldau.core.pipelines.graph import Files, Pipeline, Postgres, Source, Topic
 from moldau.core.pipelines.offset_json import Offsets
 from moldau.core.pipelines.options import source_options
@@ -97,7 +99,12 @@ def _files(reader: Any, source: Files) -> Any:
 
 
 def _table(session: Any, reader: Any, source: Postgres, start: str | None) -> Any:
-    session.dataSource.register(PostgresSource)
+    try:
+        session.dataSource.register(PostgresSource)
+    except AnalysisException as error:
+        # A session has what the one that it was made of has.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
     if source.schema is not None:
         reader = reader.schema(source.schema)
     return reader.format(PostgresSource.name()).options(**options_of(source, start)).load()

@@ -21,7 +21,6 @@ from moldau.core.pipelines.graph import (
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_WRITTEN_TABLES = (TableKind.PARQUET, TableKind.DELTA, TableKind.ICEBERG)
 # What a format needs to make columns of bytes.
 _NEEDS_SCHEMA = (
     FormatKind.JSON,
@@ -183,13 +182,7 @@ def _topic_target(pipeline: Pipeline, flow: Flow, into: Topic) -> Iterator[Probl
 
 
 def _table_target(flow: Flow, into: Table) -> Iterator[Problem]:
-    if into.kind not in _WRITTEN_TABLES:
-        yield Problem(
-            into.spot,
-            f"'{flow.name}': tables of {into.kind} cannot be written yet; parquet, delta and "
-            "iceberg can",
-        )
-    elif flow.mode is not Mode.APPEND:
+    if flow.mode is not Mode.APPEND:
         yield Problem(
             flow.spot, f"'{flow.name}': {into.kind} can only be appended to, not {flow.mode}"
         )

@@ -234,7 +234,11 @@ class Cursor:
 
     def last_of(self, start: tuple[str, ...] | None, rows_max: int | None) -> tuple[str, list[str]]:
         """The position of the last row to read; without `rows_max`, of the last there is."""
-        texts = ", ".join(f"{quoted(name)}::text" for name in self.columns)
+        # Names of their own: the order is that of the columns, not of these texts.
+        texts = ", ".join(
+            f"{quoted(name)}::text AS {stage_column(place)}"
+            for place, name in enumerate(self.columns)
+        )
         where, values = self.between(start, None)
         direction = " DESC" if rows_max is None else ""
         order = ", ".join(f"{quoted(name)}{direction}" for name in self.columns)
