@@ -211,7 +211,7 @@ steps:
         ({"table": "amuonts"}, "there is no table amuonts; did you mean amounts?"),
         ({"by": "idd"}, "table amounts has no column 'idd'; did you mean id?"),
         ({"into": "nowhere", "create": "false"}, "there is no table nowhere"),
-        ({"sql": "SELECT id AS idd FROM rows"}, "no column 'idd'; did you mean id?"),
+        ({"sql": "SELECT id, n AS nn FROM rows"}, "no column 'nn'; did you mean n?"),
         ({"sql": "SELECT 'x' AS id FROM rows"}, 'invalid input syntax for type integer: "x"'),
         ({"mode": "upsert", "key": "n"}, "an upsert needs a primary key or unique index"),
         ({"target": "postgresql://boss@127.0.0.1:1/postgres"}, "Connection refused"),

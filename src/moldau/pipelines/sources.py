@@ -4,14 +4,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.errors import AnalysisException
-
 from moldau.core.pipelines.graph import Files, Pipeline, Postgres, Source, Topic
 from moldau.core.pipelines.offset_json import Offsets
 from moldau.core.pipelines.options import source_options
 from moldau.core.pipelines.postgres_sql import write_position
 from moldau.pipelines.postgres_source import (
-    PostgresSource,
+    FORMAT,
     first_position,
     options_of,
     wanted_of,
@@ -74,7 +72,7 @@ def stream_of(
             reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
         return _files(reader, source)
     if isinstance(source, Postgres):
-        return _table(session, reader, source, start)
+        return _table(reader, source, start)
     options = topic_options(pipeline, source, group, start)
     return reader.format("moldau").schema(_schema(source)).options(**options).load()
 
@@ -85,7 +83,7 @@ def batch_of(session: Any, pipeline: Pipeline, name: str, *, options: Mapping[st
     if isinstance(source, Files):
         return _files(session.read, source)
     if isinstance(source, Postgres):
-        return _table(session, session.read, source, None)
+        return _table(session.read, source, None)
     given = topic_options(pipeline, source, "", "earliest") | dict(options)
     for unused in ("kafka.group.id", "maxOffsetsPerTrigger"):
         given.pop(unused, None)
@@ -98,16 +96,10 @@ def _files(reader: Any, source: Files) -> Any:
     return reader.format(source.format).options(**dict(source.options)).load(source.path)
 
 
-def _table(session: Any, reader: Any, source: Postgres, start: str | None) -> Any:
-    try:
-        session.dataSource.register(PostgresSource)
-    except AnalysisException as error:
-        # A session has what the one that it was made of has.
-        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-            raise
+def _table(reader: Any, source: Postgres, start: str | None) -> Any:
     if source.schema is not None:
         reader = reader.schema(source.schema)
-    return reader.format(PostgresSource.name()).options(**options_of(source, start)).load()
+    return reader.format(FORMAT).options(**options_of(source, start)).load()
 
 
 def _schema(source: Topic) -> str:
