@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from postgres_process import PASSWORD, PostgresProcess, postgres_server
 
 from moldau.testing import ThreadBroker, broker
 
@@ -23,8 +24,16 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from spark_sessions import local_session
 
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    # Where libpq looks for it, in Spark's processes too.
+    os.environ["PGPASSWORD"] = PASSWORD
     found = local_session(
         tmp_path_factory.mktemp("spark"), **{"spark.python.authenticate.socketTimeout": "120s"}
     )
     yield found
     found.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresProcess]:
+    with postgres_server() as server:
+        yield server

@@ -158,7 +158,7 @@ def yaml_with(old: str, new: str) -> str:
         (
             yaml_with("{topic: orders.big, key: user}", "{table: t, format: postgres}"),
             "15:11",
-            "cannot be written yet",
+            "format is parquet, delta or iceberg, not 'postgres'",
         ),
         (
             yaml_with("start: {timestamp: 2026-11-01T00:00:00Z}", "start: earlyest"),

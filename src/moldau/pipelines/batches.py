@@ -1,26 +1,31 @@
 """What becomes of a micro-batch: topics in one write, then tables, each target exactly once."""
 
 import threading
-from typing import Any
+from typing import Any, TypeAlias
 
-from moldau.core.pipelines.graph import Delivery, Pipeline, Table, TableKind
+from moldau.core.pipelines.graph import Delivery, Flow, Pipeline, Postgres, Table, TableKind
 from moldau.pipelines.compiling import Outputs, Query, outputs_of, pass_outputs
 from moldau.pipelines.delta_table import DeltaTarget
 from moldau.pipelines.iceberg_table import IcebergTarget
 from moldau.pipelines.parquet_table import ParquetTable
+from moldau.pipelines.postgres_target import PostgresTarget
 from moldau.pipelines.sources import kafka_options
 from moldau.protocol.errors import MoldauError
 from moldau.spark.exactly_once_sink import ExactlyOnceSink
+
+TableTarget: TypeAlias = ParquetTable | DeltaTarget | IcebergTarget | PostgresTarget
 
 
 class StoppedError(MoldauError):
     """The run is ending: this batch is left to the next one."""
 
 
-def table_target(
-    table: Table, name: str, checkpoint: str
-) -> ParquetTable | DeltaTarget | IcebergTarget:
+def table_target(flow: Flow, name: str, checkpoint: str) -> TableTarget:
     """Raises MoldauError."""
+    table = flow.into
+    if isinstance(table, Postgres):
+        return PostgresTarget(table, flow.mode, name, checkpoint)
+    assert isinstance(table, Table)
     if table.kind is TableKind.DELTA:
         return DeltaTarget(table, name)
     if table.kind is TableKind.ICEBERG:
@@ -45,9 +50,9 @@ class BatchWork:
             self._sink = ExactlyOnceSink(name, checkpoint, options)
         self._options = options
         self._tables = {
-            flow.name: table_target(flow.into, f"{name}.{flow.name}", checkpoint)
+            flow.name: table_target(flow, f"{name}.{flow.name}", checkpoint)
             for flow in query.flows
-            if isinstance(flow.into, Table)
+            if isinstance(flow.into, Table | Postgres)
         }
 
     def stop(self) -> None:

@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moldau.core.pipelines.graph import (
-    Files,
     Flow,
     Mode,
     OnError,
     Pipeline,
     PipelineError,
+    Postgres,
     Problem,
     Table,
     Topic,
 )
 from moldau.core.pipelines.graph_checks import sources_of
+from moldau.pipelines.change_events import DELETED
 from moldau.pipelines.declare import wrong
 from moldau.pipelines.flow_frames import frames_of, short_text, told
 from moldau.pipelines.values import (
@@ -69,7 +70,7 @@ class Query:
 
 def target_name(flow: Flow) -> str:
     assert flow.into is not None
-    return flow.into.name if isinstance(flow.into, Topic) else flow.into.path
+    return flow.into.path if isinstance(flow.into, Table) else flow.into.name
 
 
 def compile_queries(session: Any, pipeline: Pipeline, read: Reader) -> list[Query]:
@@ -109,7 +110,7 @@ def query_frame(session: Any, pipeline: Pipeline, query: Query, read: Reader) ->
         name = query.sources[0]
         source = pipeline.sources[name]
         records = read(name, query.name)
-        return records if isinstance(source, Files) else read_values(records, source, name)
+        return read_values(records, source, name) if isinstance(source, Topic) else records
     sources = {name: source_rows(pipeline, name, read(name, query.name)) for name in query.sources}
     return frames_of(session, pipeline, sources)[query.flows[0].name]
 
@@ -117,7 +118,7 @@ def query_frame(session: Any, pipeline: Pipeline, query: Query, read: Reader) ->
 def source_rows(pipeline: Pipeline, name: str, records: Any) -> Any:
     """The good ones, as flows see them."""
     source = pipeline.sources[name]
-    if isinstance(source, Files):
+    if not isinstance(source, Topic):
         return records
     try:
         return good_rows(read_values(records, source, name))
@@ -129,7 +130,7 @@ def pass_outputs(pipeline: Pipeline, query: Query, rows: Any) -> "Outputs":
     """What all flows of a pass make of a batch."""
     name = query.sources[0]
     source = pipeline.sources[name]
-    good = rows if isinstance(source, Files) else good_rows(rows)
+    good = good_rows(rows) if isinstance(source, Topic) else rows
     frames = frames_of(rows.sparkSession, pipeline, {name: good})
     found = Outputs()
     for flow in query.flows:
@@ -163,7 +164,7 @@ class Outputs:
 def outputs_of(pipeline: Pipeline, flow: Flow, rows: Any) -> Outputs:
     """Raises PipelineError."""
     try:
-        if isinstance(flow.into, Table):
+        if isinstance(flow.into, Table | Postgres):
             return Outputs(tables=[(flow, _table_rows(flow, rows))])
         dead_letter = next(
             (
@@ -181,8 +182,15 @@ def outputs_of(pipeline: Pipeline, flow: Flow, rows: Any) -> Outputs:
 
 
 def _table_rows(flow: Flow, rows: Any) -> Any:
-    assert isinstance(flow.into, Table)
-    need_columns(rows, flow.into.partition_by, flow, "partition_by")
+    if isinstance(flow.into, Postgres):
+        need_columns(rows, flow.into.key, flow, "key")
+        if DELETED in rows.columns and flow.mode is not Mode.UPSERT:
+            raise wrong(
+                flow.spot,
+                f"'{flow.name}' has a column {DELETED}, which only mode upsert understands",
+            )
+    elif isinstance(flow.into, Table):
+        need_columns(rows, flow.into.partition_by, flow, "partition_by")
     if flow.on_error is OnError.DROP:
         need_columns(rows, (STEP_ERROR,), flow, "on_error")
         return rows.where(f"{STEP_ERROR} IS NULL").drop(STEP_ERROR)

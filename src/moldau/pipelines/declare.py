@@ -1,5 +1,6 @@
 """What users write: topics, formats, tables, flows. Each keeps the line where it was written."""
 
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -7,6 +8,7 @@ from enum import StrEnum
 from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from moldau.core.pipelines.errors import OptionError, suggestion
 from moldau.core.pipelines.graph import (
@@ -20,6 +22,7 @@ from moldau.core.pipelines.graph import (
     Mode,
     OnError,
     PipelineError,
+    Postgres,
     Problem,
     Spot,
     Sql,
@@ -34,6 +37,8 @@ from moldau.frozen import frozen
 
 FLOW_MARK = "__moldau_flow__"
 RECORD_COLUMNS = ("key", "topic", "partition", "offset", "timestamp", "headers")
+EVENT_COLUMNS = ("op", "ts_ms")
+"""Of Debezium's events alone."""
 FILE_FORMATS = ("json", "csv", "text", "parquet")
 _STARTS = ("latest", "earliest", "group")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
@@ -71,6 +76,11 @@ def json(schema: str | None = None, **options: str) -> Format:
 def csv(schema: str | None = None, **options: str) -> Format:
     """One line of CSV in each value; options as those of Spark's from_csv and to_csv."""
     return Format(FormatKind.CSV, schema, _pairs(options))
+
+
+def debezium(schema: str | None = None, **options: str) -> Format:
+    """Debezium's change events in JSON; the schema is that of the table's rows."""
+    return Format(FormatKind.DEBEZIUM, schema, _pairs(options))
 
 
 def text() -> Format:
@@ -126,14 +136,15 @@ def topic(  # noqa: PLR0913 - a topic has many sides
     spot = spot or _caller()
     if not str(name).strip():
         raise wrong(spot, "a topic needs a name")
+    made = format_of(format, schema, spot)
+    known = RECORD_COLUMNS + (EVENT_COLUMNS if made.kind is FormatKind.DEBEZIUM else ())
     for column in columns:
-        if column not in RECORD_COLUMNS:
-            hint = suggestion(column, RECORD_COLUMNS)
-            raise wrong(spot, f"a record has no '{column}'{hint}")
+        if column not in known:
+            raise wrong(spot, f"a record has no '{column}'{suggestion(column, known)}")
     default = OnError.FAIL if dead_letter is None else OnError.DEAD_LETTER
     return Topic(
         name=name,
-        format=format_of(format, schema, spot),
+        format=made,
         spot=spot,
         key=(key,) if isinstance(key, str) else tuple(key),
         compacted=compacted,
@@ -201,6 +212,60 @@ def _catalog_of(given: str | Mapping[str, str]) -> Catalog:
         return Catalog(given)
     properties = dict(given)
     return Catalog(properties.pop("name", "moldau"), _pairs(properties))
+
+
+def postgres(  # noqa: PLR0913 - read and written
+    name: str,
+    *,
+    url: str = "",
+    key: str | Sequence[str] = (),
+    by: str | None = None,
+    schema: str | None = None,
+    start: str | int | datetime = "earliest",
+    lag: str | None = None,
+    max_rows_per_trigger: int | None = None,
+    tasks: int = 1,
+    create: bool = True,
+    spot: Spot | None = None,
+) -> Postgres:
+    """A table of PostgreSQL: to read on and on by a column that grows, or to write into."""
+    spot = spot or _caller()
+    if not str(name).strip():
+        raise wrong(spot, "a table needs a name")
+    if not url.startswith("env:") and _has_password(url):
+        raise wrong(
+            spot,
+            "a password does not belong into a pipeline; use PGPASSWORD, PGPASSFILE or PGSERVICE, "
+            "or url 'env:NAME' for a variable with the whole url",
+        )
+    for number, what in ((tasks, "tasks"), (max_rows_per_trigger, "max_rows_per_trigger")):
+        if number is not None and number < 1:
+            raise wrong(spot, f"{what} must be at least 1, not {number}")
+    try:
+        lag_ms = 0 if lag is None else duration_ms(lag)
+    except OptionError as error:
+        raise wrong(spot, f"lag {error}") from None
+    return Postgres(
+        name=name,
+        spot=spot,
+        url=url,
+        key=(key,) if isinstance(key, str) else tuple(key),
+        by=by,
+        schema=schema,
+        start=start.isoformat() if isinstance(start, datetime) else str(start),
+        lag_ms=lag_ms,
+        max_rows_per_trigger=max_rows_per_trigger,
+        tasks=tasks,
+        create=create,
+    )
+
+
+def _has_password(url: str) -> bool:
+    """In either of libpq's ways to write one."""
+    if "://" not in url:
+        return bool(re.search(r"\bpassword\s*=", url))
+    parts = urlsplit(url)
+    return bool(parts.password) or "password=" in parts.query
 
 
 # Flows.

@@ -7,9 +7,19 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import functions as sql
 
-from moldau.core.pipelines.graph import Example, Files, FormatKind, Pipeline, Source, Topic
+from moldau.core.pipelines.graph import (
+    Example,
+    Files,
+    FormatKind,
+    Pipeline,
+    Postgres,
+    Source,
+    Topic,
+)
 from moldau.core.pipelines.graph_checks import sources_of
+from moldau.pipelines.change_events import DELETED
 from moldau.pipelines.flow_frames import frames_of, short_text
+from moldau.protocol.errors import MoldauError
 
 _SHOWN_MAX = 5
 
@@ -60,13 +70,21 @@ _RECORD_KINDS = {
     "offset": "BIGINT",
     "timestamp": "TIMESTAMP",
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    "op": "STRING",
+    "ts_ms": "BIGINT",
 }
 
 
 def _columns(source: Source) -> str:
     if isinstance(source, Files):
         return source.schema or "value STRING"
+    if isinstance(source, Postgres):
+        if source.schema is None:
+            raise MoldauError(f"{source.spot}: a test needs the schema of table {source.name}")
+        return source.schema
     parts = [source.format.schema or "value STRING"]
+    if source.format.kind is FormatKind.DEBEZIUM:
+        parts.append(f"{DELETED} BOOLEAN")
     return ", ".join([*parts, *(f"_{name} {_RECORD_KINDS[name]}" for name in source.columns)])
 
 

@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from moldau.core.pipelines.graph import Pipeline, Table, TableKind, Topic
-from moldau.pipelines.compiling import outputs_of, source_rows
+from moldau.core.pipelines.graph import Flow, Pipeline, Postgres, Table, TableKind, Topic
+from moldau.pipelines.compiling import outputs_of, source_rows, target_name
 from moldau.pipelines.flow_frames import frames_of
+from moldau.pipelines.postgres_target import PostgresTarget
 from moldau.pipelines.sources import batch_of, kafka_options
 from moldau.pipelines.topics import ensure_topics
 from moldau.protocol.errors import MoldauError
@@ -20,6 +21,9 @@ def renamed(pipeline: Pipeline, suffix: str) -> Pipeline:
             into = replace(into, name=into.name + suffix)
         elif isinstance(into, Table):
             into = replace(into, path=into.path.rstrip("/") + suffix)
+        elif isinstance(into, Postgres):
+            # A dot would be a schema's.
+            into = replace(into, name=into.name + suffix.replace(".", "_"))
         flows[name] = replace(flow, into=into)
     return replace(pipeline, flows=flows)
 
@@ -51,10 +55,7 @@ def replay(
             assert isinstance(flow.into, Topic)
             written[flow.into.name] = _counted(topics, lambda rows: _to_topics(rows, pipeline))
         for one, rows in outputs.tables:
-            assert isinstance(one.into, Table)
-            written[one.into.path] = _counted(
-                rows, lambda rows, into=one.into: _to_table(rows, into)
-            )
+            written[target_name(one)] = _counted(rows, lambda rows, one=one: _to_table(rows, one))
     return written
 
 
@@ -71,7 +72,12 @@ def _to_topics(rows: Any, pipeline: Pipeline) -> None:
     rows.write.format("moldau").options(**kafka_options(pipeline)).mode("append").save()
 
 
-def _to_table(rows: Any, into: Table) -> None:
+def _to_table(rows: Any, flow: Flow) -> None:
+    into = flow.into
+    if isinstance(into, Postgres):
+        PostgresTarget(into, flow.mode, f"replay.{flow.name}", "").put(rows, None)
+        return
+    assert isinstance(into, Table)
     if into.kind is not TableKind.PARQUET:
         raise MoldauError(f"table {into.path}: only parquet can be replayed into yet")
     writer = rows.write.mode("append")

@@ -4,9 +4,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from moldau.core.pipelines.graph import Files, Pipeline, Source, Topic
+from moldau.core.pipelines.graph import Files, Pipeline, Postgres, Source, Topic
 from moldau.core.pipelines.offset_json import Offsets
 from moldau.core.pipelines.options import source_options
+from moldau.core.pipelines.postgres_sql import write_position
+from moldau.pipelines.postgres_source import (
+    FORMAT,
+    first_position,
+    options_of,
+    wanted_of,
+)
 from moldau.pipelines.values import needed_columns
 from moldau.spark.connection import connection_to
 from moldau.spark.lookup import Terms, find_partitions, resolve
@@ -57,13 +64,15 @@ def topic_options(
 def stream_of(
     session: Any, pipeline: Pipeline, name: str, *, group: str, start: str | None = None
 ) -> Any:
-    """Records of a topic, or rows of files."""
+    """Records of a topic, or rows of files and tables."""
     source = pipeline.sources[name]
     reader = session.readStream
     if isinstance(source, Files):
         if source.max_files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
         return _files(reader, source)
+    if isinstance(source, Postgres):
+        return _table(reader, source, start)
     options = topic_options(pipeline, source, group, start)
     return reader.format("moldau").schema(_schema(source)).options(**options).load()
 
@@ -73,6 +82,8 @@ def batch_of(session: Any, pipeline: Pipeline, name: str, *, options: Mapping[st
     source = pipeline.sources[name]
     if isinstance(source, Files):
         return _files(session.read, source)
+    if isinstance(source, Postgres):
+        return _table(session.read, source, None)
     given = topic_options(pipeline, source, "", "earliest") | dict(options)
     for unused in ("kafka.group.id", "maxOffsetsPerTrigger"):
         given.pop(unused, None)
@@ -85,6 +96,12 @@ def _files(reader: Any, source: Files) -> Any:
     return reader.format(source.format).options(**dict(source.options)).load(source.path)
 
 
+def _table(reader: Any, source: Postgres, start: str | None) -> Any:
+    if source.schema is not None:
+        reader = reader.schema(source.schema)
+    return reader.format(FORMAT).options(**options_of(source, start)).load()
+
+
 def _schema(source: Topic) -> str:
     return ", ".join(f"{name} {_KINDS[name]}" for name in needed_columns(source))
 
@@ -93,6 +110,8 @@ def first_offsets(pipeline: Pipeline, source: Source, group: str) -> str | None:
     """Where a topic is begun, as numbers: a query that begins twice begins at the same place."""
     if isinstance(source, Files):
         return None
+    if isinstance(source, Postgres):
+        return json.dumps(write_position(first_position(wanted_of(options_of(source)), 0.0)))
     options = source_options(topic_options(pipeline, source, group), is_stream=True)
     connection = connection_to(options.settings)
 

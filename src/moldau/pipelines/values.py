@@ -9,14 +9,19 @@ from pyspark.sql import functions as sql
 from moldau.core.pipelines.errors import suggestion
 from moldau.core.pipelines.graph import Flow, Format, FormatKind, OnError, Pipeline, Topic
 from moldau.core.pipelines.query_progress import OBSERVED
-from moldau.pipelines.declare import wrong
+from moldau.pipelines.change_events import (
+    DELETED,
+    event_columns,
+    event_error,
+    event_schema,
+)
+from moldau.pipelines.declare import EVENT_COLUMNS, wrong
 from moldau.pipelines.registry_values import FromRow, RegistryFormat, ToJson
 
 _CORRUPT = "__moldau_corrupt"
 _PARSED = "__moldau_parsed"
 ERROR = "__moldau_error"
 ROW = "__moldau_row"
-DELETED = "_deleted"
 STEP_ERROR = "_error"
 HEADERS = "_headers"
 _OWN = (DELETED, STEP_ERROR, HEADERS)
@@ -28,7 +33,7 @@ OUT_COLUMNS = ("topic", "key", "value", "headers")
 
 def needed_columns(source: Topic) -> tuple[str, ...]:
     """Of the record; others are not even read."""
-    wanted = {"value", *source.columns}
+    wanted = {"value", *record_columns(source)}
     if source.on_error is OnError.DEAD_LETTER:
         wanted |= set(LETTER_COLUMNS)
     elif source.on_error is OnError.FAIL:
@@ -37,22 +42,34 @@ def needed_columns(source: Topic) -> tuple[str, ...]:
     return tuple(name for name in order if name in wanted)
 
 
+def record_columns(source: Topic) -> tuple[str, ...]:
+    """Of those that were asked for, the ones that every record has."""
+    return tuple(name for name in source.columns if name not in EVENT_COLUMNS)
+
+
 def read_values(records: Any, source: Topic, name: str) -> Any:
     """Each record as ROW, or with an ERROR; and, for dead letters, as it was. Spark lets a source
     in Python say nothing about bytes, so a stream counts them on the way.
     """
-    if "key" not in source.columns:
-        # Tombstones have no columns; only their key means something.
+    is_event = source.format.kind is FormatKind.DEBEZIUM
+    if is_event or "key" not in source.columns:
+        # Tombstones have no columns; only their key means something. Behind a deletion they are
+        # for compaction alone.
         records = records.where("value IS NOT NULL")
     parsed, error = _parsed(source.format)
-    record = [sql.col(name).alias(f"_{name}") for name in source.columns]
+    record = [sql.col(name).alias(f"_{name}") for name in record_columns(source)]
     prepared = records.withColumn(_PARSED, parsed).withColumn(
         ERROR, error if error is not None else sql.lit(None).cast("string")
     )
     if records.isStreaming:
         prepared = prepared.observe(f"{OBSERVED}{name}", *_counts(records.columns))
     names = _column_names(source.format)
-    row = sql.struct(*[sql.col(f"{_PARSED}.`{name}`").alias(name) for name in names], *record)
+    if is_event:
+        asked = tuple(name for name in source.columns if name in EVENT_COLUMNS)
+        columns = event_columns(_PARSED, names, asked)
+    else:
+        columns = [sql.col(f"{_PARSED}.`{name}`").alias(name) for name in names]
+    row = sql.struct(*columns, *record)
     kept = [sql.col(name) for name in LETTER_COLUMNS if name in records.columns]
     if source.on_error is OnError.FAIL and error is not None:
         row = sql.when(sql.col(ERROR).isNull(), row).otherwise(sql.raise_error(_complaint()))
@@ -211,6 +228,10 @@ def _parsed(form: Format) -> tuple[Any, Any]:
             parsed = sql.from_csv(value.cast("string"), _with_corrupt(form), options | permissive)
         case FormatKind.JSON:
             parsed = sql.from_json(value.cast("string"), _with_corrupt(form), options | permissive)
+        case FormatKind.DEBEZIUM:
+            schema = event_schema(form.schema or "", _CORRUPT)
+            parsed = sql.from_json(value.cast("string"), schema, options | permissive)
+            return parsed, event_error(_PARSED, _CORRUPT, form.schema or "")
         case _:
             return _registry_parsed(form)
     return parsed, _error_of(value, form)

@@ -11,6 +11,7 @@ from moldau.core.pipelines.graph import (
     FormatKind,
     Mode,
     OnError,
+    Postgres,
     Source,
     Target,
     Topic,
@@ -31,6 +32,10 @@ _TOPIC_SOURCE = (
     "fail_on_data_loss", "columns",
 )  # fmt: skip
 _FILE_SOURCE = ("files", "format", "schema", "options", "max_files_per_trigger")
+_POSTGRES_SOURCE = (
+    "postgres", "url", "by", "key", "schema", "start", "lag", "max_rows_per_trigger", "tasks",
+)  # fmt: skip
+_POSTGRES_TARGET = ("postgres", "url", "key", "create")
 _TOPIC_TARGET = ("topic", *_FORMAT, "key", "compacted")
 _TABLE_TARGET = ("table", "format", "partition_by", "catalog")
 _STEP = ("sql", "into", "mode", "on_error")
@@ -94,12 +99,15 @@ def _source(name: str, node: Node) -> Source:
     found = node.items(f"source '{name}'")
     if "files" in found:
         return _files(name, node)
+    if "postgres" in found:
+        return _postgres(node.items(f"source '{name}'", _POSTGRES_SOURCE), node)
     if "topic" not in found:
-        for kind in ("postgres", "http"):
-            if kind in found:
-                raise node.wrong(f"source '{name}': {kind} cannot be read yet; topic and files can")
+        if "http" in found:
+            raise node.wrong(
+                f"source '{name}': http cannot be read yet; topic, files and postgres can"
+            )
         node.items(f"source '{name}'", _TOPIC_SOURCE)
-        raise node.wrong(f"source '{name}' says neither topic nor files")
+        raise node.wrong(f"source '{name}' says neither topic nor files nor postgres")
     found = node.items(f"source '{name}'", _TOPIC_SOURCE)
     start = found.get("start")
     return declare.topic(
@@ -136,6 +144,26 @@ def _files(name: str, node: Node) -> Files:
         schema=found["schema"].text("schema") if "schema" in found else None,
         max_files_per_trigger=_whole(found, "max_files_per_trigger"),
         options={option: str(value.plain()) for option, value in options.items()},
+        spot=node.spot,
+    )
+
+
+def _postgres(found: dict[str, Node], node: Node) -> Postgres:
+    def text(name: str) -> str | None:
+        return found[name].text(name) if name in found else None
+
+    start = found["start"].plain() if "start" in found else "earliest"
+    return declare.postgres(
+        found["postgres"].text("postgres"),
+        url=text("url") or "",
+        key=found["key"].words("key") if "key" in found else (),
+        by=text("by"),
+        schema=text("schema"),
+        start=start,
+        lag=text("lag"),
+        max_rows_per_trigger=_whole(found, "max_rows_per_trigger"),
+        tasks=_whole(found, "tasks") or 1,
+        create=_flag(found, "create", True),
         spot=node.spot,
     )
 
@@ -189,9 +217,11 @@ def _target(name: str, node: Node) -> Target:
             catalog=_catalog(found["catalog"]) if "catalog" in found else None,
             spot=node.spot,
         )
+    if "postgres" in found:
+        return _postgres(node.items(what, _POSTGRES_TARGET), node)
     found = node.items(what, _TOPIC_TARGET)
     if "topic" not in found:
-        raise node.wrong(f"{what} says neither topic nor table")
+        raise node.wrong(f"{what} says neither topic nor table nor postgres")
     return _topic_target(found, node)
 
 

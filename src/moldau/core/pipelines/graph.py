@@ -38,13 +38,13 @@ class FormatKind(StrEnum):
     AVRO = "avro"
     PROTOBUF = "protobuf"
     JSON_SCHEMA = "json_schema"
+    DEBEZIUM = "debezium"
 
 
 class TableKind(StrEnum):
     PARQUET = "parquet"
     DELTA = "delta"
     ICEBERG = "iceberg"
-    POSTGRES = "postgres"
 
 
 @frozen
@@ -135,6 +135,27 @@ class Table:
     catalog: Catalog | None = None
 
 
+@frozen(kw_only=True)
+class Postgres:
+    """A table of a PostgreSQL server, to read by a column that grows, or to write into."""
+
+    name: str
+    """With its schema, or found as the server finds it."""
+    spot: Spot
+    url: str = ""
+    """Without a password, or `env:NAME`; empty: what libpq's own variables say."""
+    key: tuple[str, ...] = ()
+    """Written: what an upsert goes by. Read: what tells rows apart whose `by` is equal."""
+    by: str | None = None
+    schema: str | None = None
+    start: str = "earliest"
+    """earliest, latest, or the value of `by` behind which reading begins."""
+    lag_ms: int = 0
+    max_rows_per_trigger: int | None = None
+    tasks: int = 1
+    create: bool = True
+
+
 @frozen
 class Sql:
     text: str
@@ -151,8 +172,8 @@ class Sql:
         return Spot(self.spot.file, self.spot.line + line - 1, column)
 
 
-Source: TypeAlias = Topic | Files
-Target: TypeAlias = Topic | Table
+Source: TypeAlias = Topic | Files | Postgres
+Target: TypeAlias = Topic | Table | Postgres
 Body: TypeAlias = Sql | Callable[..., Any]
 
 

@@ -12,6 +12,7 @@ from moldau.core.pipelines.graph import (
     Mode,
     OnError,
     Pipeline,
+    Postgres,
     Problem,
     Table,
     TableKind,
@@ -20,7 +21,6 @@ from moldau.core.pipelines.graph import (
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_WRITTEN_TABLES = (TableKind.PARQUET, TableKind.DELTA, TableKind.ICEBERG)
 # What a format needs to make columns of bytes.
 _NEEDS_SCHEMA = (
     FormatKind.JSON,
@@ -28,6 +28,7 @@ _NEEDS_SCHEMA = (
     FormatKind.AVRO,
     FormatKind.PROTOBUF,
     FormatKind.JSON_SCHEMA,
+    FormatKind.DEBEZIUM,
 )
 
 
@@ -117,6 +118,13 @@ def _sources(pipeline: Pipeline) -> Iterator[Problem]:
                     source.spot, f"'{name}' has no schema; write its columns: 'id BIGINT, …'"
                 )
             continue
+        if isinstance(source, Postgres):
+            if source.by is None:
+                yield Problem(
+                    source.spot,
+                    f"'{name}' does not say by which column new rows are known: by='id'",
+                )
+            continue
         if source.format.kind in _NEEDS_SCHEMA and source.format.schema is None:
             yield Problem(
                 source.spot,
@@ -139,11 +147,26 @@ def _targets(pipeline: Pipeline) -> Iterator[Problem]:
                 yield Problem(flow.spot, f"'{flow.name}' has a mode and no 'into'")
         elif isinstance(into, Topic):
             yield from _topic_target(pipeline, flow, into)
+        elif isinstance(into, Postgres):
+            yield from _postgres_target(flow, into)
         else:
             yield from _table_target(flow, into)
 
 
+def _postgres_target(flow: Flow, into: Postgres) -> Iterator[Problem]:
+    if flow.mode is Mode.UPSERT and not into.key:
+        yield Problem(
+            flow.spot, f"'{flow.name}': mode upsert needs a key, so that a later row replaces it"
+        )
+    if flow.on_error is OnError.DEAD_LETTER:
+        yield Problem(
+            flow.spot, f"'{flow.name}': a flow into a table cannot send dead letters; use drop"
+        )
+
+
 def _topic_target(pipeline: Pipeline, flow: Flow, into: Topic) -> Iterator[Problem]:
+    if into.format.kind is FormatKind.DEBEZIUM:
+        yield Problem(flow.spot, f"'{flow.name}': debezium can only be read; write json")
     if flow.mode is Mode.UPSERT and not into.key:
         yield Problem(
             flow.spot, f"'{flow.name}': mode upsert needs a key, so that a later record replaces it"
@@ -159,13 +182,7 @@ def _topic_target(pipeline: Pipeline, flow: Flow, into: Topic) -> Iterator[Probl
 
 
 def _table_target(flow: Flow, into: Table) -> Iterator[Problem]:
-    if into.kind not in _WRITTEN_TABLES:
-        yield Problem(
-            into.spot,
-            f"'{flow.name}': tables of {into.kind} cannot be written yet; parquet, delta and "
-            "iceberg can",
-        )
-    elif flow.mode is not Mode.APPEND:
+    if flow.mode is not Mode.APPEND:
         yield Problem(
             flow.spot, f"'{flow.name}': {into.kind} can only be appended to, not {flow.mode}"
         )
@@ -197,11 +214,11 @@ def _conflicts(pipeline: Pipeline) -> Iterator[Problem]:
             earlier = writers.setdefault(flow.into.name, flow)
             yield from _two_writers(earlier, flow)
         elif flow.into is not None:
-            earlier = writers.setdefault(f"table {flow.into.path}", flow)
+            table = flow.into.path if isinstance(flow.into, Table) else flow.into.name
+            earlier = writers.setdefault(f"table {table}", flow)
             if earlier is not flow:
                 yield Problem(
-                    flow.spot,
-                    f"'{flow.name}' and '{earlier.name}' write the same table {flow.into.path}",
+                    flow.spot, f"'{flow.name}' and '{earlier.name}' write the same table {table}"
                 )
         for name in _known_sources(pipeline, flow):
             source = pipeline.sources[name]

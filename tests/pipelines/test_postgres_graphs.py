@@ -1,0 +1,154 @@
+"""Tables of PostgreSQL and change events as files declare them; what is said to the server."""
+
+from pathlib import Path
+
+import pytest
+from pipelines.pipeline_files import written
+
+import moldau.pipelines as mp
+from moldau.core.pipelines.errors import OptionError
+from moldau.core.pipelines.graph import FormatKind, Mode, Postgres, Topic
+from moldau.core.pipelines.graph_checks import problems_of
+from moldau.core.pipelines.postgres_sql import (
+    Cursor,
+    Merge,
+    Written,
+    check_lag,
+    kind_of,
+    quoted_table,
+    read_position,
+    spark_kind_of,
+    write_position,
+)
+
+YAML = """\
+sources:
+  orders:
+    postgres: shop.orders
+    url: "postgresql://me@host/db"
+    by: changed
+    key: [id]
+    start: 2026-11-01
+    lag: 10s
+    max_rows_per_trigger: 1000
+    tasks: 4
+  changes: {topic: changes, format: debezium, schema: "id BIGINT", columns: [op, key]}
+steps:
+  copied:
+    sql: SELECT * FROM orders
+    mode: upsert
+    into: {postgres: copies, key: id, create: false, url: "env:TARGET"}
+  seen: {sql: SELECT * FROM changes, into: {topic: seen}}
+"""
+
+
+def test_a_file_declares_tables_and_events(tmp_path: Path) -> None:
+    pipeline = mp.load(written(tmp_path, "pg.yaml", YAML))
+    assert problems_of(pipeline) == ()
+    orders = pipeline.sources["orders"]
+    assert isinstance(orders, Postgres)
+    assert (orders.name, orders.by, orders.key, orders.start, orders.lag_ms, orders.tasks) == (
+        "shop.orders",
+        "changed",
+        ("id",),
+        "2026-11-01",
+        10_000,
+        4,
+    )
+    changes = pipeline.sources["changes"]
+    assert isinstance(changes, Topic)
+    assert changes.format.kind is FormatKind.DEBEZIUM
+    into = pipeline.flows["copied"].into
+    assert isinstance(into, Postgres)
+    assert (into.name, into.key, into.create, into.url) == ("copies", ("id",), False, "env:TARGET")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("me@host", "me:secret@host", "a password does not belong into a pipeline"),
+        ("postgresql://me@host/db", "host=h password = x", "a password does not belong"),
+        ("lag: 10s", "lag: soon", "lag 'soon' is no duration"),
+        ("tasks: 4", "taks: 4", "did you mean tasks?"),
+        ("    by: changed\n", "", "does not say by which column"),
+        ("key: id, create", "create", "mode upsert needs a key"),
+        ("[op, key]", "[opp]", "a record has no 'opp'"),
+        ("format: debezium", "format: json", "a record has no 'op'"),
+        ('"id BIGINT", ', "", "no schema"),
+        ("{topic: seen}", "{topic: seen, format: debezium}", "debezium can only be read"),
+    ],
+)
+def test_what_cannot_be_is_told_with_its_place(
+    tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    assert old in YAML
+    content = YAML.replace(old, new).replace("schema: columns", "columns")
+    with pytest.raises(mp.PipelineError) as caught:
+        mp.load(written(tmp_path, "pg.yaml", content))
+    assert said in str(caught.value)
+    assert "pg.yaml:" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_names_cannot_leave_their_quotes() -> None:
+    assert quoted_table('shop.or"ders; DROP') == '"shop"."or""ders; DROP"'
+
+
+@pytest.mark.parametrize(
+    ("spark", "postgres"),
+    [
+        ("bigint", "bigint"),
+        ("decimal(10,2)", "numeric(10,2)"),
+        ("timestamp", "timestamp with time zone"),
+        ("binary", "bytea"),
+        ("array<string>", "text[]"),
+        ("array<decimal(10,2)>", "numeric(10,2)[]"),
+    ],
+)
+def test_kinds_go_both_ways(spark: str, postgres: str) -> None:
+    assert kind_of(spark) == postgres
+    assert spark_kind_of(postgres) == spark
+
+
+def test_kinds_that_only_one_side_has() -> None:
+    assert kind_of("struct<a:int>") == kind_of("map<string,int>") == "jsonb"
+    assert kind_of("array<array<int>>") == "jsonb"
+    assert [spark_kind_of(kind) for kind in ("uuid", "jsonb", "numeric(50,2)", "time")] == [
+        "string"
+    ] * 4
+    assert spark_kind_of("numeric") == "decimal(38,18)"
+    assert spark_kind_of("timestamp(3) without time zone") == "timestamp_ntz"
+
+
+def test_an_upsert_takes_the_last_of_each_key_and_deletes() -> None:
+    columns = (Written("id", "int", "integer"), Written("n", "int", "integer"))
+    merge = Merge(
+        table="t", stage="s", columns=columns, mode=Mode.UPSERT, key=("id",), deleted_place=2
+    )
+    ((statement, takes_attempts),) = merge.statements()
+    assert takes_attempts
+    assert "DISTINCT ON (c0)" in statement
+    assert "ORDER BY c0, part DESC, place DESC" in statement
+    assert 'DELETE FROM "t" t USING latest' in statement
+    assert 'ON CONFLICT ("id") DO UPDATE SET "n" = excluded."n"' in statement
+
+
+def test_a_range_begins_behind_one_row_and_ends_with_another() -> None:
+    cursor = Cursor(table="t", columns=("at", "id"), kinds=("date", "integer"), lag_ms=5)
+    where, values = cursor.between(("2026-11-01", "5"), ("2026-11-02",))
+    assert '("at", "id") > (%s::date, %s::integer)' in where
+    assert '("at") <= (%s::date)' in where
+    assert values == ["2026-11-01", "5", "2026-11-02"]
+    # An end was chosen with the lag; what is behind the start alone still has to wait for it.
+    assert "interval" not in where
+    assert "interval '5 milliseconds'" in cursor.between(None, None)[0]
+
+
+def test_a_lag_needs_a_column_of_times() -> None:
+    with pytest.raises(OptionError, match="needs a column of times"):
+        check_lag(Cursor(table="t", columns=("id",), kinds=("bigint",), lag_ms=1))
+
+
+@pytest.mark.parametrize("place", [None, ("1",), ("2026-11-01 00:00:00+00", "a")])
+def test_positions_survive_the_checkpoint(place: tuple[str, ...] | None) -> None:
+    assert read_position(write_position(place)) == place
