@@ -225,6 +225,8 @@ def postgres(  # noqa: PLR0913 - read and written
     lag: str | None = None,
     max_rows_per_trigger: int | None = None,
     tasks: int = 1,
+    dead_letter: str | None = None,
+    on_error: str | None = None,
     create: bool = True,
     spot: Spot | None = None,
 ) -> Postgres:
@@ -245,6 +247,7 @@ def postgres(  # noqa: PLR0913 - read and written
         lag_ms = 0 if lag is None else duration_ms(lag)
     except OptionError as error:
         raise wrong(spot, f"lag {error}") from None
+    default = OnError.FAIL if dead_letter is None else OnError.DEAD_LETTER
     return Postgres(
         name=name,
         spot=spot,
@@ -256,6 +259,8 @@ def postgres(  # noqa: PLR0913 - read and written
         lag_ms=lag_ms,
         max_rows_per_trigger=max_rows_per_trigger,
         tasks=tasks,
+        dead_letter=dead_letter,
+        on_error=default if on_error is None else word_of(OnError, on_error, "on_error", spot),
         create=create,
     )
 

@@ -19,6 +19,7 @@ from moldau.core.pipelines.graph import (
 from moldau.core.pipelines.graph_checks import sources_of
 from moldau.pipelines.change_events import DELETED
 from moldau.pipelines.flow_frames import frames_of, short_text
+from moldau.pipelines.values import EXACT_TIMES
 from moldau.protocol.errors import MoldauError
 
 _SHOWN_MAX = 5
@@ -90,7 +91,7 @@ def _columns(source: Source) -> str:
 
 def _plain_rows(frame: Any) -> list[dict[str, Any]]:
     names = frame.columns
-    text = sql.to_json(sql.struct(*[sql.col(f"`{name}`") for name in names]))
+    text = sql.to_json(sql.struct(*[sql.col(f"`{name}`") for name in names]), EXACT_TIMES)
     found = [json.loads(row[0]) for row in frame.select(text).collect()]
     return [{name: row.get(name) for name in names} for row in found]
 

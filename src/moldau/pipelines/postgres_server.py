@@ -127,15 +127,18 @@ def columns_of(connection: Any, table: str) -> list[Column]:
     return [Column(*row) for row in rows]
 
 
-def unique_keys_of(connection: Any, table: str) -> list[tuple[str, ...]]:
-    """Columns of the primary key, then of unique indexes."""
+def unique_keys_of(connection: Any, table: str, by: str) -> list[tuple[str, ...]]:
+    """Columns of the primary key, then of unique indexes. None but `by` may be null: that is
+    neither before nor behind a value.
+    """
     rows = connection.execute(
         "SELECT array_agg(a.attname::text ORDER BY array_position(i.indkey::int2[], a.attnum)) "
         "FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid "
         "AND a.attnum = ANY(i.indkey::int2[]) WHERE i.indrelid = to_regclass(%s) AND i.indisunique "
         "AND i.indpred IS NULL AND i.indexprs IS NULL "
-        "GROUP BY i.indexrelid, i.indisprimary ORDER BY i.indisprimary DESC",
-        [_written_name(table)],
+        "GROUP BY i.indexrelid, i.indisprimary HAVING bool_and(a.attnotnull OR a.attname = %s) "
+        "ORDER BY i.indisprimary DESC",
+        [_written_name(table), by],
     )
     return [tuple(row[0]) for row in rows]
 

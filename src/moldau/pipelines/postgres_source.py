@@ -23,8 +23,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from moldau.core.pipelines.errors import suggestion
-from moldau.core.pipelines.graph import Postgres
+from moldau.core.pipelines.graph import OnError, Postgres
 from moldau.core.pipelines.postgres_sql import (
+    BAD_REASON,
+    BAD_ROW,
     Cursor,
     check_lag,
     quoted,
@@ -42,7 +44,7 @@ from moldau.pipelines.postgres_server import (
     no_such_table,
     unique_keys_of,
 )
-from moldau.pipelines.postgres_values import arrow_batch, json_columns
+from moldau.pipelines.postgres_values import arrow_batch, json_columns, table_columns
 
 Position = tuple[str, ...] | None
 FORMAT = "moldau_postgres"
@@ -65,6 +67,8 @@ class Wanted:
     lag_ms: int = 0
     rows_max: int | None = None
     tasks: int = 1
+    tells_bad: bool = False
+    """Rows that do not fit are told as such; else they are an error."""
 
     @property
     def what(self) -> str:
@@ -83,6 +87,7 @@ def options_of(source: Postgres, start: str | None = None) -> dict[str, str]:
         "lag_ms": source.lag_ms,
         "rows_max": source.max_rows_per_trigger,
         "tasks": source.tasks,
+        "tells_bad": source.on_error is not OnError.FAIL,
     }
     return {"wanted": json.dumps(wanted)}
 
@@ -90,6 +95,10 @@ def options_of(source: Postgres, start: str | None = None) -> dict[str, str]:
 def wanted_of(options: Any) -> Wanted:
     found = json.loads(options["wanted"])
     return Wanted(**found | {"key": tuple(found["key"])})
+
+
+def with_bad_rows(schema: str) -> str:
+    return f"{schema}, {BAD_ROW} STRING, {BAD_REASON} STRING"
 
 
 class PostgresSource(DataSource):
@@ -106,8 +115,8 @@ class PostgresSource(DataSource):
             columns = columns_of(connection, wanted.table)
             if not columns:
                 raise no_such_table(connection, wanted.table)
-        kinds = [f"`{one.name}` {spark_kind_of(one.kind)}" for one in columns]
-        return ", ".join(kinds)
+        kinds = ", ".join(f"`{one.name}` {spark_kind_of(one.kind)}" for one in columns)
+        return with_bad_rows(kinds) if wanted.tells_bad else kinds
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return PostgresReader(self._wanted(), schema)
@@ -132,7 +141,7 @@ def cursor_of(connection: Any, wanted: Wanted) -> Cursor:
     kinds = dict(columns_of(connection, wanted.table))
     if not kinds:
         raise no_such_table(connection, wanted.table)
-    unique = unique_keys_of(connection, wanted.table)
+    unique = unique_keys_of(connection, wanted.table, wanted.by)
     key = wanted.key
     if not key and (wanted.by,) not in unique:
         if not unique:
@@ -208,7 +217,7 @@ def read_range(wanted: Wanted, schema: StructType, one: InputPartition) -> Itera
     nested = json_columns(schema)
     columns = ", ".join(
         f"to_jsonb(t.{quoted(name)})::text" if name in nested else f"t.{quoted(name)}::text"
-        for name in schema.fieldNames()
+        for name in table_columns(schema)
     )
     # The table's own columns, not their texts.
     order = ", ".join(f"t.{quoted(name)}" for name in one.cursor.columns)

@@ -30,6 +30,7 @@ from moldau.pipelines.postgres_server import (
     driver,
     no_such_table,
 )
+from moldau.pipelines.values import EXACT_TIMES
 from moldau.spark.exactly_once_sink import offset_lines
 
 _log = logging.getLogger(__name__)
@@ -38,12 +39,8 @@ ATTEMPTS_MAX = 3
 """So often a batch is written whose connection breaks."""
 _QUERY_ID = "sql.streaming.queryId"
 _REPORT = "attempt bigint, rows bigint"
-# Nothing is left out, and times keep their microseconds.
-_JSON = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+# Nothing is left out.
+_JSON = {"ignoreNullFields": "false", **EXACT_TIMES}
 _PLACE_COLUMNS = ("part", "place", "attempt")
 
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from moldau.core.pipelines.postgres_sql import BAD_REASON, BAD_ROW
 from moldau.pipelines.postgres_server import PostgresError
 
 
@@ -11,19 +12,27 @@ def json_columns(schema: Any) -> frozenset[str]:
     return frozenset(field.name for field in schema.fields if field.dataType.typeName() == "array")
 
 
+def table_columns(schema: Any) -> list[str]:
+    """Without our own."""
+    return [name for name in schema.fieldNames() if name not in {BAD_ROW, BAD_REASON}]
+
+
 def arrow_batch(lines: bytes, schema: Any, what: str) -> Any:
-    """Of rows in CSV as COPY writes it. Raises PostgresError."""
+    """Of rows in CSV as COPY writes it. Rows that do not fit are told in BAD_ROW and BAD_REASON, if
+    the schema has these. Raises PostgresError.
+    """
     import pyarrow as pa
     from pyarrow import csv
     from pyspark.sql.pandas.types import to_arrow_schema
 
     wanted = to_arrow_schema(schema, timezone="UTC")
+    names = table_columns(schema)
     table = csv.read_csv(
         pa.BufferReader(lines),
-        csv.ReadOptions(column_names=wanted.names, block_size=len(lines) + 1, use_threads=False),
+        csv.ReadOptions(column_names=names, block_size=len(lines) + 1, use_threads=False),
         csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         csv.ConvertOptions(
-            column_types=dict.fromkeys(wanted.names, pa.string()),
+            column_types=dict.fromkeys(names, pa.string()),
             # Nothing is null, and quotes are an empty text.
             null_values=[""],
             strings_can_be_null=True,
@@ -31,18 +40,40 @@ def arrow_batch(lines: bytes, schema: Any, what: str) -> Any:
         ),
     ).combine_chunks()
     columns = []
-    for field in wanted:
-        texts = table.column(field.name)
+    problems: dict[int, str] = {}
+    for name in names:
+        kind = wanted.field(name).type
+        texts = table.column(name)
         texts = texts.chunk(0) if texts.num_chunks else pa.array([], pa.string())
-        try:
-            columns.append(_converted(pa, texts, field.type))
-        except (pa.ArrowException, ValueError, TypeError) as error:
-            line = str(error).splitlines()[0]
-            raise PostgresError(
-                f"{what}: column {field.name} does not fit {field.type}: {line}; "
-                "give the source a schema that takes it, STRING takes everything"
-            ) from None
+        column, found = _fitting(pa, texts, kind)
+        columns.append(column)
+        for place, line in found.items():
+            problems.setdefault(place, f"column {name} does not fit {kind}: {line}")
+    if BAD_ROW in wanted.names:
+        bad = {place: table.slice(place, 1).to_pylist()[0] for place in problems}
+        rows = {place: json.dumps(row, ensure_ascii=False) for place, row in bad.items()}
+        for found in (rows, problems):
+            columns.append(pa.array([found.get(n) for n in range(table.num_rows)], pa.string()))
+    elif problems:
+        raise PostgresError(
+            f"{what}: {next(iter(problems.values()))}; "
+            "give the source a schema that takes it, STRING takes everything"
+        )
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _fitting(pa: Any, texts: Any, kind: Any) -> tuple[Any, dict[int, str]]:
+    """Halved until what does not fit is alone; it becomes null, and is told by its place."""
+    try:
+        return _converted(pa, texts, kind), {}
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        if len(texts) == 1:
+            return pa.nulls(1, kind), {0: str(error).splitlines()[0]}
+    middle = len(texts) // 2
+    left, problems = _fitting(pa, texts.slice(0, middle), kind)
+    right, others = _fitting(pa, texts.slice(middle), kind)
+    problems |= {middle + place: line for place, line in others.items()}
+    return pa.concat_arrays([left, right]), problems
 
 
 def _converted(pa: Any, texts: Any, kind: Any) -> Any:

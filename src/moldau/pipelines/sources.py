@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from moldau.core.pipelines.graph import Files, Pipeline, Postgres, Source, Topic
+from moldau.core.pipelines.graph import Files, OnError, Pipeline, Postgres, Source, Topic
 from moldau.core.pipelines.offset_json import Offsets
 from moldau.core.pipelines.options import source_options
 from moldau.core.pipelines.postgres_sql import write_position
@@ -13,6 +13,7 @@ from moldau.pipelines.postgres_source import (
     first_position,
     options_of,
     wanted_of,
+    with_bad_rows,
 )
 from moldau.pipelines.values import needed_columns
 from moldau.spark.connection import connection_to
@@ -98,7 +99,8 @@ def _files(reader: Any, source: Files) -> Any:
 
 def _table(reader: Any, source: Postgres, start: str | None) -> Any:
     if source.schema is not None:
-        reader = reader.schema(source.schema)
+        is_told = source.on_error is not OnError.FAIL
+        reader = reader.schema(with_bad_rows(source.schema) if is_told else source.schema)
     return reader.format(FORMAT).options(**options_of(source, start)).load()
 
 

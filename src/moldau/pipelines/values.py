@@ -29,6 +29,11 @@ _OWN = (DELETED, STEP_ERROR, HEADERS)
 LETTER_COLUMNS = ("key", "value", "topic", "partition", "offset", "headers")
 _HEADER_ARRAY = "array<struct<key:string,value:binary>>"
 OUT_COLUMNS = ("topic", "key", "value", "headers")
+EXACT_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""For JSON and CSV: Spark would cut times to milliseconds."""
 
 
 def needed_columns(source: Topic) -> tuple[str, ...]:
@@ -147,7 +152,7 @@ def _step_letters(rows: Any, flow: Flow, dead_letter: str | None, pipeline: Pipe
     return rows.where(sql.col(STEP_ERROR).isNotNull()).select(
         sql.lit(dead_letter).alias("topic"),
         sql.lit(None).cast("binary").alias("key"),
-        sql.to_json(_struct(names)).cast("binary").alias("value"),
+        sql.to_json(_struct(names), EXACT_TIMES).cast("binary").alias("value"),
         _headers(told).alias("headers"),
     )
 
@@ -175,7 +180,7 @@ def _key(names: tuple[str, ...]) -> Any:
             # Bytes stay as they are; everything else is text.
             return sql.col(f"`{name}`").cast("string")
         case _:
-            return sql.to_json(_struct(names))
+            return sql.to_json(_struct(names), EXACT_TIMES)
 
 
 def _struct(names: Any) -> Any:
@@ -187,9 +192,9 @@ def _value(rows: Any, flow: Flow, into: Topic, names: list[str]) -> Any:
     options = dict(form.options)
     match form.kind:
         case FormatKind.JSON:
-            return sql.to_json(_struct(names), options)
+            return sql.to_json(_struct(names), EXACT_TIMES | options)
         case FormatKind.CSV:
-            return sql.to_csv(_struct(names), options)
+            return sql.to_csv(_struct(names), EXACT_TIMES | options)
         case FormatKind.TEXT | FormatKind.BYTES:
             need_columns(rows, ("value",), flow, f"format {form.kind}")
             return sql.col("value")

@@ -34,6 +34,7 @@ _TOPIC_SOURCE = (
 _FILE_SOURCE = ("files", "format", "schema", "options", "max_files_per_trigger")
 _POSTGRES_SOURCE = (
     "postgres", "url", "by", "key", "schema", "start", "lag", "max_rows_per_trigger", "tasks",
+    "dead_letter", "on_error",
 )  # fmt: skip
 _POSTGRES_TARGET = ("postgres", "url", "key", "create")
 _TOPIC_TARGET = ("topic", *_FORMAT, "key", "compacted")
@@ -163,6 +164,8 @@ def _postgres(found: dict[str, Node], node: Node) -> Postgres:
         lag=text("lag"),
         max_rows_per_trigger=_whole(found, "max_rows_per_trigger"),
         tasks=_whole(found, "tasks") or 1,
+        dead_letter=text("dead_letter"),
+        on_error=text("on_error"),
         create=_flag(found, "create", True),
         spot=node.spot,
     )

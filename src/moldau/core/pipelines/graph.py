@@ -153,6 +153,8 @@ class Postgres:
     lag_ms: int = 0
     max_rows_per_trigger: int | None = None
     tasks: int = 1
+    dead_letter: str | None = None
+    on_error: OnError = OnError.FAIL
     create: bool = True
 
 

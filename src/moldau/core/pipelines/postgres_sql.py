@@ -15,6 +15,9 @@ MARKERS = "moldau_batches"
 """Which batch each query has committed last; in the schema of the table that is written."""
 STAGE_PREFIX = "moldau_stage_"
 DELETED = "_deleted"
+BAD_ROW = "__moldau_bad_row"
+"""A row that does not fit its columns, as the server writes it."""
+BAD_REASON = "__moldau_bad_reason"
 _NAME_DIGITS = 12
 _KINDS = {
     "tinyint": "smallint",

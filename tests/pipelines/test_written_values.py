@@ -1,0 +1,57 @@
+"""What a flow writes into a topic is what another one reads of it: times to the microsecond."""
+
+import json
+from typing import Any
+
+import pytest
+
+import moldau.pipelines as mp
+from moldau.core.pipelines.graph import Flow, OnError, Pipeline, Spot, Topic
+from moldau.pipelines.values import good_rows, read_values, written_rows
+
+pytestmark = pytest.mark.spark
+SPOT = Spot("here", 1)
+SCHEMA = "id INT, at TIMESTAMP, local TIMESTAMP_NTZ, days ARRAY<TIMESTAMP>"
+MOMENT = "2026-11-01T10:00:00.123456"
+
+
+def moments(session: Any, error: str) -> Any:
+    local = f"TIMESTAMP_NTZ '{MOMENT}'"
+    return session.sql(
+        f"SELECT 1 AS id, TIMESTAMP '{MOMENT}Z' AS at, {local} AS local, "
+        f"array(TIMESTAMP '{MOMENT}Z') AS days, {error} AS _error"
+    )
+
+
+def encoded(rows: Any, into: Topic) -> list[Any]:
+    flow = Flow(
+        name="sent", inputs=(), body=lambda: None, spot=SPOT, into=into,
+        on_error=OnError.DEAD_LETTER,
+    )  # fmt: skip
+    frames = written_rows(rows, flow, "letters", Pipeline(name="times", spot=SPOT))
+    return [frame.collect() for frame in frames]
+
+
+def test_times_are_written_and_read_to_the_microsecond(session: Any) -> None:
+    into = mp.topic("times", key=("id", "at"), format=mp.json(SCHEMA))
+    (row,), () = encoded(moments(session, "CAST(NULL AS STRING)"), into)
+    told = {"id": 1, "at": f"{MOMENT}Z", "local": MOMENT, "days": [f"{MOMENT}Z"]}
+    assert json.loads(row.value) == told
+    assert json.loads(row.key) == {"id": 1, "at": f"{MOMENT}Z"}
+    records = session.createDataFrame([row]).selectExpr(
+        "*", "0 AS partition", "0L AS offset", "current_timestamp() AS timestamp"
+    )
+    read = good_rows(read_values(records, into, "times"))
+    assert read.collect() == moments(session, "''").drop("_error").collect()
+    # Bad rows too.
+    (), (letter,) = encoded(moments(session, "'bad'"), into)
+    assert json.loads(letter.value) == told
+
+
+def test_times_in_csv_and_in_a_format_of_the_users_own(session: Any) -> None:
+    rows = moments(session, "CAST(NULL AS STRING)").drop("days")
+    (row,), () = encoded(rows, mp.topic("times", format=mp.csv("id INT")))
+    assert row.value.decode() == f"1,{MOMENT}Z,{MOMENT}"
+    own = mp.json("id INT", timestampFormat="yyyy/MM/dd")
+    (row,), () = encoded(rows, mp.topic("times", format=own))
+    assert json.loads(row.value)["at"] == "2026/11/01"
