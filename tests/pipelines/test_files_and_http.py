@@ -10,13 +10,10 @@ import pyarrow as pa
 import pytest
 from pipelines.at_work import records_of, run_once, values_of
 from pipelines.http_server import Told, serving
-from pipelines.killing import has_come_to, started
 from pipelines.pipeline_files import written
 from pyarrow import parquet
-from running_node import pause, wait_for
 
 import moldau.pipelines as mp
-from moldau.pipelines.run_folder import RunFolder
 from moldau.testing import ThreadBroker
 
 if TYPE_CHECKING:
@@ -193,42 +190,3 @@ def test_an_address_is_read_page_by_page(
     assert first["__dlq.error"].startswith("the answer is no JSON")
     assert second["__dlq.error"] == "the answer has nothing at 'data'"
     assert (first["__dlq.url"], first["__dlq.poll"]) == (f"{url}/items", "1")
-
-
-ROWS = 60
-WAIT_S = 400.0
-
-
-def test_runs_over_files_and_addresses_that_are_killed(
-    session: Any, node: ThreadBroker, tmp_path: Path
-) -> None:
-    """Each answer holds a number that no other has: one that was asked for again would be seen."""
-    count = iter(range(1_000_000))
-
-    def answer(request: BaseHTTPRequestHandler) -> Told:
-        return Told(200, json.dumps([{"n": next(count)}]).encode())
-
-    for number in range(6):
-        drop_files(tmp_path, number, range(10 * number, 10 * number + 10))
-    with serving(answer) as url:
-        more = f"  polled: {{http: '{url}', every: 1ms, schema: n BIGINT}}"
-        steps = "  d: {sql: SELECT n FROM polled, into: {topic: killed_files.polled}}"
-        content = FILES.format(
-            name="killed_files", bootstrap=node.bootstrap, more=more, steps=steps
-        )
-        path = written(tmp_path, "killed_files.yaml", content)
-        folder = RunFolder(tmp_path / ".moldau" / "killed_files")
-        with started(path) as running:
-            wait_for(has_come_to(2, folder, running), "batches", WAIT_S)
-            # Somewhere within a batch.
-            for _ in range(7):
-                pause()
-            assert running.poll() is None, (tmp_path / "errors").read_text()[-3000:]
-        with started(path, "--once") as last:
-            assert last.wait(WAIT_S) == 0, (tmp_path / "errors").read_text()[-3000:]
-    for kind in FOLDERS:
-        assert numbers(session, node, f"killed_files.{kind}") == [*range(ROWS)]
-    polled = numbers(session, node, "killed_files.polled")
-    assert len(polled) == len(set(polled)) > 2
-    # What was asked for and not kept was never counted: at most one, where the run was killed.
-    assert len(set(range(polled[-1])) - set(polled)) <= 1
