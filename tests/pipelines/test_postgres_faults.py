@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 from pipelines.at_work import make_topics
+from pipelines.killing import started
 from pipelines.pipeline_files import written
-from pipelines.test_killed_pipelines import started
 from postgres_process import PASSWORD, PostgresProcess
 from running_node import wait_for
 

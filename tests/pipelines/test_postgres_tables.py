@@ -1,5 +1,6 @@
 """Pipelines from and to a real PostgreSQL server: every row once, all kinds of values."""
 
+import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -191,6 +192,48 @@ def test_rows_younger_than_the_lag_wait(
     content = content.replace("by: changed", "by: changed\n    lag: 1h")
     run_once(session, mp.load(written(tmp_path, "late.yaml", content)), tmp_path)
     assert [row["id"] for row in values_of(session, node, "late.sent")] == [1]
+
+
+UNFIT = """\
+name: unfit
+settings: {{bootstrap.servers: "{bootstrap}"}}
+sources:
+  rows: {{postgres: unfit, url: "{url}", by: id, {on_error}}}
+steps:
+  sent: {{sql: SELECT * FROM rows, into: {{topic: unfit.sent}}}}
+"""
+
+
+def test_rows_that_do_not_fit_become_dead_letters(
+    session: Any, node: ThreadBroker, postgres: PostgresProcess, tmp_path: Path
+) -> None:
+    postgres.rows("CREATE TABLE unfit (id int PRIMARY KEY, price numeric(9,2), day date)")
+    postgres.rows(
+        "INSERT INTO unfit VALUES (1, 1.5, '2026-11-01'), (2, 'NaN', NULL), (3, NULL, 'infinity'), "
+        "(4, 'NaN', 'infinity'), (5, NULL, NULL)"
+    )
+
+    def run(on_error: str, folder: str) -> None:
+        made = UNFIT.format(bootstrap=node.bootstrap, url=postgres.url, on_error=on_error)
+        (tmp_path / folder).mkdir()
+        run_once(session, mp.load(written(tmp_path / folder, "a.yaml", made)), tmp_path / folder)
+
+    with pytest.raises(MoldauError, match=r"table unfit: column price does not fit decimal.*NaN"):
+        run("on_error: fail", "fails")
+    run("dead_letter: unfit.dlq", "letters")
+    found = values_of(session, node, "unfit.sent")
+    assert found == [{"id": 1, "price": 1.5, "day": "2026-11-01"}, {"id": 5}]
+    letters = records_of(session, node, "unfit.dlq")
+    assert [json.loads(value) for _, value, _ in letters] == [
+        {"id": "2", "price": "NaN", "day": None},
+        {"id": "3", "price": None, "day": "infinity"},
+        {"id": "4", "price": "NaN", "day": "infinity"},
+    ]
+    told = [headers["__dlq.error"].split(":")[0] for _, _, headers in letters]
+    assert [text.rpartition(" ")[0] for text in told] == [
+        f"column {name} does not fit" for name in ("price", "day", "price")
+    ]
+    assert {(one["__dlq.table"], one["__dlq.step"]) for _, _, one in letters} == {("unfit", "rows")}
 
 
 WRONG = """\

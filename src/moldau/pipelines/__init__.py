@@ -2,22 +2,25 @@
 
 from moldau.core.pipelines.graph import Pipeline, PipelineError
 from moldau.pipelines.declare import (
+    example,
+    files,
+    flow,
+    http,
+    pipeline,
+    postgres,
+    sql,
+    table,
+    topic,
+)
+from moldau.pipelines.formats import (
     avro,
     bytes,  # noqa: A004 - used as mp.bytes()
     csv,
     debezium,
-    example,
-    files,
-    flow,
     json,
     json_schema,
-    pipeline,
-    postgres,
     protobuf,
-    sql,
-    table,
     text,
-    topic,
 )
 from moldau.pipelines.loading import load
 from moldau.protocol.errors import MoldauError
@@ -33,6 +36,7 @@ __all__ = [
     "example",
     "files",
     "flow",
+    "http",
     "json",
     "json_schema",
     "load",

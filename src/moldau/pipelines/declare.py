@@ -13,12 +13,14 @@ from urllib.parse import urlsplit
 from moldau.core.pipelines.errors import OptionError, suggestion
 from moldau.core.pipelines.graph import (
     Catalog,
+    Cursor,
     Delivery,
     Example,
     Files,
     Flow,
     Format,
     FormatKind,
+    Http,
     Mode,
     OnError,
     PipelineError,
@@ -34,12 +36,14 @@ from moldau.core.pipelines.graph import (
 )
 from moldau.core.pipelines.sql_inputs import tables_in
 from moldau.frozen import frozen
+from moldau.pipelines.formats import pairs_of
 
 FLOW_MARK = "__moldau_flow__"
 RECORD_COLUMNS = ("key", "topic", "partition", "offset", "timestamp", "headers")
 EVENT_COLUMNS = ("op", "ts_ms")
 """Of Debezium's events alone."""
 FILE_FORMATS = ("json", "csv", "text", "parquet")
+HTTP_LINES = ("json_lines", "csv", "text")
 _STARTS = ("latest", "earliest", "group")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -63,55 +67,6 @@ class SqlFlow:
     """A flow whose name is that of its variable."""
 
     flow: Flow
-
-
-# Formats.
-
-
-def json(schema: str | None = None, **options: str) -> Format:
-    """One JSON object in each value; options as those of Spark's from_json and to_json."""
-    return Format(FormatKind.JSON, schema, _pairs(options))
-
-
-def csv(schema: str | None = None, **options: str) -> Format:
-    """One line of CSV in each value; options as those of Spark's from_csv and to_csv."""
-    return Format(FormatKind.CSV, schema, _pairs(options))
-
-
-def debezium(schema: str | None = None, **options: str) -> Format:
-    """Debezium's change events in JSON; the schema is that of the table's rows."""
-    return Format(FormatKind.DEBEZIUM, schema, _pairs(options))
-
-
-def text() -> Format:
-    """The column `value`, a STRING."""
-    return Format(FormatKind.TEXT)
-
-
-def bytes() -> Format:  # noqa: A001 - used as mp.bytes()
-    """The column `value`, as it is."""
-    return Format(FormatKind.BYTES)
-
-
-def avro(registry: str, schema: str | None = None, *, avro_schema: str | None = None) -> Format:
-    """With a schema registry, in Confluent's wire format. `avro_schema` is for writing."""
-    return _registered(FormatKind.AVRO, registry, schema, avro_schema)
-
-
-def json_schema(
-    registry: str, schema: str | None = None, *, json_schema: str | None = None
-) -> Format:
-    """JSON behind a schema id, in Confluent's wire format. `json_schema` is for writing."""
-    return _registered(FormatKind.JSON_SCHEMA, registry, schema, json_schema)
-
-
-def protobuf(registry: str, schema: str | None = None, *, message: str = "") -> Format:
-    """`message`: `package.module:Message`, a generated class that the tasks can import."""
-    return _registered(FormatKind.PROTOBUF, registry, schema, message)
-
-
-def _registered(kind: FormatKind, registry: str, schema: str | None, written: str | None) -> Format:
-    return Format(kind, schema, (("registry", registry), ("written", written or "")))
 
 
 # Datasets and targets.
@@ -141,7 +96,6 @@ def topic(  # noqa: PLR0913 - a topic has many sides
     for column in columns:
         if column not in known:
             raise wrong(spot, f"a record has no '{column}'{suggestion(column, known)}")
-    default = OnError.FAIL if dead_letter is None else OnError.DEAD_LETTER
     return Topic(
         name=name,
         format=made,
@@ -150,18 +104,88 @@ def topic(  # noqa: PLR0913 - a topic has many sides
         compacted=compacted,
         start=start_of(start, spot),
         dead_letter=dead_letter,
-        on_error=default if on_error is None else word_of(OnError, on_error, "on_error", spot),
+        on_error=_on_error_of(on_error, dead_letter, spot),
         max_offsets_per_trigger=max_offsets_per_trigger,
         fail_on_data_loss=fail_on_data_loss,
         columns=tuple(columns),
     )
 
 
-def files(
+def _on_error_of(given: str | None, dead_letter: str | None, spot: Spot) -> OnError:
+    if given is not None:
+        return word_of(OnError, given, "on_error", spot)
+    return OnError.FAIL if dead_letter is None else OnError.DEAD_LETTER
+
+
+def http(  # noqa: PLR0913 - as of a topic
+    url: str,
+    *,
+    format: Format | str = "json",  # noqa: A002 - the user's word
+    schema: str | None = None,
+    every: str = "10s",
+    timeout: str = "30s",
+    attempts: int = 5,
+    headers: Mapping[str, str] | None = None,
+    params: Mapping[str, str] | None = None,
+    path: str | None = None,
+    cursor: Mapping[str, str] | None = None,
+    dead_letter: str | None = None,
+    on_error: str | None = None,
+    spot: Spot | None = None,
+) -> Http:
+    """An address that is asked again and again. `path`: where in its JSON the rows are."""
+    spot = spot or _caller()
+    is_lines = format in HTTP_LINES
+    if isinstance(format, Format):
+        is_lines = format.kind is not FormatKind.JSON
+    elif format not in ("json", *HTTP_LINES):
+        known = ("json", *HTTP_LINES)
+        raise wrong(
+            spot, f"answers are {', '.join(known)}, not '{format}'{suggestion(format, known)}"
+        )
+    try:
+        every_ms, timeout_ms = duration_ms(every), duration_ms(timeout)
+    except OptionError as error:
+        raise wrong(spot, str(error)) from None
+    return Http(
+        url=url,
+        format=format_of("json" if format == "json_lines" else format, schema, spot),
+        spot=spot,
+        is_lines=is_lines,
+        every_ms=every_ms,
+        timeout_ms=timeout_ms,
+        attempts=attempts,
+        headers=pairs_of(headers or {}),
+        params=pairs_of(params or {}),
+        path=path,
+        cursor=None if cursor is None else _cursor_of(cursor, spot),
+        dead_letter=dead_letter,
+        on_error=_on_error_of(on_error, dead_letter, spot),
+    )
+
+
+def _cursor_of(given: Mapping[str, str], spot: Spot) -> Cursor:
+    known = ("param", "last", "next", "start")
+    for name in given:
+        if name not in known:
+            raise wrong(spot, f"a cursor has no '{name}'{suggestion(name, known)}")
+    if "param" not in given or ("last" in given) == ("next" in given):
+        raise wrong(
+            spot,
+            "a cursor has a param, and last (a field of the last row) or next (a field of the "
+            "answer)",
+        )
+    words = {name: str(value) for name, value in given.items()}
+    return Cursor(words["param"], words.get("last"), words.get("next"), words.get("start"))
+
+
+def files(  # noqa: PLR0913 - as of a topic
     path: str | Path,
     *,
     format: str,  # noqa: A002 - the user's word
     schema: str | None = None,
+    dead_letter: str | None = None,
+    on_error: str | None = None,
     max_files_per_trigger: int | None = None,
     options: Mapping[str, str] | None = None,
     spot: Spot | None = None,
@@ -179,8 +203,10 @@ def files(
         format=format,
         spot=spot,
         schema=schema,
+        dead_letter=dead_letter,
+        on_error=_on_error_of(on_error, dead_letter, spot),
         max_files_per_trigger=max_files_per_trigger,
-        options=_pairs(options or {}),
+        options=pairs_of(options or {}),
     )
 
 
@@ -211,7 +237,7 @@ def _catalog_of(given: str | Mapping[str, str]) -> Catalog:
     if isinstance(given, str):
         return Catalog(given)
     properties = dict(given)
-    return Catalog(properties.pop("name", "moldau"), _pairs(properties))
+    return Catalog(properties.pop("name", "moldau"), pairs_of(properties))
 
 
 def postgres(  # noqa: PLR0913 - read and written
@@ -247,7 +273,6 @@ def postgres(  # noqa: PLR0913 - read and written
         lag_ms = 0 if lag is None else duration_ms(lag)
     except OptionError as error:
         raise wrong(spot, f"lag {error}") from None
-    default = OnError.FAIL if dead_letter is None else OnError.DEAD_LETTER
     return Postgres(
         name=name,
         spot=spot,
@@ -260,7 +285,7 @@ def postgres(  # noqa: PLR0913 - read and written
         max_rows_per_trigger=max_rows_per_trigger,
         tasks=tasks,
         dead_letter=dead_letter,
-        on_error=default if on_error is None else word_of(OnError, on_error, "on_error", spot),
+        on_error=_on_error_of(on_error, dead_letter, spot),
         create=create,
     )
 
@@ -331,7 +356,7 @@ def pipeline(
         name=name,
         delivery=word_of(Delivery, delivery, "delivery", spot),
         trigger=trigger_of(trigger, spot),
-        settings=_pairs(settings or {}),
+        settings=pairs_of(settings or {}),
         checkpoint=None if checkpoint is None else str(checkpoint),
     )
 
@@ -411,10 +436,6 @@ def duration_ms(given: str) -> int:
     if not number.isdecimal() or unit not in _UNITS_MS:
         raise OptionError(f"'{given}' is no duration; write 500ms, 10s, 5m or 2h")
     return int(number) * _UNITS_MS[unit]
-
-
-def _pairs(options: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, str(value)) for name, value in options.items())
 
 
 def _caller() -> Spot:

@@ -86,7 +86,9 @@ def _columns(source: Source) -> str:
     parts = [source.format.schema or "value STRING"]
     if source.format.kind is FormatKind.DEBEZIUM:
         parts.append(f"{DELETED} BOOLEAN")
-    return ", ".join([*parts, *(f"_{name} {_RECORD_KINDS[name]}" for name in source.columns)])
+    if isinstance(source, Topic):
+        parts += [f"_{name} {_RECORD_KINDS[name]}" for name in source.columns]
+    return ", ".join(parts)
 
 
 def _plain_rows(frame: Any) -> list[dict[str, Any]]:

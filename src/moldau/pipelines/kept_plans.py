@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from moldau.core.pipelines.graph import Pipeline, Postgres, Spot, Table, Topic
+from moldau.core.pipelines.graph import Files, Http, Pipeline, Postgres, Spot, Table, Topic
 from moldau.pipelines.compiling import Query, memory_of, target_name
 from moldau.pipelines.run_folder import RunFolder
 from moldau.protocol.errors import MoldauError
@@ -76,13 +76,17 @@ def _spot(pipeline: Pipeline, query: Query) -> Spot:
 
 def _place(pipeline: Pipeline, name: str, folder: RunFolder) -> str:
     source = pipeline.sources[name]
-    if isinstance(source, Topic):
-        return f"topic '{source.name}'"
-    if isinstance(source, Postgres):
-        # Positions are values of these columns.
-        columns = ", ".join((source.by or "", *source.key))
-        return f"table {source.name} of PostgreSQL by {columns}"
-    return f"files in {_relative(source.path, folder)}"
+    match source:
+        case Topic():
+            return f"topic '{source.name}'"
+        case Files():
+            return f"files in {_relative(source.path, folder)}"
+        case Http():
+            return f"the answers of {source.url}"
+        case Postgres():
+            # Positions are values of these columns.
+            columns = ", ".join((source.by or "", *source.key))
+            return f"table {source.name} of PostgreSQL by {columns}"
 
 
 def _target(flow: Any, folder: RunFolder) -> str:

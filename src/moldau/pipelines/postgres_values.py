@@ -52,8 +52,10 @@ def arrow_batch(lines: bytes, schema: Any, what: str) -> Any:
     if BAD_ROW in wanted.names:
         bad = {place: table.slice(place, 1).to_pylist()[0] for place in problems}
         rows = {place: json.dumps(row, ensure_ascii=False) for place, row in bad.items()}
-        for found in (rows, problems):
-            columns.append(pa.array([found.get(n) for n in range(table.num_rows)], pa.string()))
+        columns += [
+            pa.array([told.get(place) for place in range(table.num_rows)], pa.string())
+            for told in (rows, problems)
+        ]
     elif problems:
         raise PostgresError(
             f"{what}: {next(iter(problems.values()))}; "

@@ -25,6 +25,10 @@ class RunFolder:
     def checkpoint_of(self, query: str) -> str:
         return str(self.path / query)
 
+    def kept_answers(self, query: str, source: str) -> str:
+        """Where answers of HTTP stay until their batch is done."""
+        return str(self.path / _OWN / "answers" / f"{query}.{source}")
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Nobody else runs it meanwhile. Raises MoldauError."""

@@ -9,6 +9,7 @@ from moldau.core.pipelines.graph import (
     Flow,
     Format,
     FormatKind,
+    Http,
     Mode,
     OnError,
     Postgres,
@@ -31,7 +32,13 @@ _TOPIC_SOURCE = (
     "topic", *_FORMAT, "start", "dead_letter", "on_error", "max_offsets_per_trigger",
     "fail_on_data_loss", "columns",
 )  # fmt: skip
-_FILE_SOURCE = ("files", "format", "schema", "options", "max_files_per_trigger")
+_FILE_SOURCE = (
+    "files", "format", "schema", "options", "max_files_per_trigger", "dead_letter", "on_error",
+)  # fmt: skip
+_HTTP_SOURCE = (
+    "http", "format", "schema", "every", "timeout", "attempts", "headers", "params", "path",
+    "cursor", "dead_letter", "on_error",
+)  # fmt: skip
 _POSTGRES_SOURCE = (
     "postgres", "url", "by", "key", "schema", "start", "lag", "max_rows_per_trigger", "tasks",
     "dead_letter", "on_error",
@@ -102,21 +109,19 @@ def _source(name: str, node: Node) -> Source:
         return _files(name, node)
     if "postgres" in found:
         return _postgres(node.items(f"source '{name}'", _POSTGRES_SOURCE), node)
+    if "http" in found:
+        return _http(name, node)
     if "topic" not in found:
-        if "http" in found:
-            raise node.wrong(
-                f"source '{name}': http cannot be read yet; topic, files and postgres can"
-            )
         node.items(f"source '{name}'", _TOPIC_SOURCE)
-        raise node.wrong(f"source '{name}' says neither topic nor files nor postgres")
+        raise node.wrong(f"source '{name}' says neither topic, files, http nor postgres")
     found = node.items(f"source '{name}'", _TOPIC_SOURCE)
     start = found.get("start")
     return declare.topic(
         found["topic"].text("topic"),
         format=_format(found, node),
         start="latest" if start is None else _start(start),
-        dead_letter=found["dead_letter"].text("dead_letter") if "dead_letter" in found else None,
-        on_error=found["on_error"].text("on_error") if "on_error" in found else None,
+        dead_letter=_text(found, "dead_letter"),
+        on_error=_text(found, "on_error"),
         max_offsets_per_trigger=_whole(found, "max_offsets_per_trigger"),
         fail_on_data_loss=_flag(found, "fail_on_data_loss", True),
         columns=found["columns"].words("columns") if "columns" in found else (),
@@ -142,30 +147,54 @@ def _files(name: str, node: Node) -> Files:
     return declare.files(
         found["files"].text("files"),
         format=found["format"].text("format"),
-        schema=found["schema"].text("schema") if "schema" in found else None,
+        schema=_text(found, "schema"),
+        dead_letter=_text(found, "dead_letter"),
+        on_error=_text(found, "on_error"),
         max_files_per_trigger=_whole(found, "max_files_per_trigger"),
         options={option: str(value.plain()) for option, value in options.items()},
         spot=node.spot,
     )
 
 
-def _postgres(found: dict[str, Node], node: Node) -> Postgres:
-    def text(name: str) -> str | None:
-        return found[name].text(name) if name in found else None
+def _http(name: str, node: Node) -> Http:
+    found = node.items(f"source '{name}'", _HTTP_SOURCE)
 
+    def words(what: str) -> dict[str, str] | None:
+        if what not in found:
+            return None
+        return {one: str(value.plain()) for one, value in found[what].items(what).items()}
+
+    return declare.http(
+        found["http"].text("http"),
+        format=_text(found, "format") or "json",
+        schema=_text(found, "schema"),
+        every=_text(found, "every") or "10s",
+        timeout=_text(found, "timeout") or "30s",
+        attempts=_whole(found, "attempts") or 5,
+        headers=words("headers"),
+        params=words("params"),
+        path=_text(found, "path"),
+        cursor=words("cursor"),
+        dead_letter=_text(found, "dead_letter"),
+        on_error=_text(found, "on_error"),
+        spot=node.spot,
+    )
+
+
+def _postgres(found: dict[str, Node], node: Node) -> Postgres:
     start = found["start"].plain() if "start" in found else "earliest"
     return declare.postgres(
         found["postgres"].text("postgres"),
-        url=text("url") or "",
+        url=_text(found, "url") or "",
         key=found["key"].words("key") if "key" in found else (),
-        by=text("by"),
-        schema=text("schema"),
+        by=_text(found, "by"),
+        schema=_text(found, "schema"),
         start=start,
-        lag=text("lag"),
+        lag=_text(found, "lag"),
         max_rows_per_trigger=_whole(found, "max_rows_per_trigger"),
         tasks=_whole(found, "tasks") or 1,
-        dead_letter=text("dead_letter"),
-        on_error=text("on_error"),
+        dead_letter=_text(found, "dead_letter"),
+        on_error=_text(found, "on_error"),
         create=_flag(found, "create", True),
         spot=node.spot,
     )
@@ -242,6 +271,10 @@ def _topic_target(found: dict[str, Node], node: Node) -> Topic:
         compacted=_flag(found, "compacted", False),
         spot=node.spot,
     )
+
+
+def _text(found: dict[str, Node], name: str) -> str | None:
+    return found[name].text(name) if name in found else None
 
 
 def _flag(found: dict[str, Node], name: str, default: bool) -> bool:
