@@ -16,7 +16,6 @@ from moldau.core.pipelines.graph import (
     Postgres,
     Problem,
     Table,
-    Topic,
 )
 from moldau.core.pipelines.graph_checks import sources_of
 from moldau.pipelines.change_events import DELETED

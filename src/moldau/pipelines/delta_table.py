@@ -84,7 +84,7 @@ class DeltaTarget:
         return table
 
     def _fit(self, table: Any, schema: Any, given: Any) -> None:
-        """Columns that are new are added; nobody else checks what files hold. Raises MoldauError."""
+        """Adds columns that are new. Nobody else checks what files hold. Raises MoldauError."""
         there = {field.name: field for field in table.schema().fields}
         wanted = {field.name: field for field in schema.fields}
         for name in there.keys() & wanted.keys():
