@@ -42,7 +42,7 @@ def test_columns_may_come_and_go_but_not_change(session: Any, lake: Path) -> Non
     for statement, said in (
         ("SELECT 1 AS word", "its column word is string, and the flow's is integer"),
         ("SELECT struct('a' AS x) AS part", "its column part is .*integer.* flow's is .*string"),
-        ("SELECT 1L AS id, 'a' AS WORD", "(?i)duplicate field name .*word"),
+        ("SELECT 1L AS id, 'a' AS WORD", "Duplicate field name .*WORD"),
     ):
         with pytest.raises(mp.MoldauError, match=f"table .*/lake: .*{said}") as caught:
             put(lake, session.sql(statement), 3)

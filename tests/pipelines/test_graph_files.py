@@ -165,7 +165,11 @@ def yaml_with(old: str, new: str) -> str:
             "9:12",
             "did you mean earliest?",
         ),
-        (yaml_with("    topic: orders\n", "    postgres: x\n"), "6:5", "cannot be read yet"),
+        (
+            yaml_with("    topic: orders\n", ""),
+            "6:5",
+            "says neither topic, files, http nor postgres",
+        ),
         (
             "sources: {a: {http: 'http://x', format: xml}}",
             "1:14",

@@ -7,7 +7,7 @@ from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
 from moldau.core.pipelines.errors import OptionError
-from moldau.core.pipelines.graph import FormatKind, Mode, Postgres, Topic
+from moldau.core.pipelines.graph import FormatKind, Mode, OnError, Postgres, Topic
 from moldau.core.pipelines.graph_checks import problems_of
 from moldau.core.pipelines.postgres_sql import (
     Cursor,
@@ -32,6 +32,7 @@ sources:
     lag: 10s
     max_rows_per_trigger: 1000
     tasks: 4
+    dead_letter: orders.dlq
   changes: {topic: changes, format: debezium, schema: "id BIGINT", columns: [op, key]}
 steps:
   copied:
@@ -55,6 +56,7 @@ def test_a_file_declares_tables_and_events(tmp_path: Path) -> None:
         10_000,
         4,
     )
+    assert (orders.dead_letter, orders.on_error) == ("orders.dlq", OnError.DEAD_LETTER)
     changes = pipeline.sources["changes"]
     assert isinstance(changes, Topic)
     assert changes.format.kind is FormatKind.DEBEZIUM
@@ -71,6 +73,8 @@ def test_a_file_declares_tables_and_events(tmp_path: Path) -> None:
         ("lag: 10s", "lag: soon", "lag 'soon' is no duration"),
         ("tasks: 4", "taks: 4", "did you mean tasks?"),
         ("    by: changed\n", "", "does not say by which column"),
+        ("dead_letter: orders.dlq", "on_error: dead_letter", "no dead_letter topic is named"),
+        ("dead_letter: orders.dlq", "on_error: pass", "on_error is dead_letter, drop or fail"),
         ("key: id, create", "create", "mode upsert needs a key"),
         ("[op, key]", "[opp]", "a record has no 'opp'"),
         ("format: debezium", "format: json", "a record has no 'op'"),
