@@ -4,6 +4,7 @@ look at what became of it.
 
 import os
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -45,7 +46,11 @@ def new_job(bootstrap: str, folder: Path, **options: Any) -> Job:
 
 def environment() -> dict[str, str]:
     """For Spark's Python processes, which import the faults."""
-    return {"PYTHONPATH": str(TESTS), "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {
+        "PYTHONPATH": str(TESTS),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
 
 
 def start_process(job: Job) -> "subprocess.Popen[str]":

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from moldau.core.pipelines.graph import Pipeline
+from moldau.core.pipelines.graph import Pipeline, Table
 from moldau.pipelines.batches import BatchWork, StoppedError
+from moldau.pipelines.checkpoint_notes import CheckpointNotes
 from moldau.pipelines.compiling import Query, compile_queries, memory_of, query_frame
 from moldau.pipelines.flow_frames import short_text
 from moldau.pipelines.progress import QueryProgress, progress_of
@@ -22,15 +23,21 @@ _MEMORIES = "memories.json"
 
 
 class Running:
-    """One run, while its folder is held. Signal handlers and other threads may call `stop`."""
+    """One run, while its folder is held. Signal handlers and other threads may call `stop`.
+    `shares_disk`: tasks see the folders of this machine.
+    """
 
-    def __init__(self, session: Any, pipeline: Pipeline, folder: RunFolder) -> None:
+    def __init__(
+        self, session: Any, pipeline: Pipeline, folder: RunFolder, *, shares_disk: bool = True
+    ) -> None:
         # A session of its own: names of datasets are views there.
         self._session = session.newSession()
         # What every other reader of parquet understands.
         self._session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         self._pipeline = pipeline
         self._folder = folder
+        self._shares_disk = shares_disk
+        self._notes = CheckpointNotes(self._session, folder.checkpoint)
         self._stops = threading.Event()
         self._works: list[tuple[Query, BatchWork, Any]] = []
         self._shown: list[QueryProgress] = []
@@ -66,6 +73,8 @@ class Running:
             work = BatchWork(self._pipeline, query, checkpoint)
             frame = query_frame(self._session, self._pipeline, query, read)
             self._refuse_another_memory(query, frame)
+            if not self._shares_disk:
+                self._refuse_folders_of_one_machine(query, frame)
             writer = (
                 frame.writeStream.queryName(f"{self._pipeline.name}.{query.name}")
                 .option("checkpointLocation", checkpoint)
@@ -83,10 +92,10 @@ class Running:
         """State that was made by another plan would be read wrongly, or fail much later."""
         # Its words are those of one version of Spark.
         memory = {"spark": self._session.version, "keeps": memory_of(frame)}
-        known = self._folder.read(_MEMORIES)
+        known = self._notes.read(_MEMORIES)
         before = known.get(query.name)
         if before is None or before["spark"] != memory["spark"]:
-            self._folder.write(_MEMORIES, known | {query.name: memory})
+            self._notes.write(_MEMORIES, known | {query.name: memory})
         elif before != memory:
             spot = query.flows[0].spot if query.flows else self._pipeline.spot
             raise MoldauError(
@@ -94,11 +103,26 @@ class Running:
                 "the old; moldau pipeline reset begins anew, another --checkpoint keeps both"
             )
 
+    def _refuse_folders_of_one_machine(self, query: Query, frame: Any) -> None:
+        """Each task would write to a disk of its own, and nobody would find it there again."""
+        for flow in query.flows:
+            if isinstance(flow.into, Table) and "://" not in flow.into.path:
+                raise MoldauError(
+                    f"{flow.spot}: tasks run on machines that do not see {flow.into.path}; "
+                    "write to a folder that all share, or to a URL like hdfs://…"
+                )
+        if self._folder.is_here and memory_of(frame):
+            raise MoldauError(
+                f"'{query.name}' remembers, and tasks do not see its checkpoint "
+                f"{self._folder.path}; use a folder that all machines share, or "
+                "--checkpoint hdfs://…"
+            )
+
     def _starts(self) -> dict[str, str]:
         """Decided once: Spark asks again after a crash in the first batch, and `latest` would be
         another offset then.
         """
-        known: dict[str, str] = self._folder.read(_INITIAL)
+        known: dict[str, str] = self._notes.read(_INITIAL)
         missing = [name for name in self._pipeline.sources if name not in known]
         for name in missing:
             group = group_of(self._pipeline, name)
@@ -106,7 +130,7 @@ class Running:
             if start is not None:
                 known[name] = start
         if missing:
-            self._folder.write(_INITIAL, known)
+            self._notes.write(_INITIAL, known)
         return known
 
     def _watch(self, show: Callable[[list[QueryProgress]], None] | None) -> None:
