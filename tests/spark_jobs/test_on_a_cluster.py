@@ -72,7 +72,7 @@ def small() -> list[str]:
     return [word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}")]
 
 
-def moldau(*words: str, **variables: str) -> list[str]:
+def moldau(*words: str) -> list[str]:
     return [sys.executable, "-m", "moldau", "pipeline", *words]
 
 

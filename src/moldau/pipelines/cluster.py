@@ -2,8 +2,10 @@
 the tasks themselves say.
 """
 
+import atexit
 import os
 import platform
+import shutil
 import socket
 import sys
 import tempfile
@@ -106,6 +108,7 @@ def python_for_tasks(settings: Mapping[str, str]) -> Iterator[None]:
         yield
         return
     folder = Path(tempfile.mkdtemp(prefix="moldau-driver-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     python = folder / wanted
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')

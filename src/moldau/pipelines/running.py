@@ -18,6 +18,8 @@ from moldau.protocol.errors import MoldauError
 
 _LOOK_S = 0.25
 _STOP_PATIENCE_S = 600.0
+_TOO_SLOW = "Python worker failed to connect back"
+_STARTS_AGAIN_MAX = 5
 _INITIAL = "initial.json"
 _MEMORIES = "memories.json"
 
@@ -40,6 +42,8 @@ class Running:
         self._notes = CheckpointNotes(self._session, folder.checkpoint)
         self._stops = threading.Event()
         self._works: list[tuple[Query, BatchWork, Any]] = []
+        self._writers: dict[str, Any] = {}
+        self._starts_left = _STARTS_AGAIN_MAX
         self._shown: list[QueryProgress] = []
 
     def stop(self) -> None:
@@ -86,6 +90,7 @@ class Running:
             elif self._pipeline.trigger.every_ms:
                 every = f"{self._pipeline.trigger.every_ms} milliseconds"
                 writer = writer.trigger(processingTime=every)
+            self._writers[query.name] = writer
             self._works.append((query, work, writer.start()))
 
     def _refuse_another_memory(self, query: Query, frame: Any) -> None:
@@ -137,12 +142,23 @@ class Running:
         while not self._stops.is_set():
             active = [query.isActive for _, _, query in self._works]
             self._look(show)
-            for one, _, query in self._works:
-                if not query.isActive and (failure := query.exception()) is not None:
-                    raise MoldauError(f"{self._pipeline.name}.{one.name}: {cause_of(failure)}")
-            if not any(active):
+            has_begun_again = [self._has_begun_again(place) for place in range(len(self._works))]
+            if not any(active) and not any(has_begun_again):
                 return
             self._stops.wait(_LOOK_S)
+
+    def _has_begun_again(self, place: int) -> bool:
+        """A query whose Python did not come up in time, for Spark waits ten seconds and no longer:
+        it goes on from its checkpoint. Any other failure is raised.
+        """
+        one, work, query = self._works[place]
+        if query.isActive or (failure := query.exception()) is None:
+            return False
+        if _TOO_SLOW not in str(failure) or self._starts_left == 0:
+            raise MoldauError(f"{self._pipeline.name}.{one.name}: {cause_of(failure)}")
+        self._starts_left -= 1
+        self._works[place] = (one, work, self._writers[one.name].start())
+        return True
 
     def _look(self, show: Callable[[list[QueryProgress]], None] | None) -> None:
         found = [progress_of(query, stream) for query, _, stream in self._works]
