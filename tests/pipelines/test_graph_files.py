@@ -156,7 +156,7 @@ def yaml_with(old: str, new: str) -> str:
             "whole number",
         ),
         (
-            yaml_with("{topic: orders.big, key: user}", "{table: t, format: iceberg}"),
+            yaml_with("{topic: orders.big, key: user}", "{table: t, format: postgres}"),
             "15:11",
             "cannot be written yet",
         ),

@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from pipelines.at_work import make_topics, values_of
 from pipelines.pipeline_files import written
+from pyiceberg.catalog import load_catalog
 from running_node import pause, wait_for
 
 from moldau import Producer
@@ -36,6 +37,7 @@ steps:
   copied: {{sql: SELECT n FROM numbers, into: {{topic: killed.copied, key: n}}}}
   lake: {{sql: SELECT n FROM numbers, into: {{table: lake}}}}
   delta: {{sql: SELECT n FROM numbers, into: {{table: delta, format: delta}}}}
+  iceberg: {{sql: SELECT n FROM numbers, into: {{table: iceberg, format: iceberg}}}}
   counted:
     sql: SELECT n % 10 AS rest, count(*) AS times FROM numbers GROUP BY n % 10
     mode: upsert
@@ -97,5 +99,9 @@ def test_runs_that_are_killed(session: Any, node: ThreadBroker, tmp_path: Path) 
     assert sorted(lake) == everything
     delta = DeltaTable(tmp_path / "delta").to_pyarrow_table()["n"].to_pylist()
     assert sorted(delta) == everything
+    catalog = load_catalog("moldau", type="sql", uri=f"sqlite:///{tmp_path}/iceberg.db")
+    table = catalog.load_table("default.iceberg")
+    assert sorted(table.scan().to_arrow()["n"].to_pylist()) == everything
+    assert len(table.snapshots()) == ROWS // BATCH
     counted = {row["rest"]: row["times"] for row in values_of(session, node, "killed.counted")}
     assert counted == dict.fromkeys(range(10), ROWS // 10)

@@ -6,6 +6,7 @@ from typing import Any
 from moldau.core.pipelines.graph import Delivery, Pipeline, Table, TableKind
 from moldau.pipelines.compiling import Outputs, Query, outputs_of, pass_outputs
 from moldau.pipelines.delta_table import DeltaTarget
+from moldau.pipelines.iceberg_table import IcebergTarget
 from moldau.pipelines.parquet_table import ParquetTable
 from moldau.pipelines.sources import kafka_options
 from moldau.protocol.errors import MoldauError
@@ -16,10 +17,14 @@ class StoppedError(MoldauError):
     """The run is ending: this batch is left to the next one."""
 
 
-def table_target(table: Table, name: str, checkpoint: str) -> ParquetTable | DeltaTarget:
+def table_target(
+    table: Table, name: str, checkpoint: str
+) -> ParquetTable | DeltaTarget | IcebergTarget:
     """Raises MoldauError."""
     if table.kind is TableKind.DELTA:
         return DeltaTarget(table, name)
+    if table.kind is TableKind.ICEBERG:
+        return IcebergTarget(table, name, checkpoint)
     return ParquetTable(table, name, checkpoint)
 
 

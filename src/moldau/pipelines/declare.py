@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from moldau.core.pipelines.errors import OptionError, suggestion
 from moldau.core.pipelines.graph import (
+    Catalog,
     Delivery,
     Example,
     Files,
@@ -177,13 +178,29 @@ def table(
     *,
     format: str = "parquet",  # noqa: A002 - the user's word
     partition_by: Sequence[str] = (),
+    catalog: str | Mapping[str, str] | None = None,
     spot: Spot | None = None,
 ) -> Table:
-    """A table to write into: parquet or delta; others are not there yet."""
+    """A table to write into: parquet, delta or iceberg. `catalog`: of iceberg, by the name that
+    pyiceberg knows it by, or its properties; the path is the table's name in it then.
+    """
     spot = spot or _caller()
     kind = word_of(TableKind, format, "format", spot)
     columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
-    return Table(path=str(path), kind=kind, spot=spot, partition_by=columns)
+    return Table(
+        path=str(path),
+        kind=kind,
+        spot=spot,
+        partition_by=columns,
+        catalog=None if catalog is None else _catalog_of(catalog),
+    )
+
+
+def _catalog_of(given: str | Mapping[str, str]) -> Catalog:
+    if isinstance(given, str):
+        return Catalog(given)
+    properties = dict(given)
+    return Catalog(properties.pop("name", "moldau"), _pairs(properties))
 
 
 # Flows.

@@ -4,13 +4,12 @@ no jar.
 """
 
 import json
-import secrets
 from typing import Any
 from urllib.parse import unquote
 
 from moldau.core.pipelines.errors import StaleCheckpointError
 from moldau.core.pipelines.graph import Table
-from moldau.pipelines.disk import Disk, aside_folder, new_aside, write_aside
+from moldau.pipelines.disk import Disk, aside_folder, new_aside, settled, write_aside
 from moldau.protocol.errors import MoldauError
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -59,30 +58,23 @@ class DeltaTarget:
         disk.delete(aside_folder(self._path, self._name))
         aside = new_aside(self._path, self._name)
         if write_aside(rows, aside, self._partition_by):
-            self._commit(table, schema, self._moved(disk, aside), (application, batch_id))
+            added = [
+                self._action(place, folders, disk.size(place))
+                for place, folders in settled(disk, aside, self._path, self._name)
+            ]
+            self._commit(table, schema, added, (application, batch_id))
         disk.delete(aside)
 
-    def _moved(self, disk: Disk, aside: str) -> list[Any]:
-        """To their places, where nobody sees them before the commit."""
-        added = []
-        for file in disk.files(aside):
-            folder = file[len(aside) :].rpartition("/")[0].strip("/")
-            # The log knows the partitions; a flat name needs no escaping.
-            name = f"{self._name}-{secrets.token_hex(8)}.parquet"
-            size = disk.size(file)
-            disk.move(file, f"{self._path}/{name}")
-            added.append(self._action(name, folder, size))
-        return added
-
-    def _action(self, name: str, folder: str, size: int) -> Any:
+    def _action(self, place: str, folders: str, size: int) -> Any:
         from deltalake.transaction import AddAction
         from pyarrow import parquet
 
-        rows = parquet.read_metadata(f"{self._path}/{name}").num_rows
+        rows = parquet.read_metadata(place).num_rows
         values: dict[str, str | None] = {}
-        for part in folder.split("/") if folder else ():
+        for part in folders.split("/") if folders else ():
             column, _, value = part.partition("=")
             values[unquote(column)] = None if value == _NO_VALUE else unquote(value)
+        name = place.rpartition("/")[2]
         return AddAction(name, size, values, 0, True, json.dumps({"numRecords": rows}))
 
     def _commit(self, table: Any, schema: Any, added: list[Any], marker: tuple[str, int]) -> None:

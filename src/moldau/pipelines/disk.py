@@ -84,6 +84,18 @@ def new_aside(table: str, name: str) -> str:
     return f"{aside_folder(table, name)}/{secrets.token_hex(8)}"
 
 
+def settled(disk: Disk, aside: str, folder: str, name: str) -> list[tuple[str, str]]:
+    """Moves files to where a commit will find them, each with the folders it was in below. Their
+    names are flat, which needs no escaping, and nobody else's.
+    """
+    found = []
+    for file in disk.files(aside):
+        place = f"{folder}/{name}-{secrets.token_hex(8)}.parquet"
+        disk.move(file, place)
+        found.append((place, file[len(aside) :].rpartition("/")[0].strip("/")))
+    return found
+
+
 def write_aside(rows: Any, aside: str, partition_by: tuple[str, ...]) -> int:
     """How many rows there were."""
     from pyspark.sql import Observation

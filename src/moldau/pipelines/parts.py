@@ -72,8 +72,13 @@ def _with_known_inputs(flow: Flow, known: set[str]) -> Flow:
     return replace(flow, inputs=inputs or flow.inputs)
 
 
+def is_folder(table: Table) -> bool:
+    """And not an address, or a name in a catalog."""
+    return "://" not in table.path and table.catalog is None
+
+
 def _with_table_below(flow: Flow, folder: Path) -> Flow:
-    if isinstance(flow.into, Table) and "://" not in flow.into.path:
+    if isinstance(flow.into, Table) and is_folder(flow.into):
         return replace(flow, into=replace(flow.into, path=str(folder / flow.into.path)))
     return flow
 

@@ -32,7 +32,7 @@ _TOPIC_SOURCE = (
 )  # fmt: skip
 _FILE_SOURCE = ("files", "format", "schema", "options", "max_files_per_trigger")
 _TOPIC_TARGET = ("topic", *_FORMAT, "key", "compacted")
-_TABLE_TARGET = ("table", "format", "partition_by")
+_TABLE_TARGET = ("table", "format", "partition_by", "catalog")
 _STEP = ("sql", "into", "mode", "on_error")
 _EXAMPLE = ("name", "given", "expect")
 
@@ -186,12 +186,19 @@ def _target(name: str, node: Node) -> Target:
             partition_by=found["partition_by"].words("partition_by")
             if "partition_by" in found
             else (),
+            catalog=_catalog(found["catalog"]) if "catalog" in found else None,
             spot=node.spot,
         )
     found = node.items(what, _TOPIC_TARGET)
     if "topic" not in found:
         raise node.wrong(f"{what} says neither topic nor table")
     return _topic_target(found, node)
+
+
+def _catalog(node: Node) -> str | dict[str, str]:
+    if isinstance(node.plain(), dict):
+        return {name: str(one.plain()) for name, one in node.items("catalog").items()}
+    return node.text("catalog")
 
 
 def _topic_target(found: dict[str, Node], node: Node) -> Topic:

@@ -1,11 +1,13 @@
 """Which leader epoch starts at which offset. Epochs and offsets both rise strictly.
 
-`assign` is on the disk when it returns, so the file never misses an epoch that has records; one
-that begins without any is written with its first (`is_ahead`, `flush`). Truncation changes memory
-only: a stale file is cut again when the log is opened.
+Changes are made in memory. The file is written by the flush that makes an epoch's first records
+durable, or later if there is no room: no recovery point passes `unwritten_from`, and from there on
+a recovery finds epochs in the batches. What the file knows too much after a truncation is cut
+again when the log is opened.
 """
 
 import contextlib
+import threading
 from bisect import bisect_right
 from collections.abc import Iterable
 from operator import attrgetter
@@ -36,12 +38,13 @@ class LeaderEpochCache:
         """Reads the file, or takes `entries` instead (rebuilt from the log). A broken file raises
         CorruptCheckpointError."""
         self.path = path
-        self.is_ahead = False
-        """The latest epoch is not on the disk."""
         self._filesystem = filesystem
+        # The log flushes in one thread and truncates in another.
+        self._writing = threading.Lock()
         self._dirty = entries is not None
         self._entries: list[EpochStart] = []
         self._written: list[EpochStart] | None = None
+        """What the file holds, if that is known; while it is written, what it held before."""
         if entries is None:
             self._entries = _read(filesystem, path)
             self._written = list(self._entries)
@@ -61,28 +64,33 @@ class LeaderEpochCache:
     def earliest_entry(self) -> EpochStart | None:
         return self._entries[0] if self._entries else None
 
+    @property
+    def is_behind(self) -> bool:
+        """Something is not in the file yet."""
+        return self._dirty
+
+    @property
+    def unwritten_from(self) -> Offset | None:
+        """Where the first epoch starts that the file does not have."""
+        if self._entries == self._written:
+            return None
+        written = dict(self._written or ())
+        for place, entry in enumerate(self._entries):
+            start_offset = written.get(entry.epoch)
+            # The log's start may have moved on; the file is cut there when it is read.
+            if start_offset is None or (
+                start_offset != entry.start_offset
+                and (place > 0 or start_offset > entry.start_offset)
+            ):
+                return entry.start_offset
+        return None
+
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """The epoch starts at the offset. Does nothing if the latest epoch already covers it, else
-        drops the entries that contradict it and writes the file."""
-        before = list(self._entries)
-        if self._assign(EpochStart(epoch, start_offset)):
-            self._dirty = True
-            try:
-                self.flush()
-            except DiskFullError:
-                self._entries = before
-                raise
-
-    def begin(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """The epoch starts at the log's end. Nothing is written: an epoch that never gets a record
-        is of no use after a restart.
+        drops the entries that contradict it.
         """
         if self._assign(EpochStart(epoch, start_offset)):
-            self._dirty = self.is_ahead = True
-
-    def assign_without_flush(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """For a recovery scan, which flushes once at its end."""
-        self._dirty |= self._assign(EpochStart(epoch, start_offset))
+            self._dirty = True
 
     def end_offset_for(
         self, epoch: LeaderEpoch, log_end_offset: Offset
@@ -132,13 +140,22 @@ class LeaderEpochCache:
         self.flush_if_possible()
 
     def flush(self) -> None:
-        """Write the file if it is behind."""
-        if self._dirty and self._entries != self._written:
-            lines = [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
-            self._written = None
-            write_lines(self._filesystem, self.path, lines)
-            self._written = list(self._entries)
-        self._dirty = self.is_ahead = False
+        """Write the file if it is behind. May run in any thread."""
+        with self._writing:
+            if not self._dirty:
+                return
+            # Whatever changes from here on is for the next time.
+            self._dirty = False
+            entries = list(self._entries)
+            if entries == self._written:
+                return
+            try:
+                lines = [f"{entry.epoch} {entry.start_offset}" for entry in entries]
+                write_lines(self._filesystem, self.path, lines)
+            except BaseException:
+                self._dirty = True
+                raise
+            self._written = entries
 
     def flush_if_possible(self) -> None:
         """Not on a full disk: a file that knows too much or too little is mended by a recovery."""

@@ -117,12 +117,22 @@ class Files:
     options: tuple[tuple[str, str], ...] = ()
 
 
+@frozen
+class Catalog:
+    """Of the user's own: its name, and what is not in the settings of pyiceberg under it."""
+
+    name: str
+    properties: tuple[tuple[str, str], ...] = ()
+
+
 @frozen(kw_only=True)
 class Table:
     path: str
+    """A folder; in a catalog its name there."""
     kind: TableKind
     spot: Spot
     partition_by: tuple[str, ...] = ()
+    catalog: Catalog | None = None
 
 
 @frozen

@@ -20,7 +20,7 @@ from moldau.core.pipelines.graph import (
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_WRITTEN_TABLES = (TableKind.PARQUET, TableKind.DELTA)
+_WRITTEN_TABLES = (TableKind.PARQUET, TableKind.DELTA, TableKind.ICEBERG)
 # What a format needs to make columns of bytes.
 _NEEDS_SCHEMA = (
     FormatKind.JSON,
@@ -162,11 +162,19 @@ def _table_target(flow: Flow, into: Table) -> Iterator[Problem]:
     if into.kind not in _WRITTEN_TABLES:
         yield Problem(
             into.spot,
-            f"'{flow.name}': tables of {into.kind} cannot be written yet; parquet and delta can",
+            f"'{flow.name}': tables of {into.kind} cannot be written yet; parquet, delta and "
+            "iceberg can",
         )
     elif flow.mode is not Mode.APPEND:
         yield Problem(
             flow.spot, f"'{flow.name}': {into.kind} can only be appended to, not {flow.mode}"
+        )
+    if into.catalog is not None and into.kind is not TableKind.ICEBERG:
+        yield Problem(into.spot, f"'{flow.name}': only tables of iceberg have a catalog")
+    if into.catalog is not None and "." not in into.path:
+        yield Problem(
+            into.spot,
+            f"'{flow.name}': a table of a catalog has a namespace: shop.{into.path}",
         )
     if flow.on_error is OnError.DEAD_LETTER:
         yield Problem(
