@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from worker_killing import kill_own_worker
-
 from moldau.spark.exactly_once_sink import ExactlyOnceSink
 from moldau.spark.transaction import TransactionTicket
 from moldau.spark.transaction_tasks import TransactionWriter
@@ -24,7 +22,6 @@ FAULTY_BATCH = 2
 # More often than any number of tasks and attempts.
 ALWAYS = 100
 WAIT_S = 300.0
-CONNECT = "connect"
 POLL_S = 0.05
 
 
@@ -39,7 +36,6 @@ class Job:
     fails_times: int = 1
     is_stateful: bool = False
     starting: str = "earliest"
-    master: str = "local[2]"
     victims: tuple[int, ...] = ()
     """Processes that a fault kills."""
 
@@ -87,8 +83,6 @@ class FaultyTask(TransactionWriter):
                 raise ValueError("a task fails after it has written")
             if self._job.happens("killed while tasks write"):
                 self._job.kill()
-            if self._job.happens("worker killed"):
-                kill_own_worker()
         yield from found
 
 
@@ -148,38 +142,15 @@ def run(session: Any, job: Job) -> None:
 
 
 def main() -> None:
-    from spark_cluster import SMALL
     from spark_sessions import local_session
 
     job = Job(**json.loads(sys.argv[1]))
-    if job.master == CONNECT:
-        run_connected(job)
-        return
-    session = local_session(Path(job.folder) / "session", job.master, **SMALL)
+    session = local_session(Path(job.folder) / "session")
     jvm = int(session._jvm.java.lang.ProcessHandle.current().pid())
     # What Spark runs on dies with its driver.
     victims = tuple(job.victims) or (jvm, os.getpid())
     try:
         run(session, replace(job, victims=victims))
-    finally:
-        session.stop()
-
-
-def run_connected(job: Job) -> None:
-    """Through a server of Spark Connect, which runs the sink in a process of its own."""
-    from pyspark.sql import SparkSession
-
-    from moldau.spark import ensure_java
-
-    ensure_java()
-    builder = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false")
-    session = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
-    try:
-        run(session, job)
-        copied = session.read.format("moldau").option("subscribe", job.target)
-        rows = copied.option("kafka.bootstrap.servers", job.bootstrap).load()
-        if rows.count() != ROWS:
-            raise ValueError(f"{rows.count()} rows are read in a batch")
     finally:
         session.stop()
 

@@ -4,7 +4,6 @@ look at what became of it.
 
 import os
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -46,11 +45,7 @@ def new_job(bootstrap: str, folder: Path, **options: Any) -> Job:
 
 def environment() -> dict[str, str]:
     """For Spark's Python processes, which import the faults."""
-    return {
-        "PYTHONPATH": str(TESTS),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-    }
+    return {"PYTHONPATH": str(TESTS), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def start_process(job: Job) -> "subprocess.Popen[str]":

@@ -156,8 +156,8 @@ def ask_tasks(session: Any, folder: str, tell: Callable[[str], None]) -> bool:
     threading.Thread(target=ask, name="ask-tasks", daemon=True).start()
     while not done.wait(_TELL_AFTER_S):
         tell(
-            f"waiting for {context.master}: it has given no processes for tasks yet; has it free "
-            "cores and memory (spark.executor.memory, spark.cores.max)?"
+            f"waiting for tasks at {context.master}: none has answered yet; has it free cores and "
+            "memory (spark.executor.memory, spark.cores.max)?"
         )
     if failed:
         raise MoldauError(task_failure(str(failed[0]))) from None

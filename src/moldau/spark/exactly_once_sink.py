@@ -75,7 +75,7 @@ class ExactlyOnceSink:
         _refuse_speculation(session)
         check_rows(rows.schema, self._topic)
         lines = offset_lines(session, self.checkpoint, batch_id)
-        query_id = query_id_of(session, self.checkpoint)
+        query_id = session.sparkContext.getLocalProperty(_QUERY_ID) or ""
         self.prepare()
         marker = Marker(query_id, batch_id, digest_of(lines))
         if judge(self._markers, marker, self.name) is Verdict.SKIP:
@@ -114,8 +114,7 @@ class ExactlyOnceSink:
         names = [name for name in (*WRITTEN_COLUMNS, "topic") if name in rows.columns]
         session = rows.sparkSession
         tasks = int(session.conf.get("spark.sql.shuffle.partitions"))
-        if not _is_connected(session):
-            tasks = min(tasks, max(session.sparkContext.defaultParallelism, 1))
+        tasks = min(tasks, max(session.sparkContext.defaultParallelism, 1))
         encoded = rows.select(names).mapInArrow(RowEncoder(ticket, self._topic), ENCODED_SCHEMA)
         # All of a partition to one task, and a topic's partitions evenly to all tasks.
         place = sql.expr(f"cast(pmod(hash(topic) + partition, {tasks}) as int)")
@@ -157,47 +156,21 @@ def _refuse_speculation(session: Any) -> None:
 
 def offset_lines(session: Any, checkpoint: str, batch_id: int) -> list[str]:
     """What Spark has written down of a batch before it runs: one line for each source."""
-    lines = _lines_of(session, checkpoint, f"offsets/{batch_id}")
-    # A version and the batch's own facts come first.
-    return [line for line in lines[2:] if line.strip()]
-
-
-def query_id_of(session: Any, checkpoint: str) -> str:
-    """The same for all runs with a checkpoint."""
-    if not _is_connected(session):
-        return str(session.sparkContext.getLocalProperty(_QUERY_ID) or "")
-    return str(json.loads("".join(_lines_of(session, checkpoint, "metadata")))["id"])
-
-
-def _is_connected(session: Any) -> bool:
-    """Of Spark Connect: there is no JVM within reach."""
-    return type(session).__module__.startswith("pyspark.sql.connect")
-
-
-def _lines_of(session: Any, checkpoint: str, name: str) -> list[str]:
-    path = f"{checkpoint}/{name}"
-    missing = OptionError(
-        f"{path} is not there; the sink needs the query's checkpointLocation, not {checkpoint}"
-    )
-    if _is_connected(session):
-        try:
-            # One small file: its lines come in order.
-            return [row.value for row in session.read.text(path).collect()]
-        except Exception as error:
-            if "PATH_NOT_FOUND" in str(error):
-                raise missing from None
-            raise
+    path = f"{checkpoint}/offsets/{batch_id}"
     jvm = session.sparkContext._jvm
     file = jvm.org.apache.hadoop.fs.Path(path)
     system = file.getFileSystem(session.sparkContext._jsc.hadoopConfiguration())
     if not system.exists(file):
-        raise missing
+        raise OptionError(
+            f"{path} is not there; the sink needs the query's checkpointLocation, not {checkpoint}"
+        )
     stream = system.open(file)
     try:
         content = jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
     finally:
         stream.close()
-    return str(content).splitlines()
+    # A version and the batch's own facts come first.
+    return [line for line in content.splitlines()[2:] if line.strip()]
 
 
 def source_offsets(lines: list[str]) -> dict[TopicPartition, int]:
