@@ -16,6 +16,8 @@ def local_session(folder: Path, **settings: str) -> Any:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
+        # A busy machine may take long to start a Python process.
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         "spark.driver.extraJavaOptions": "-Xss8m -XX:+UseSerialGC",

@@ -2,6 +2,7 @@ import builtins
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from moldau.protocol.arrow import (
     build_from_arrow,
     decode_scanned_to_arrow,
     decode_to_arrow,
+    decode_to_arrow_pieces,
 )
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batches import (
@@ -330,3 +332,17 @@ def test_a_count_that_no_batch_can_have_is_refused() -> None:
     found, _, _ = scan_batches(batch, 0, len(batch), False)
     with pytest.raises(KafkaError, match="records cannot be in"):
         decode_scanned_to_arrow(batch, found, READ)
+
+
+def test_pieces_are_as_large_as_asked_and_the_same_in_sum() -> None:
+    raw = b"".join(
+        build_batch([Record(first + delta, 1_000, b"k", bytes(100)) for delta in range(10)])
+        for first in range(0, 60, 10)
+    )
+    read = ArrowRead(topic="t", partition=0, start_offset=5, stop_offset=48)
+    pieces = list(decode_to_arrow_pieces(raw, read, 2_000))
+    assert len(pieces) > 2
+    assert pa.Table.from_batches(pieces).combine_chunks().to_batches() == [
+        decode_to_arrow(raw, read)
+    ]
+    assert list(decode_to_arrow_pieces(raw, replace(read, start_offset=60), 2_000)) == []

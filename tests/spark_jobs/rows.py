@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from moldau import Producer
-from moldau.testing import ThreadBroker
+from moldau.testing import ProcessBroker, ThreadBroker
 from pyspark_moldau import DefaultSource
 
 _numbers = itertools.count()
@@ -29,26 +29,30 @@ _KINDS: dict[str, Any] = {
 }
 
 
-def fresh_topic(node: ThreadBroker, partitions: int = 1, **config: str) -> str:
+def fresh_topic(node: ThreadBroker | ProcessBroker, partitions: int = 1, **config: str) -> str:
     name = f"rows-{os.getpid()}-{next(_numbers)}"
     node.create_topic(name, partitions, {k.replace("_", "."): v for k, v in config.items()})
     return name
 
 
-def send(node: ThreadBroker, topic: str, values: Iterable[bytes], partition: int = 0) -> None:
+def send(
+    node: ThreadBroker | ProcessBroker, topic: str, values: Iterable[bytes], partition: int = 0
+) -> None:
     with Producer(node.bootstrap) as producer:
         for value in values:
             producer.send(topic, value, partition=partition)
 
 
-def send_numbers(node: ThreadBroker, topic: str, count: int, first: int = 0) -> None:
+def send_numbers(
+    node: ThreadBroker | ProcessBroker, topic: str, count: int, first: int = 0
+) -> None:
     """With keys, over all partitions."""
     numbers = [b"%d" % number for number in range(first, first + count)]
     with Producer(node.bootstrap) as producer:
         producer.send_table(topic, pa.table({"key": numbers, "value": numbers}))
 
 
-def source(node: ThreadBroker, **options: str) -> DefaultSource:
+def source(node: ThreadBroker | ProcessBroker, **options: str) -> DefaultSource:
     given = {name.replace("__", "."): value for name, value in options.items()}
     return DefaultSource(CaseInsensitiveDict({"kafka.bootstrap.servers": node.bootstrap} | given))
 
@@ -63,7 +67,9 @@ def schema_of(found: DefaultSource, ddl: str | None) -> StructType:
     return found.schema() if ddl is None else schema(ddl)
 
 
-def read_batch(node: ThreadBroker, ddl: str | None = None, **options: str) -> list[dict[str, Any]]:
+def read_batch(
+    node: ThreadBroker | ProcessBroker, ddl: str | None = None, **options: str
+) -> list[dict[str, Any]]:
     """All rows, as Spark's tasks would read them one after the other."""
     found = source(node, **options)
     reader = found.reader(schema_of(found, ddl))

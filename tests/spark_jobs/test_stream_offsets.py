@@ -34,6 +34,11 @@ def take(reader: StreamReader, start: dict[str, Any], limit: Any = EVERYTHING) -
     return end, values(read_parts(reader, reader.partitions(start, end)))
 
 
+def after_first(reader: StreamReader) -> dict[str, Any]:
+    """Behind the first batch, which comes at once and is empty here."""
+    return reader.latestOffset(reader.initialOffset(), EVERYTHING)
+
+
 def numbers(first: int, stop: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, stop)]
 
@@ -119,7 +124,7 @@ def test_an_idle_stream_waits_until_something_comes(node: ThreadBroker) -> None:
     """No busy asking, and no needless delay."""
     topic = fresh_topic(node)
     reader = stream(node, topic, longPollMs="30000")
-    start = reader.initialOffset()
+    start = after_first(reader)
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(reader.latestOffset, start, EVERYTHING)
         begun = time.monotonic()
@@ -132,7 +137,7 @@ def test_an_idle_stream_waits_until_something_comes(node: ThreadBroker) -> None:
 def test_an_idle_stream_gives_up_after_its_time(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     reader = stream(node, topic, longPollMs="200")
-    start = reader.initialOffset()
+    start = after_first(reader)
     begun = time.monotonic()
     assert reader.latestOffset(start, EVERYTHING) == start
     assert time.monotonic() - begun >= 0.2
@@ -284,6 +289,35 @@ def test_a_first_batch_that_an_earlier_run_planned_elsewhere_is_refused(node: Th
         reader.partitions(reader.initialOffset(), {topic: {"0": 4}})
 
 
+def test_a_first_batch_that_did_not_finish_is_read_from_where_it_began(node: ThreadBroker) -> None:
+    """Spark keeps where it ends, and asks the next run where it begins: that is latest again."""
+    topic = fresh_topic(node)
+    send(node, topic, numbers(0, 4))
+    killed = stream(node, topic, startingOffsets="latest")
+    start = killed.initialOffset()
+    send(node, topic, numbers(4, 9))
+    end = killed.latestOffset(start, EVERYTHING)
+    send(node, topic, numbers(9, 12))
+    again = stream(node, topic, startingOffsets="latest")
+    parts = again.partitions(again.initialOffset(), json.loads(json.dumps(end)))
+    assert values(read_parts(again, parts)) == numbers(4, 9)
+    assert take(again, end)[1] == numbers(9, 12)
+
+
+def test_where_a_query_begins_is_written_down_before_anything_comes(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    send(node, topic, numbers(0, 4))
+    killed = stream(node, topic, startingOffsets="latest", longPollMs="600000")
+    end = after_first(killed)
+    send(node, topic, numbers(4, 6))
+    again = stream(node, topic, startingOffsets="latest")
+    assert again.partitions(again.initialOffset(), end) == []
+    middle, read = take(again, end)
+    assert read == numbers(4, 6)
+    # Spark takes another text for something new.
+    assert again.latestOffset(middle, EVERYTHING) is middle
+
+
 def test_what_sparks_own_source_left_in_a_checkpoint_goes_on(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     send(node, topic, numbers(0, 9))
@@ -308,7 +342,7 @@ def test_a_running_query_lives_through_a_restart_of_the_broker(tmp_path: Any) ->
 def test_aborted_transactions_are_no_rows_and_no_loss(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     reader = stream(node, topic)
-    start = reader.initialOffset()
+    start = after_first(reader)
     with Producer(node.bootstrap, transactional_id=topic) as producer:
         producer.init_transactions()
         producer.begin_transaction()

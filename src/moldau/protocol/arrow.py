@@ -88,14 +88,32 @@ def decode_to_arrow(chunks: Buffer | Iterable[Buffer], read: ArrowRead) -> Any:
     """One `pyarrow.RecordBatch` of all records of all batches in `chunks` (what a fetch brought, a
     partial batch at the end included). Control records are left out.
     """
-    pieces = [chunks] if isinstance(chunks, bytes | bytearray | memoryview) else chunks
     sink = _sink(read)
-    batches: Iterator[RecordBatch] = chain.from_iterable(map(iterate_batches, pieces))
-    if read.verify_crc:
-        batches = _sound(batches)
-    for batch in _visible(batches, read):
+    for batch in _chosen(chunks, read):
         _append(sink, batch, read)
     return _wrap(sink.finish(), read)
+
+
+def decode_to_arrow_pieces(
+    chunks: Buffer | Iterable[Buffer], read: ArrowRead, piece_bytes: int
+) -> Iterator[Any]:
+    """As decode_to_arrow, in several of about `piece_bytes`: what compressed well may be a thousand
+    times larger than what was fetched.
+    """
+    sink, size_bytes = _sink(read), 0
+    for batch in _chosen(chunks, read):
+        size_bytes += _append(sink, batch, read)
+        if size_bytes >= piece_bytes:
+            yield _wrap(sink.finish(), read)
+            sink, size_bytes = _sink(read), 0
+    if size_bytes:
+        yield _wrap(sink.finish(), read)
+
+
+def _chosen(chunks: Buffer | Iterable[Buffer], read: ArrowRead) -> Iterator[RecordBatch]:
+    pieces = [chunks] if isinstance(chunks, bytes | bytearray | memoryview) else chunks
+    batches: Iterator[RecordBatch] = chain.from_iterable(map(iterate_batches, pieces))
+    return _visible(_sound(batches) if read.verify_crc else batches, read)
 
 
 def decode_scanned_to_arrow(
@@ -141,11 +159,12 @@ def _visible(batches: Iterable[RecordBatch], read: ArrowRead) -> Iterator[Record
     return (batch for batch in batches if not batch.is_control)
 
 
-def _append(sink: ColumnSink, batch: RecordBatch, read: ArrowRead) -> None:
+def _append(sink: ColumnSink, batch: RecordBatch, read: ArrowRead) -> int:
+    """How many bytes its records have."""
     if batch.last_offset < read.start_offset or batch.base_offset >= read.stop_offset:
-        return
+        return 0
     if batch.record_count == 0:
-        return
+        return 0
     buffer, start = batch.body(read.decompressed_bytes_max)
     append_time = batch.max_timestamp if batch.attributes & APPEND_TIME_FLAG else None
     sink.append(
@@ -155,6 +174,7 @@ def _append(sink: ColumnSink, batch: RecordBatch, read: ArrowRead) -> None:
         (batch.base_offset, batch.base_timestamp, append_time),
         (read.start_offset, read.stop_offset),
     )
+    return len(buffer) - start
 
 
 def _wrap(decoded: DecodedColumns, read: ArrowRead) -> Any:

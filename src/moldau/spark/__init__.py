@@ -21,4 +21,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'moldau.spark' has no attribute '{name}'")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == "moldau":
+            raise
+        raise ImportError(f"Spark jobs need {missing}; pip install 'moldau[spark]'") from None

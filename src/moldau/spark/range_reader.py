@@ -10,7 +10,7 @@ from moldau.client.errors import UnknownTopicError, check
 from moldau.client.node_connection import VersionRange, spoken
 from moldau.core.pipelines.errors import DataLossError
 from moldau.core.pipelines.planning import OffsetRange
-from moldau.protocol.arrow import ArrowRead, decode_to_arrow
+from moldau.protocol.arrow import ArrowRead, decode_to_arrow_pieces
 from moldau.protocol.batches import iterate_batches
 from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
 from moldau.protocol.enums import IsolationLevel
@@ -30,6 +30,8 @@ ROWS_PER_BATCH = 10_000
 """What Spark takes fastest."""
 # One partition is read at a time, so a task asks for more at once than a consumer of many would.
 FETCH_BYTES = 4 << 20
+# What of it is decompressed at once: a single answer may hold gigabytes.
+PIECE_BYTES = 32 << 20
 _LANE = "fetch"
 _CONSUMER = -1
 _NO_SESSION_EPOCH = -1
@@ -94,9 +96,9 @@ class RangeReader:
             verify_crc=self._connection.fetch.check_crcs,
             decompressed_bytes_max=STORED_OUTPUT_BYTES_MAX,
         )
-        rows = decode_to_arrow(answer.records, read)
-        for first in range(0, rows.num_rows, ROWS_PER_BATCH):
-            yield rows.slice(first, ROWS_PER_BATCH)
+        for rows in decode_to_arrow_pieces(answer.records, read, PIECE_BYTES):
+            for first in range(0, rows.num_rows, ROWS_PER_BATCH):
+                yield rows.slice(first, ROWS_PER_BATCH)
 
     # In the event loop.
 

@@ -25,7 +25,14 @@ from moldau.core.pipelines.offset_json import (
 from moldau.core.pipelines.options import SourceOptions
 from moldau.core.pipelines.places import Latest, Place
 from moldau.core.pipelines.planning import split
-from moldau.core.pipelines.progress import Limits, Loss, losses, next_end, ranges_between
+from moldau.core.pipelines.progress import (
+    Limits,
+    Loss,
+    first_end,
+    losses,
+    next_end,
+    ranges_between,
+)
 from moldau.protocol.errors import MoldauError
 from moldau.spark.batch_reader import RangePartition, read_range
 from moldau.spark.connection import Connection, connection_to
@@ -45,6 +52,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._initial: dict[str, Any] | None = None
+        self._has_begun = False
         self._target: QueryOffsets | None = None
         self._latest: QueryOffsets | None = None
         self._published: Offsets = {}
@@ -75,7 +83,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         connection = self._connection()
         position = read_query_offsets(start)
-        return write_query_offsets(connection.run(self._advance(connection, position, limit)))
+        is_first = not self._has_begun and start == self._initial
+        end = connection.run(self._advance(connection, position, limit, is_first))
+        self._has_begun = True
+        # The very same where nothing is new: Spark compares texts.
+        return start if end is None else write_query_offsets(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return None if self._latest is None else write_query_offsets(self._latest)
@@ -104,20 +116,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return QueryOffsets(offsets, ids)
 
     async def _advance(
-        self, connection: Connection, position: QueryOffsets, limit: ReadLimit
-    ) -> QueryOffsets:
+        self, connection: Connection, position: QueryOffsets, limit: ReadLimit, is_first: bool
+    ) -> QueryOffsets | None:
+        """None: nothing new came."""
         latest = await self._look(connection)
         there = {one: at for one, at in position.offsets.items() if one in latest.offsets}
         await self._publish(connection, there)
         end = self._next_end(connection, position, limit)
-        if end is None and self._target is None and self._options.long_poll_ms:
+        if is_first:
+            end = first_end(position, latest, end)
+        elif end is None and self._target is None and self._options.long_poll_ms:
             # Spark would ask again at once, ninety times a second.
             await self._wait(connection)
             await self._look(connection)
             end = self._next_end(connection, position, limit)
-        if end is None:
-            return position
-        self._batch_ms = connection.cluster.clock.mono_ms()
+        if end is not None:
+            self._batch_ms = connection.cluster.clock.mono_ms()
         return end
 
     async def _look(self, connection: Connection) -> QueryOffsets:

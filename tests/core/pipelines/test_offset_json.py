@@ -62,6 +62,13 @@ def test_a_querys_position_comes_back_with_the_ids_of_its_topics() -> None:
     assert read_query_offsets(stored) == position
 
 
+def test_the_end_of_a_first_batch_says_where_it_began() -> None:
+    position = QueryOffsets({A0: 5}, {"a": "x" * 22}, {A0: 3})
+    stored = write_query_offsets(position)
+    assert stored["a"] == {"0": 5}
+    assert read_query_offsets(stored) == position
+
+
 def test_what_sparks_own_source_stored_is_read() -> None:
     assert read_query_offsets({"a": {"0": 5}}) == QueryOffsets({A0: 5}, {})
 

@@ -154,3 +154,28 @@ def test_wrong_options_of_the_sink(given: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError) as caught:
         sink_options(BROKER | given)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"path": "/warehouse/t"}, BROKER | {"provider": "moldau", "subscribe": "a"}]
+)
+def test_a_table_that_lost_its_options_is_told_so(given: dict[str, str]) -> None:
+    for read in (lambda: source_options(given, is_stream=False), lambda: sink_options(given)):
+        with pytest.raises(OptionError, match="CREATE TEMPORARY VIEW"):
+            read()
+
+
+def test_a_topics_name_is_taken_without_blanks_around_it() -> None:
+    assert sink_options(BROKER | {"topic": " a "}).topic == "a"
+
+
+def test_what_only_sparks_own_source_needs_is_passed_over() -> None:
+    given = {
+        "kafkaConsumer.pollTimeoutMs": "1",
+        "fetchOffset.numRetries": "1",
+        "fetchOffset.retryIntervalMs": "1",
+        "partition.metadata.cache.ttl.ms": "-1",
+    }
+    plain = BROKER | {"subscribe": "a"}
+    with_them = source_options(plain | given, is_stream=True)
+    assert with_them == source_options(plain, is_stream=True)

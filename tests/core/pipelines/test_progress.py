@@ -2,7 +2,7 @@
 
 from moldau.core.pipelines.offset_json import QueryOffsets
 from moldau.core.pipelines.planning import OffsetRange
-from moldau.core.pipelines.progress import Limits, losses, next_end, ranges_between
+from moldau.core.pipelines.progress import Limits, first_end, losses, next_end, ranges_between
 from moldau.types import TopicPartition, Uuid, uuid_text
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -77,6 +77,26 @@ def test_a_beginning_behind_the_end_that_was_written_down_is_a_loss() -> None:
     ranges, (lost,) = ranges_between(position(a0=9), position(a0=5))
     assert ranges == []
     assert "explicit startingOffsets" in lost.reason
+
+
+def test_a_first_batch_begins_where_it_was_planned_whoever_runs_it() -> None:
+    end = first_end(position(a0=5), position(a0=8), position(a0=8))
+    # Another run has found another beginning.
+    ranges, lost = ranges_between(position(a0=20), end)
+    assert ranges == [OffsetRange(A0, 5, 8, b"o" * 16)]
+    assert lost == []
+
+
+def test_a_first_batch_comes_even_if_it_is_empty() -> None:
+    end = first_end(position(a0=5), position(a0=5), None)
+    assert end.offsets == {A0: 5}
+    assert end != position(a0=5)
+    assert ranges_between(position(a0=20), end) == ([], [])
+
+
+def test_a_first_batch_on_a_topic_made_again_begins_with_the_new_one() -> None:
+    end = first_end(position(a0=5), position(NEW, a0=3), position(NEW, a0=3))
+    assert ranges_between(position(NEW, a0=3), end)[0] == [OffsetRange(A0, 0, 3, b"n" * 16)]
 
 
 def test_what_sparks_own_source_stored_has_no_ids_and_goes_on() -> None:

@@ -11,8 +11,9 @@ from moldau.types import TopicPartition
 
 LATEST = -1
 EARLIEST = -2
-# No topic can have this name.
+# No topic can have these names.
 _IDS = "@topicIds"
+_BEGAN = "@began"
 
 Offsets = dict[TopicPartition, int]
 
@@ -23,6 +24,10 @@ class QueryOffsets(NamedTuple):
     offsets: Offsets
     topic_ids: dict[str, str]
     """Texts; a topic of a broker without ids is left out."""
+    began: Offsets | None = None
+    """At the end of a query's first batch: where that began. Spark writes down where a batch ends,
+    and asks a source again where it begins if the first one did not finish.
+    """
 
 
 def parse_numbers(text: str, option: str, least: int = EARLIEST) -> Offsets:
@@ -83,19 +88,29 @@ def write_query_offsets(position: QueryOffsets) -> dict[str, Any]:
     found = nested(position.offsets)
     topics = {partition.topic for partition in position.offsets}
     ids = {name: topic_id for name, topic_id in position.topic_ids.items() if name in topics}
-    return {**found, _IDS: dict(sorted(ids.items()))} if ids else found
+    if ids:
+        found[_IDS] = dict(sorted(ids.items()))
+    if position.began is not None:
+        found[_BEGAN] = nested(position.began)
+    return found
 
 
 def read_query_offsets(stored: Mapping[str, Any]) -> QueryOffsets:
     """Also what Spark's own source has stored."""
-    ids = dict(stored.get(_IDS, {}))
-    offsets = {
+    began = stored.get(_BEGAN)
+    return QueryOffsets(
+        _flat({name: found for name, found in stored.items() if name not in {_IDS, _BEGAN}}),
+        dict(stored.get(_IDS, {})),
+        None if began is None else _flat(began),
+    )
+
+
+def _flat(by_topic: Mapping[str, Any]) -> Offsets:
+    return {
         TopicPartition(topic, int(partition)): int(offset)
-        for topic, by_partition in stored.items()
-        if topic != _IDS
+        for topic, by_partition in by_topic.items()
         for partition, offset in by_partition.items()
     }
-    return QueryOffsets(offsets, ids)
 
 
 def check_covers(

@@ -53,6 +53,7 @@ PASSED_OVER = (
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
+    "partition.metadata.cache.ttl.ms",
 )
 _ALL = (*SOURCE_OPTIONS, *SINK_OPTIONS, *PASSED_OVER)
 _LOWER = {name.lower() for name in _ALL}
@@ -68,6 +69,10 @@ _REFUSED_SINK_SETTINGS = {
     "key.serializer": "keys are bytes or texts; cast them in the query",
     "value.serializer": "values are bytes or texts; cast them in the query",
 }
+_TABLE = (
+    "CREATE TABLE ... USING moldau does not work, Spark loses its options; "
+    "write CREATE TEMPORARY VIEW ... USING moldau OPTIONS (...)"
+)
 _DELAY_MS_DEFAULT = 15 * 60 * 1000
 _LONG_POLL_MS_DEFAULT = 500
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -125,6 +130,9 @@ Given: TypeAlias = Mapping[str, str]
 
 def check_names(given: Given) -> None:
     """Raises OptionError for an option that nobody knows."""
+    if "provider" in given:
+        # What Spark calls a table's format, among what it keeps of it.
+        raise OptionError(_TABLE)
     for name in given:
         if name.lower() not in _LOWER and not name.lower().startswith(KAFKA_PREFIX):
             hint = suggestion(name, (*_ALL, "kafka.bootstrap.servers"))
@@ -189,7 +197,7 @@ def sink_options(given: Given) -> SinkOptions:
     if delivery != "at_least_once":
         raise OptionError(f"delivery is at_least_once or exactly_once, not '{delivery}'")
     topic = given.get("topic")
-    if topic is not None and not topic.strip():
+    if topic is not None and not (topic := topic.strip()):
         raise OptionError("topic is empty; name the topic to write to")
     return SinkOptions(settings=_settings(given, _REFUSED_SINK_SETTINGS), topic=topic)
 
@@ -203,6 +211,8 @@ def _settings(given: Given, refused: Mapping[str, str]) -> dict[str, str]:
     for name, reason in refused.items():
         if name in settings:
             raise OptionError(f"kafka.{name} is not supported; {reason}")
+    if given.keys() <= {"path"}:
+        raise OptionError(_TABLE)
     if not settings.get("bootstrap.servers", "").strip():
         raise OptionError('no broker is given; add .option("kafka.bootstrap.servers", "host:9092")')
     return settings

@@ -69,10 +69,24 @@ def next_end(
     return QueryOffsets(dict(ends), latest.topic_ids)
 
 
+def first_end(
+    initial: QueryOffsets, latest: QueryOffsets, end: QueryOffsets | None
+) -> QueryOffsets:
+    """Of a query's first batch, which comes at once, even if it is empty: with it Spark writes down
+    where the query began.
+    """
+    end = latest if end is None else end
+    return end._replace(began=starts_within(initial, end))
+
+
 def ranges_between(start: QueryOffsets, end: QueryOffsets) -> tuple[list[OffsetRange], list[Loss]]:
     """What a batch reads. A beginning behind its end is a loss: the end was written down by a run
     before this one.
     """
+    if start == end:
+        return [], []
+    if end.began is not None:
+        start = QueryOffsets(end.began, end.topic_ids)
     ranges, lost = [], []
     for one, begin in starts_within(start, end).items():
         stop = end.offsets[one]
