@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from moldau.core.pipelines.graph import Pipeline
     from moldau.core.pipelines.query_progress import QueryProgress
     from moldau.pipelines.run_folder import RunFolder
+    from moldau.pipelines.running import Running
 
 app = new_app(help="Pipelines on Spark, written in Python or YAML.", no_args_is_help=True)
 
@@ -155,9 +156,7 @@ def run(  # noqa: PLR0913 - what a run can be told
       moldau pipeline run orders.yaml --json --metrics-port 9464
     """
     from moldau.cli.pipeline_view import view
-    from moldau.pipelines.cluster import ask_tasks, is_local
     from moldau.pipelines.run_metrics import served_metrics
-    from moldau.pipelines.running import Running
     from moldau.pipelines.session import new_session
     from moldau.pipelines.topics import ensure_topics
 
@@ -171,10 +170,7 @@ def run(  # noqa: PLR0913 - what a run can be told
         ensure_topics(pipeline)
         session = new_session(pipeline.name, master, settings, checkpoint=folder.checkpoint)
         try:
-            shares_disk = is_local(master) or ask_tasks(session, str(folder.path), _complain)
-            running = Running(session, pipeline, folder, shares_disk=shares_disk)
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: running.stop())
+            running = _stoppable(session, pipeline, folder, master)
             with (
                 served_metrics(pipeline.name, metrics_host, metrics_port, _tell_address) as count,
                 view(pipeline.name, as_json=as_json) as show,
@@ -188,6 +184,18 @@ def run(  # noqa: PLR0913 - what a run can be told
         finally:
             session.stop()
     typer.echo("stopped; the next run goes on from here", err=as_json)
+
+
+def _stoppable(session: Any, pipeline: "Pipeline", folder: "RunFolder", master: str) -> "Running":
+    """A run that signals end between two batches."""
+    from moldau.pipelines.cluster import ask_tasks, is_local
+    from moldau.pipelines.running import Running
+
+    shares_disk = is_local(master) or ask_tasks(session, str(folder.path), _complain)
+    running = Running(session, pipeline, folder, shares_disk=shares_disk)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: running.stop())
+    return running
 
 
 def _complain(line: str) -> None:
