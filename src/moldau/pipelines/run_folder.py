@@ -1,6 +1,9 @@
-"""What a run keeps beside Spark's checkpoints: where it began, how it goes, and who runs it."""
+"""What a run keeps on its own machine: how it goes and who runs it, beside Spark's checkpoints
+where these are here too. What belongs to the checkpoints themselves is in checkpoint_notes.py.
+"""
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -17,13 +20,16 @@ _OWN = "moldau"
 
 
 class RunFolder:
-    """`path`: the pipeline's checkpoint, a folder of this machine."""
+    """`path`: a folder of this machine. Spark's checkpoints are there, or at a URL."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, url: str | None = None) -> None:
         self.path = path
+        # With a scheme: else Spark looks into whatever file system is a cluster's default.
+        self.checkpoint = f"file://{path.absolute()}" if url is None else url.rstrip("/")
+        self.is_here = url is None
 
     def checkpoint_of(self, query: str) -> str:
-        return str(self.path / query)
+        return f"{self.checkpoint}/{query}"
 
     def kept_answers(self, query: str, source: str) -> str:
         """Where answers of HTTP stay until their batch is done."""
@@ -114,13 +120,15 @@ class RunFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def folder_of(pipeline: Pipeline, file: Path, given: Path | None = None) -> RunFolder:
-    """Where the file says, else beside it. Raises MoldauError."""
-    if given is not None:
-        return RunFolder(given)
-    wanted = pipeline.checkpoint or f".moldau/{pipeline.name}"
+def folder_of(pipeline: Pipeline, file: Path, given: str | None = None) -> RunFolder:
+    """Where `given` or the file says, else beside it. URLs are for Hadoop's file systems."""
+    home = file.parent.resolve()
+    if given is not None and "://" not in given:
+        return RunFolder(Path(given))
+    wanted = given or pipeline.checkpoint or f".moldau/{pipeline.name}"
+    if wanted.startswith("file://"):
+        return RunFolder(Path(wanted.removeprefix("file://")))
     if "://" in wanted:
-        raise MoldauError(
-            f"checkpoint {wanted}: only folders are supported yet; a shared one, mounted, does"
-        )
-    return RunFolder(file.parent.resolve() / wanted)
+        digest = hashlib.sha256(wanted.rstrip("/").encode()).hexdigest()[:8]
+        return RunFolder(home / f".moldau/{pipeline.name}@{digest}", wanted)
+    return RunFolder(home / wanted)
