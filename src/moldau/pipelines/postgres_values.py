@@ -48,7 +48,8 @@ def arrow_batch(lines: bytes, schema: Any, what: str) -> Any:
         column, found = _fitting(pa, texts, kind)
         columns.append(column)
         for place, line in found.items():
-            problems.setdefault(place, f"column {name} does not fit {kind}: {line}")
+            said = schema[name].dataType.simpleString()
+            problems.setdefault(place, f"column {name} does not fit {said}: {line}")
     if BAD_ROW in wanted.names:
         bad = {place: table.slice(place, 1).to_pylist()[0] for place in problems}
         rows = {place: json.dumps(row, ensure_ascii=False) for place, row in bad.items()}
