@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from moldau.core.pipelines.graph import Pipeline
     from moldau.core.pipelines.query_progress import QueryProgress
     from moldau.pipelines.run_folder import RunFolder
+    from moldau.pipelines.running import Running
 
 app = new_app(help="Pipelines on Spark, written in Python or YAML.", no_args_is_help=True)
 
@@ -41,7 +42,10 @@ _Env = Annotated[
     Path | None, typer.Option("--env", help="A packed environment for the tasks, .tar.gz.")
 ]
 _Checkpoint = Annotated[
-    Path | None, typer.Option("--checkpoint", help="Keep the state here.", show_default=False)
+    str | None,
+    typer.Option(
+        "--checkpoint", metavar="FOLDER|URL", help="Keep the state here.", show_default=False
+    ),
 ]
 _DEFAULT_MASTER = "local[*]"
 _QUICK_MASTER = "local[1]"
@@ -153,7 +157,6 @@ def run(  # noqa: PLR0913 - what a run can be told
     """
     from moldau.cli.pipeline_view import view
     from moldau.pipelines.run_metrics import served_metrics
-    from moldau.pipelines.running import Running
     from moldau.pipelines.session import new_session
     from moldau.pipelines.topics import ensure_topics
 
@@ -161,15 +164,13 @@ def run(  # noqa: PLR0913 - what a run can be told
         end_with_stdin()
 
     pipeline, folder = _loaded(file, bootstrap, checkpoint)
-    settings = _spark_settings(conf, py_files, env)
+    settings = _spark_settings(conf, py_files, env, master)
     with folder.held():
         # Before Spark, which takes long to start.
         ensure_topics(pipeline)
-        session = new_session(pipeline.name, master, settings)
-        running = Running(session, pipeline, folder)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: running.stop())
+        session = new_session(pipeline.name, master, settings, checkpoint=folder.checkpoint)
         try:
+            running = _stoppable(session, pipeline, folder, master)
             with (
                 served_metrics(pipeline.name, metrics_host, metrics_port, _tell_address) as count,
                 view(pipeline.name, as_json=as_json) as show,
@@ -183,6 +184,22 @@ def run(  # noqa: PLR0913 - what a run can be told
         finally:
             session.stop()
     typer.echo("stopped; the next run goes on from here", err=as_json)
+
+
+def _stoppable(session: Any, pipeline: "Pipeline", folder: "RunFolder", master: str) -> "Running":
+    """A run that signals end between two batches."""
+    from moldau.pipelines.cluster import ask_tasks, is_local
+    from moldau.pipelines.running import Running
+
+    shares_disk = is_local(master) or ask_tasks(session, str(folder.path), _complain)
+    running = Running(session, pipeline, folder, shares_disk=shares_disk)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: running.stop())
+    return running
+
+
+def _complain(line: str) -> None:
+    typer.echo(line, err=True)
 
 
 @app.command("status", no_args_is_help=True)
@@ -218,6 +235,8 @@ def replay(  # noqa: PLR0913 - what a replay can be told
     bootstrap: _Bootstrap = None,
     master: _Master = _DEFAULT_MASTER,
     conf: _Conf = None,
+    py_files: _PyFiles = None,
+    env: _Env = None,
 ) -> None:
     """Run the flows over a range of time, as one batch, into targets of other names."""
     from moldau.pipelines.replaying import renamed
@@ -226,7 +245,8 @@ def replay(  # noqa: PLR0913 - what a replay can be told
 
     pipeline, _ = _loaded(file, bootstrap, None)
     times = [None if text is None else _time_ms(text) for text in (start, end)]
-    session = new_session(pipeline.name, master, _spark_settings(conf, None, None))
+    settings = _spark_settings(conf, py_files, env, master)
+    session = new_session(pipeline.name, master, settings)
     try:
         written = replay_flows(session, renamed(pipeline, into), *times)
     finally:
@@ -238,15 +258,19 @@ def replay(  # noqa: PLR0913 - what a replay can be told
 def reset(
     file: _File,
     checkpoint: _Checkpoint = None,
+    conf: _Conf = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Forget where a pipeline is: the next run begins where its sources say."""
     pipeline, folder = _loaded(file, None, checkpoint)
     if folder.is_running:
         raise MoldauError(f"{pipeline.name} runs; stop it first")
-    if not folder.path.exists():
+    if folder.is_here and not folder.path.exists():
         raise MoldauError(f"{pipeline.name} has no state at {folder.path}")
-    confirm(f"Delete {folder.path}? What was written stays, and may be written again.", yes=yes)
+    place = folder.path if folder.is_here else folder.checkpoint
+    confirm(f"Delete {place}? What was written stays, and may be written again.", yes=yes)
+    if not folder.is_here:
+        _forget_url(folder.checkpoint, pipeline.name, _spark_settings(conf, None, None))
     folder.forget()
     typer.echo(f"{pipeline.name} begins anew")
 
@@ -255,8 +279,21 @@ def _tell_address(address: str) -> None:
     typer.echo(f"metrics at {address}", err=True)
 
 
+def _forget_url(checkpoint: str, name: str, settings: dict[str, str]) -> None:
+    """Only Spark's file systems know it."""
+    from moldau.pipelines.checkpoint_notes import CheckpointNotes
+    from moldau.pipelines.session import new_session
+
+    session = new_session(name, _QUICK_MASTER, settings)
+    try:
+        if not CheckpointNotes(session, checkpoint).forget():
+            raise MoldauError(f"{name} has no state at {checkpoint}")
+    finally:
+        session.stop()
+
+
 def _loaded(
-    file: Path, bootstrap: str | None, checkpoint: Path | None
+    file: Path, bootstrap: str | None, checkpoint: str | None
 ) -> "tuple[Pipeline, RunFolder]":
     from dataclasses import replace
 
@@ -271,20 +308,22 @@ def _loaded(
 
 
 def _spark_settings(
-    conf: list[str] | None, py_files: str | None, env: Path | None
+    conf: list[str] | None,
+    py_files: str | None,
+    env: Path | None,
+    master: str = _DEFAULT_MASTER,
 ) -> dict[str, str]:
+    from moldau.pipelines.cluster import is_local, shipped
+
     settings = {}
     for pair in conf or []:
         name, sign, value = pair.partition("=")
         if not sign or not name:
             raise MoldauError(f"--conf {pair}: write NAME=VALUE")
         settings[name] = value
-    if py_files is not None:
-        settings["spark.submit.pyFiles"] = py_files
-    if env is not None:
-        settings["spark.archives"] = f"{env}#environment"
-        settings["spark.pyspark.python"] = "./environment/bin/python"
-    return settings
+    if env is not None and is_local(master):
+        raise MoldauError("--env is for tasks on other machines; name them with --master")
+    return settings | shipped(py_files, env)
 
 
 def _time_ms(text: str) -> int:

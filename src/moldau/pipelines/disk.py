@@ -65,9 +65,10 @@ class Disk:
         if not system.rename(old, new):
             raise MoldauError(f"{source} cannot be moved to {place}")
 
-    def delete(self, folder: str) -> None:
+    def delete(self, folder: str) -> bool:
+        """False: it was not there."""
         system, place = self._find(folder)
-        system.delete(place, True)
+        return bool(system.delete(place, True))
 
     def size(self, path: str) -> int:
         system, place = self._find(path)

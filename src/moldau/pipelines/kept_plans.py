@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from moldau.core.pipelines.graph import Files, Http, Pipeline, Spot, Table, Topic
+from moldau.pipelines.checkpoint_notes import CheckpointNotes
 from moldau.pipelines.compiling import Query, memory_of, target_name
 from moldau.pipelines.run_folder import RunFolder
 from moldau.protocol.errors import MoldauError
@@ -16,16 +17,16 @@ _WAYS = "moldau pipeline reset begins anew, another --checkpoint keeps both"
 
 
 def refuse_another_plan(
-    folder: RunFolder, pipeline: Pipeline, query: Query, frame: Any, spark_version: str
+    notes: CheckpointNotes, folder: RunFolder, pipeline: Pipeline, query: Query, frame: Any
 ) -> None:
     """Raises MoldauError that names the flow; else it is kept what the query is now."""
     now: dict[str, Any] = {
-        "spark": spark_version,
+        "spark": frame.sparkSession.version,
         "keeps": memory_of(frame),
         "sources": {name: _place(pipeline, name, folder) for name in query.sources},
         "targets": {flow.name: _target(flow, folder) for flow in query.flows},
     }
-    known = folder.read(_FILE)
+    known = notes.read(_FILE)
     before = known.get(query.name)
     if before is not None:
         _compare_sources(pipeline, query, before["sources"], now["sources"])
@@ -37,7 +38,7 @@ def refuse_another_plan(
                 f"checkpoint holds the old; {_WAYS}"
             )
     if before != now:
-        folder.write(_FILE, known | {query.name: now})
+        notes.write(_FILE, known | {query.name: now})
 
 
 def _compare_sources(

@@ -1,6 +1,9 @@
-"""What a run keeps beside Spark's checkpoints: where it began, how it goes, and who runs it."""
+"""What a run keeps on its own machine: how it goes and who runs it, beside Spark's checkpoints
+where these are here too. What belongs to the checkpoints themselves is in checkpoint_notes.py.
+"""
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -10,20 +13,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from moldau.core.pipelines.graph import Pipeline
+from moldau.core.pipelines.graph import Http, Pipeline
+from moldau.pipelines.declare import wrong
 from moldau.protocol.errors import MoldauError
 
 _OWN = "moldau"
 
 
 class RunFolder:
-    """`path`: the pipeline's checkpoint, a folder of this machine."""
+    """`path`: a folder of this machine. Spark's checkpoints are there, or at a URL."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, url: str | None = None) -> None:
         self.path = path
+        # With a scheme: else Spark looks into whatever file system is a cluster's default.
+        self.checkpoint = f"file://{path.absolute()}" if url is None else url.rstrip("/")
+        self.is_here = url is None
 
     def checkpoint_of(self, query: str) -> str:
-        return str(self.path / query)
+        return f"{self.checkpoint}/{query}"
 
     def kept_answers(self, query: str, source: str) -> str:
         """Where answers of HTTP stay until their batch is done."""
@@ -114,13 +121,29 @@ class RunFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def folder_of(pipeline: Pipeline, file: Path, given: Path | None = None) -> RunFolder:
-    """Where the file says, else beside it. Raises MoldauError."""
-    if given is not None:
-        return RunFolder(given)
-    wanted = pipeline.checkpoint or f".moldau/{pipeline.name}"
+def folder_of(pipeline: Pipeline, file: Path, given: str | None = None) -> RunFolder:
+    """Where `given` or the file says, else beside it. URLs are for Hadoop's file systems.
+    Raises PipelineError.
+    """
+    home = file.parent.resolve()
+    if given is not None and "://" not in given:
+        return RunFolder(Path(given))
+    wanted = given or pipeline.checkpoint or f".moldau/{pipeline.name}"
+    if wanted.startswith("file://"):
+        return RunFolder(Path(wanted.removeprefix("file://")))
     if "://" in wanted:
-        raise MoldauError(
-            f"checkpoint {wanted}: only folders are supported yet; a shared one, mounted, does"
-        )
-    return RunFolder(file.parent.resolve() / wanted)
+        _refuse_answers_elsewhere(pipeline, wanted)
+        digest = hashlib.sha256(wanted.rstrip("/").encode()).hexdigest()[:8]
+        return RunFolder(home / f".moldau/{pipeline.name}@{digest}", wanted)
+    return RunFolder(home / wanted)
+
+
+def _refuse_answers_elsewhere(pipeline: Pipeline, checkpoint: str) -> None:
+    """A run on another machine would not find the answers that its checkpoint counts on."""
+    for name, source in pipeline.sources.items():
+        if isinstance(source, Http):
+            raise wrong(
+                source.spot,
+                f"'{name}' keeps answers with its checkpoint, which must be a folder then, "
+                f"not {checkpoint}",
+            )

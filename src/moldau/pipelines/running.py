@@ -5,9 +5,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from moldau.core.pipelines.graph import Pipeline
+from moldau.core.pipelines.graph import Pipeline, Table
 from moldau.core.pipelines.query_progress import QueryProgress
-from moldau.pipelines.compiling import compile_queries, query_frame
+from moldau.pipelines.checkpoint_notes import CheckpointNotes
+from moldau.pipelines.compiling import Query, compile_queries, memory_of, query_frame
 from moldau.pipelines.flow_frames import short_text
 from moldau.pipelines.kept_plans import refuse_another_plan
 from moldau.pipelines.query_run import QueryRun
@@ -21,15 +22,21 @@ Show = Callable[[list[QueryProgress]], None]
 
 
 class Running:
-    """One run, while its folder is held. Signal handlers and other threads may call `stop`."""
+    """One run, while its folder is held. Signal handlers and other threads may call `stop`.
+    `shares_disk`: tasks see the folders of this machine.
+    """
 
-    def __init__(self, session: Any, pipeline: Pipeline, folder: RunFolder) -> None:
+    def __init__(
+        self, session: Any, pipeline: Pipeline, folder: RunFolder, *, shares_disk: bool = True
+    ) -> None:
         # A session of its own: names of datasets are views there.
         self._session = session.newSession()
         # What every other reader of parquet understands.
         self._session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         self._pipeline = pipeline
         self._folder = folder
+        self._shares_disk = shares_disk
+        self._notes = CheckpointNotes(self._session, folder.checkpoint)
         self._stops = threading.Event()
         self._runs: list[QueryRun] = []
         self._error: str | None = None
@@ -68,17 +75,34 @@ class Running:
         ]
         # All of them before one begins.
         for query, frame in frames:
-            refuse_another_plan(self._folder, self._pipeline, query, frame, self._session.version)
+            if not self._shares_disk:
+                self._refuse_folders_of_one_machine(query, frame)
+            refuse_another_plan(self._notes, self._folder, self._pipeline, query, frame)
         for query, frame in frames:
             run = QueryRun(self._pipeline, query, frame, self._folder.checkpoint_of(query.name))
             run.begin(once=once)
             self._runs.append(run)
 
+    def _refuse_folders_of_one_machine(self, query: Query, frame: Any) -> None:
+        """Each task would write to a disk of its own, and nobody would find it there again."""
+        for flow in query.flows:
+            if isinstance(flow.into, Table) and "://" not in flow.into.path:
+                raise MoldauError(
+                    f"{flow.spot}: tasks run on machines that do not see {flow.into.path}; "
+                    "write to a folder that all share, or to a URL like hdfs://…"
+                )
+        if self._folder.is_here and memory_of(frame):
+            raise MoldauError(
+                f"'{query.name}' remembers, and tasks do not see its checkpoint "
+                f"{self._folder.path}; use a folder that all machines share, or "
+                "--checkpoint hdfs://…"
+            )
+
     def _starts(self) -> dict[str, str]:
         """Decided once: Spark asks again after a crash in the first batch, and `latest` would be
         another offset then.
         """
-        known: dict[str, str] = self._folder.read(_INITIAL)
+        known: dict[str, str] = self._notes.read(_INITIAL)
         missing = [name for name in self._pipeline.sources if name not in known]
         for name in missing:
             group = group_of(self._pipeline, name)
@@ -86,7 +110,7 @@ class Running:
             if start is not None:
                 known[name] = start
         if missing:
-            self._folder.write(_INITIAL, known)
+            self._notes.write(_INITIAL, known)
         return known
 
     def _watch(self, show: Show | None) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from moldau.pipelines.cluster import check_master, is_local, python_for_tasks
 from moldau.pipelines.worker_python import worker_python
 from moldau.protocol.errors import MoldauError
 
@@ -15,11 +16,6 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.speculation": "false",
     "spark.ui.showConsoleProgress": "false",
-    # A third to a half of the time of small batches, on a local disk.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing."
-        "FileSystemBasedCheckpointFileManager"
-    ),
     # A busy machine takes its time to start Python.
     "spark.python.authenticate.socketTimeout": "120s",
     # State may be larger than memory.
@@ -29,6 +25,13 @@ _SETTINGS = {
     # Stopping a query goes through a regular expression that is deep for long texts.
     "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile={_LOG_SETTINGS}",
 }
+# A third to a half of the time of small batches, on a local disk. Others know better ways.
+_LOCAL_CHECKPOINT = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+}
 _LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -36,32 +39,40 @@ _LOCAL_SETTINGS = {
 }
 
 
-def new_session(name: str, master: str, settings: Mapping[str, str]) -> Any:
-    """Or the one that this process has. Raises MoldauError."""
+def new_session(
+    name: str, master: str, settings: Mapping[str, str], *, checkpoint: str = ""
+) -> Any:
+    """Or the one that this process has. `checkpoint` is a folder or a URL. Raises MoldauError."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
         raise MoldauError("pipelines need Spark: pip install 'moldau[spark]'") from None
     from moldau.spark.java import ensure_java
 
+    check_master(master)
     if SparkSession.getActiveSession() is None:
         ensure_java()
-        own = worker_python() if master.startswith("local") else sys.executable
-        os.environ.setdefault("PYSPARK_PYTHON", own)
     builder = SparkSession.builder.master(master).appName(f"moldau.{name}")
-    known = _SETTINGS | (_LOCAL_SETTINGS if master.startswith("local") else {})
-    if master.startswith("local"):
+    known = dict(_SETTINGS)
+    if "://" not in checkpoint or checkpoint.startswith("file://"):
+        known |= _LOCAL_CHECKPOINT
+    if is_local(master):
+        known |= _LOCAL_SETTINGS
         known["spark.sql.shuffle.partitions"] = str(_cores(master))
     for option, value in (known | dict(settings)).items():
         builder = builder.config(option, value)
     try:
-        session = builder.getOrCreate()
+        own = worker_python() if is_local(master) else sys.executable
+        with python_for_tasks(settings, own):
+            session = builder.getOrCreate()
     except Exception as error:  # noqa: BLE001 - Spark raises all sorts
-        text = str(error).splitlines()
-        raise MoldauError(
-            f"Spark does not start at {master}: {text[0] if text else error}"
-        ) from None
+        raise MoldauError(f"Spark does not start at {master}: {_first_line(error)}") from None
     return session
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else repr(error)
 
 
 def _cores(master: str) -> int:
