@@ -7,7 +7,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from pipelines.http_server import Told, serving
+from pipelines.pipeline_files import written
 
+import moldau.pipelines as mp
 from moldau.core.pipelines.errors import HttpError, OptionError
 from moldau.core.pipelines.http_polling import (
     HttpOptions,
@@ -20,6 +22,7 @@ from moldau.core.pipelines.http_polling import (
     rows_of,
     write_place,
 )
+from moldau.pipelines.run_folder import folder_of
 from moldau.spark.http_answers import KeptAnswers, PassingError, ask
 
 PAGE = HttpOptions(url="http://host/items?a=1", path="data.items")
@@ -145,3 +148,13 @@ def test_an_answer_is_kept_until_it_is_forgotten(tmp_path: Path) -> None:
         again.body_of(1)
     again.forget(1)
     assert kept.place_of(1) is None
+
+
+def test_answers_and_checkpoint_are_in_one_place(tmp_path: Path) -> None:
+    content = "sources: {items: {http: 'http://127.0.0.1/', schema: n INT}}\n"
+    content += "steps: {all: {sql: SELECT n FROM items, into: {topic: out}}}\n"
+    path = written(tmp_path, "items.yaml", content)
+    pipeline = mp.load(path)
+    with pytest.raises(mp.MoldauError, match=r":1:.*: 'items' keeps answers with its checkpoint"):
+        folder_of(pipeline, path, "hdfs://host/checkpoint")
+    assert folder_of(pipeline, path).path == tmp_path / ".moldau" / "items"
