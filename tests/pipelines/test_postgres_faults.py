@@ -19,7 +19,7 @@ from moldau.testing import ThreadBroker
 pytestmark = pytest.mark.spark
 
 ROWS = 300
-WAIT_S = 400.0
+WAIT_S = 1200.0
 PIPELINE = """\
 name: {name}
 settings: {{bootstrap.servers: "{bootstrap}"}}
