@@ -1,12 +1,6 @@
 """A run is killed between and within batches; the next one goes on, and each row is there once."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +8,7 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from pipelines.at_work import make_topics, values_of
+from pipelines.killing import has_come_to, started
 from pipelines.pipeline_files import written
 from pyiceberg.catalog import load_catalog
 from running_node import pause, wait_for
@@ -43,36 +38,6 @@ steps:
     mode: upsert
     into: {{topic: killed.counted, key: rest}}
 """
-
-
-@contextmanager
-def started(path: Path, *options: str) -> "Iterator[subprocess.Popen[bytes]]":
-    """With all its processes; none of them is there afterwards."""
-    command = [sys.executable, "-m", "moldau", "pipeline", "run", str(path), *options]
-    with (path.parent / "errors").open("ab") as errors:
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
-        )
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def batches_of(folder: RunFolder, pid: int) -> int:
-    status = folder.status()
-    if status.get("pid") != pid:
-        return -1
-    return min((one["batch"] or -1 for one in status["queries"]), default=-1)
-
-
-def has_come_to(
-    batch: int, folder: RunFolder, running: "subprocess.Popen[bytes]"
-) -> Callable[[], bool]:
-    """Or has ended, which is told then."""
-    return lambda: batches_of(folder, running.pid) >= batch or running.poll() is not None
 
 
 def test_runs_that_are_killed(session: Any, node: ThreadBroker, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from moldau.core.pipelines.graph import (
-    Files,
     Flow,
     Mode,
     OnError,
@@ -97,9 +96,7 @@ def compile_queries(session: Any, pipeline: Pipeline, read: Reader) -> list[Quer
         raise PipelineError(*problems)
     for name, query in passes.items():
         source = pipeline.sources[name]
-        query.sends_dead_letters = (
-            isinstance(source, Topic) and source.on_error is OnError.DEAD_LETTER
-        )
+        query.sends_dead_letters = source.on_error is OnError.DEAD_LETTER
     return [one for one in passes.values() if one.flows or one.sends_dead_letters] + alone
 
 
@@ -107,9 +104,7 @@ def query_frame(session: Any, pipeline: Pipeline, query: Query, read: Reader) ->
     """What the query hands to each of its batches."""
     if query.is_pass:
         name = query.sources[0]
-        source = pipeline.sources[name]
-        records = read(name, query.name)
-        return records if isinstance(source, Files) else read_values(records, source, name)
+        return read_values(read(name, query.name), pipeline.sources[name], name)
     sources = {name: source_rows(pipeline, name, read(name, query.name)) for name in query.sources}
     return frames_of(session, pipeline, sources)[query.flows[0].name]
 
@@ -117,8 +112,6 @@ def query_frame(session: Any, pipeline: Pipeline, query: Query, read: Reader) ->
 def source_rows(pipeline: Pipeline, name: str, records: Any) -> Any:
     """The good ones, as flows see them."""
     source = pipeline.sources[name]
-    if isinstance(source, Files):
-        return records
     try:
         return good_rows(read_values(records, source, name))
     except Exception as error:  # noqa: BLE001 - Spark raises all sorts
@@ -128,9 +121,7 @@ def source_rows(pipeline: Pipeline, name: str, records: Any) -> Any:
 def pass_outputs(pipeline: Pipeline, query: Query, rows: Any) -> "Outputs":
     """What all flows of a pass make of a batch."""
     name = query.sources[0]
-    source = pipeline.sources[name]
-    good = rows if isinstance(source, Files) else good_rows(rows)
-    frames = frames_of(rows.sparkSession, pipeline, {name: good})
+    frames = frames_of(rows.sparkSession, pipeline, {name: good_rows(rows)})
     found = Outputs()
     for flow in query.flows:
         found.add(outputs_of(pipeline, flow, frames[flow.name]))
@@ -167,9 +158,9 @@ def outputs_of(pipeline: Pipeline, flow: Flow, rows: Any) -> Outputs:
             return Outputs(tables=[(flow, _table_rows(flow, rows))])
         dead_letter = next(
             (
-                source.dead_letter
+                letter
                 for name in sources_of(pipeline, flow)
-                if isinstance(source := pipeline.sources[name], Topic) and source.dead_letter
+                if (letter := pipeline.sources[name].dead_letter)
             ),
             None,
         )

@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 from moldau.core.pipelines.errors import OptionError, suggestion
 from moldau.core.pipelines.graph import (
     Catalog,
+    Cursor,
     Delivery,
     Example,
     Files,
     Flow,
     Format,
     FormatKind,
+    Http,
     Mode,
     OnError,
     PipelineError,
@@ -35,6 +37,7 @@ from moldau.frozen import frozen
 FLOW_MARK = "__moldau_flow__"
 RECORD_COLUMNS = ("key", "topic", "partition", "offset", "timestamp", "headers")
 FILE_FORMATS = ("json", "csv", "text", "parquet")
+HTTP_LINES = ("json_lines", "csv", "text")
 _STARTS = ("latest", "earliest", "group")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -130,7 +133,6 @@ def topic(  # noqa: PLR0913 - a topic has many sides
         if column not in RECORD_COLUMNS:
             hint = suggestion(column, RECORD_COLUMNS)
             raise wrong(spot, f"a record has no '{column}'{hint}")
-    default = OnError.FAIL if dead_letter is None else OnError.DEAD_LETTER
     return Topic(
         name=name,
         format=format_of(format, schema, spot),
@@ -139,18 +141,88 @@ def topic(  # noqa: PLR0913 - a topic has many sides
         compacted=compacted,
         start=start_of(start, spot),
         dead_letter=dead_letter,
-        on_error=default if on_error is None else word_of(OnError, on_error, "on_error", spot),
+        on_error=_on_error_of(on_error, dead_letter, spot),
         max_offsets_per_trigger=max_offsets_per_trigger,
         fail_on_data_loss=fail_on_data_loss,
         columns=tuple(columns),
     )
 
 
-def files(
+def _on_error_of(given: str | None, dead_letter: str | None, spot: Spot) -> OnError:
+    if given is not None:
+        return word_of(OnError, given, "on_error", spot)
+    return OnError.FAIL if dead_letter is None else OnError.DEAD_LETTER
+
+
+def http(  # noqa: PLR0913 - as of a topic
+    url: str,
+    *,
+    format: Format | str = "json",  # noqa: A002 - the user's word
+    schema: str | None = None,
+    every: str = "10s",
+    timeout: str = "30s",
+    attempts: int = 5,
+    headers: Mapping[str, str] | None = None,
+    params: Mapping[str, str] | None = None,
+    path: str | None = None,
+    cursor: Mapping[str, str] | None = None,
+    dead_letter: str | None = None,
+    on_error: str | None = None,
+    spot: Spot | None = None,
+) -> Http:
+    """An address that is asked again and again. `path`: where in its JSON the rows are."""
+    spot = spot or _caller()
+    is_lines = format in HTTP_LINES
+    if isinstance(format, Format):
+        is_lines = format.kind is not FormatKind.JSON
+    elif format not in ("json", *HTTP_LINES):
+        known = ("json", *HTTP_LINES)
+        raise wrong(
+            spot, f"answers are {', '.join(known)}, not '{format}'{suggestion(format, known)}"
+        )
+    try:
+        every_ms, timeout_ms = duration_ms(every), duration_ms(timeout)
+    except OptionError as error:
+        raise wrong(spot, str(error)) from None
+    return Http(
+        url=url,
+        format=format_of("json" if format == "json_lines" else format, schema, spot),
+        spot=spot,
+        is_lines=is_lines,
+        every_ms=every_ms,
+        timeout_ms=timeout_ms,
+        attempts=attempts,
+        headers=_pairs(headers or {}),
+        params=_pairs(params or {}),
+        path=path,
+        cursor=None if cursor is None else _cursor_of(cursor, spot),
+        dead_letter=dead_letter,
+        on_error=_on_error_of(on_error, dead_letter, spot),
+    )
+
+
+def _cursor_of(given: Mapping[str, str], spot: Spot) -> Cursor:
+    known = ("param", "last", "next", "start")
+    for name in given:
+        if name not in known:
+            raise wrong(spot, f"a cursor has no '{name}'{suggestion(name, known)}")
+    if "param" not in given or ("last" in given) == ("next" in given):
+        raise wrong(
+            spot,
+            "a cursor has a param, and last (a field of the last row) or next (a field of the "
+            "answer)",
+        )
+    words = {name: str(value) for name, value in given.items()}
+    return Cursor(words["param"], words.get("last"), words.get("next"), words.get("start"))
+
+
+def files(  # noqa: PLR0913 - as of a topic
     path: str | Path,
     *,
     format: str,  # noqa: A002 - the user's word
     schema: str | None = None,
+    dead_letter: str | None = None,
+    on_error: str | None = None,
     max_files_per_trigger: int | None = None,
     options: Mapping[str, str] | None = None,
     spot: Spot | None = None,
@@ -168,6 +240,8 @@ def files(
         format=format,
         spot=spot,
         schema=schema,
+        dead_letter=dead_letter,
+        on_error=_on_error_of(on_error, dead_letter, spot),
         max_files_per_trigger=max_files_per_trigger,
         options=_pairs(options or {}),
     )

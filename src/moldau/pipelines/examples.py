@@ -67,7 +67,9 @@ def _columns(source: Source) -> str:
     if isinstance(source, Files):
         return source.schema or "value STRING"
     parts = [source.format.schema or "value STRING"]
-    return ", ".join([*parts, *(f"_{name} {_RECORD_KINDS[name]}" for name in source.columns)])
+    if isinstance(source, Topic):
+        parts += [f"_{name} {_RECORD_KINDS[name]}" for name in source.columns]
+    return ", ".join(parts)
 
 
 def _plain_rows(frame: Any) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from moldau.core.pipelines.graph import Pipeline, Spot, Table, Topic
+from moldau.core.pipelines.graph import Files, Http, Pipeline, Spot, Table, Topic
 from moldau.pipelines.checkpoint_notes import CheckpointNotes
 from moldau.pipelines.compiling import Query, memory_of, target_name
 from moldau.pipelines.run_folder import RunFolder
@@ -77,9 +77,13 @@ def _spot(pipeline: Pipeline, query: Query) -> Spot:
 
 def _place(pipeline: Pipeline, name: str, folder: RunFolder) -> str:
     source = pipeline.sources[name]
-    if isinstance(source, Topic):
-        return f"topic '{source.name}'"
-    return f"files in {_relative(source.path, folder)}"
+    match source:
+        case Topic():
+            return f"topic '{source.name}'"
+        case Files():
+            return f"files in {_relative(source.path, folder)}"
+        case Http():
+            return f"the answers of {source.url}"
 
 
 def _target(flow: Any, folder: RunFolder) -> str:

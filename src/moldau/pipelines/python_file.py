@@ -7,7 +7,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from moldau.core.pipelines.graph import Example, Files, Flow, PipelineError, Spot, Topic
+from moldau.core.pipelines.graph import Example, Files, Flow, Http, PipelineError, Spot, Topic
 from moldau.pipelines.declare import FLOW_MARK, Settings, SqlFlow, wrong
 from moldau.pipelines.parts import Parts
 
@@ -42,7 +42,7 @@ def run_file(path: Path) -> ModuleType:
 def parts_of(module: ModuleType) -> Parts:
     found = Parts()
     for name, value in vars(module).items():
-        if isinstance(value, Topic | Files):
+        if isinstance(value, Topic | Files | Http):
             found.sources[name] = value
         elif isinstance(value, SqlFlow):
             found.flows[name] = replace(value.flow, name=name)

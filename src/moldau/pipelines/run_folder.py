@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from moldau.core.pipelines.graph import Pipeline
+from moldau.core.pipelines.graph import Http, Pipeline
+from moldau.pipelines.declare import wrong
 from moldau.protocol.errors import MoldauError
 
 _OWN = "moldau"
@@ -30,6 +31,10 @@ class RunFolder:
 
     def checkpoint_of(self, query: str) -> str:
         return f"{self.checkpoint}/{query}"
+
+    def kept_answers(self, query: str, source: str) -> str:
+        """Where answers of HTTP stay until their batch is done."""
+        return str(self.path / _OWN / "answers" / f"{query}.{source}")
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -117,7 +122,9 @@ class RunFolder:
 
 
 def folder_of(pipeline: Pipeline, file: Path, given: str | None = None) -> RunFolder:
-    """Where `given` or the file says, else beside it. URLs are for Hadoop's file systems."""
+    """Where `given` or the file says, else beside it. URLs are for Hadoop's file systems.
+    Raises PipelineError.
+    """
     home = file.parent.resolve()
     if given is not None and "://" not in given:
         return RunFolder(Path(given))
@@ -125,6 +132,18 @@ def folder_of(pipeline: Pipeline, file: Path, given: str | None = None) -> RunFo
     if wanted.startswith("file://"):
         return RunFolder(Path(wanted.removeprefix("file://")))
     if "://" in wanted:
+        _refuse_answers_elsewhere(pipeline, wanted)
         digest = hashlib.sha256(wanted.rstrip("/").encode()).hexdigest()[:8]
         return RunFolder(home / f".moldau/{pipeline.name}@{digest}", wanted)
     return RunFolder(home / wanted)
+
+
+def _refuse_answers_elsewhere(pipeline: Pipeline, checkpoint: str) -> None:
+    """A run on another machine would not find the answers that its checkpoint counts on."""
+    for name, source in pipeline.sources.items():
+        if isinstance(source, Http):
+            raise wrong(
+                source.spot,
+                f"'{name}' keeps answers with its checkpoint, which must be a folder then, "
+                f"not {checkpoint}",
+            )

@@ -66,6 +66,7 @@ class Running:
                 source,
                 group=group_of(self._pipeline, query),
                 start=starts.get(source),
+                keep=self._folder.kept_answers(query, source),
             )
 
         frames = [

@@ -1,16 +1,22 @@
 """Sources as Spark's frames: topics through the source `moldau`, folders through Spark's own."""
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from moldau.core.pipelines.graph import Files, Pipeline, Source, Topic
+from moldau.core.pipelines.graph import Files, Http, Pipeline, Source, Topic
 from moldau.core.pipelines.offset_json import Offsets
 from moldau.core.pipelines.options import source_options
-from moldau.pipelines.values import needed_columns
+from moldau.pipelines.declare import wrong
+from moldau.pipelines.flow_frames import short_text
+from moldau.pipelines.values import CORRUPT, needed_columns, with_corrupt
 from moldau.spark.connection import connection_to
+from moldau.spark.http_source import HttpSource
 from moldau.spark.lookup import Terms, find_partitions, resolve
 
+_CAN_BE_BROKEN = ("json", "csv")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _KINDS = {
     "key": "binary",
@@ -55,15 +61,24 @@ def topic_options(
 
 
 def stream_of(
-    session: Any, pipeline: Pipeline, name: str, *, group: str, start: str | None = None
+    session: Any,
+    pipeline: Pipeline,
+    name: str,
+    *,
+    group: str,
+    start: str | None = None,
+    keep: str = "",
 ) -> Any:
-    """Records of a topic, or rows of files."""
+    """Records of a topic, rows of files, or answers of an address, which are kept in a folder."""
     source = pipeline.sources[name]
     reader = session.readStream
+    if isinstance(source, Http):
+        session.dataSource.register(HttpSource)
+        return reader.format(HttpSource.name()).options(**http_options(source, keep)).load()
     if isinstance(source, Files):
         if source.max_files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
-        return _files(reader, source)
+        return _files(reader, name, source)
     options = topic_options(pipeline, source, group, start)
     return reader.format("moldau").schema(_schema(source)).options(**options).load()
 
@@ -72,17 +87,64 @@ def batch_of(session: Any, pipeline: Pipeline, name: str, *, options: Mapping[st
     """All that is there now; `options` say from where to where."""
     source = pipeline.sources[name]
     if isinstance(source, Files):
-        return _files(session.read, source)
+        return _files(session.read, name, source)
+    if isinstance(source, Http):
+        session.dataSource.register(HttpSource)
+        return session.read.format(HttpSource.name()).options(**http_options(source)).load()
     given = topic_options(pipeline, source, "", "earliest") | dict(options)
     for unused in ("kafka.group.id", "maxOffsetsPerTrigger"):
         given.pop(unused, None)
     return session.read.format("moldau").schema(_schema(source)).options(**given).load()
 
 
-def _files(reader: Any, source: Files) -> Any:
-    if source.schema is not None:
+def _files(reader: Any, name: str, source: Files) -> Any:
+    """Raises PipelineError."""
+    if source.format in _CAN_BE_BROKEN:
+        reader = reader.schema(with_corrupt(source.schema)).option("mode", "PERMISSIVE")
+        reader = reader.option("columnNameOfCorruptRecord", CORRUPT)
+    elif source.schema is not None:
         reader = reader.schema(source.schema)
-    return reader.format(source.format).options(**dict(source.options)).load(source.path)
+    try:
+        return reader.format(source.format).options(**dict(source.options)).load(source.path)
+    except Exception as error:  # noqa: BLE001 - Spark raises all sorts
+        raise wrong(source.spot, f"'{name}': {short_text(error)}") from None
+
+
+def http_options(source: Http, keep: str = "") -> dict[str, str]:
+    """Raises PipelineError where a variable of the environment is meant that is not there."""
+
+    def told(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
+        return {name: _with_environment(value, source) for name, value in pairs}
+
+    options = {
+        "url": _with_environment(source.url, source),
+        "everyMs": str(source.every_ms),
+        "timeoutMs": str(source.timeout_ms),
+        "attempts": str(source.attempts),
+        "headers": json.dumps(told(source.headers)),
+        "params": json.dumps(told(source.params)),
+        "lines": str(source.is_lines).lower(),
+        "skipFirstLine": dict(source.format.options).get("header", "false"),
+        "keep": keep,
+    }
+    if source.path is not None:
+        options["path"] = source.path
+    if source.cursor is not None:
+        cursor = source.cursor
+        sides = {"Param": cursor.param, "Last": cursor.last, "Next": cursor.next}
+        sides["Start"] = cursor.start
+        options |= {f"cursor{side}": one for side, one in sides.items() if one is not None}
+    return options
+
+
+def _with_environment(text: str, source: Http) -> str:
+    def value_of(match: re.Match[str]) -> str:
+        try:
+            return os.environ[match[1]]
+        except KeyError:
+            raise wrong(source.spot, f"the environment has no {match[1]}") from None
+
+    return re.sub(r"\$\{(\w+)\}", value_of, text)
 
 
 def _schema(source: Topic) -> str:
@@ -91,7 +153,7 @@ def _schema(source: Topic) -> str:
 
 def first_offsets(pipeline: Pipeline, source: Source, group: str) -> str | None:
     """Where a topic is begun, as numbers: a query that begins twice begins at the same place."""
-    if isinstance(source, Files):
+    if not isinstance(source, Topic):
         return None
     options = source_options(topic_options(pipeline, source, group), is_stream=True)
     connection = connection_to(options.settings)

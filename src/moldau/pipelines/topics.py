@@ -30,7 +30,7 @@ def written_topics(pipeline: Pipeline) -> dict[str, NewTopic]:
         if isinstance(flow.into, Topic):
             configs = {"cleanup.policy": "compact"} if flow.into.compacted else {}
             found[flow.into.name] = NewTopic(name=flow.into.name, configs=configs)
-    for source in _read_topics(pipeline).values():
+    for source in pipeline.sources.values():
         if source.dead_letter is not None:
             found.setdefault(source.dead_letter, NewTopic(name=source.dead_letter))
     return found

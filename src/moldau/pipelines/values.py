@@ -2,17 +2,28 @@
 written.
 """
 
+import re
 from typing import Any
 
 from pyspark.sql import functions as sql
 
 from moldau.core.pipelines.errors import suggestion
-from moldau.core.pipelines.graph import Flow, Format, FormatKind, OnError, Pipeline, Topic
+from moldau.core.pipelines.graph import (
+    Files,
+    Flow,
+    Format,
+    FormatKind,
+    Http,
+    OnError,
+    Pipeline,
+    Source,
+    Topic,
+)
 from moldau.core.pipelines.query_progress import OBSERVED
 from moldau.pipelines.declare import wrong
 from moldau.pipelines.registry_values import FromRow, RegistryFormat, ToJson
 
-_CORRUPT = "__moldau_corrupt"
+CORRUPT = "__moldau_corrupt"
 _PARSED = "__moldau_parsed"
 ERROR = "__moldau_error"
 ROW = "__moldau_row"
@@ -20,8 +31,12 @@ DELETED = "_deleted"
 STEP_ERROR = "_error"
 HEADERS = "_headers"
 _OWN = (DELETED, STEP_ERROR, HEADERS)
-# Bad records are sent on with where they come from.
-LETTER_COLUMNS = ("key", "value", "topic", "partition", "offset", "headers")
+# Bad records are sent on as they were, with where they come from.
+_RECORD = ("key", "value", "headers")
+_TOPIC_ORIGIN = ("topic", "partition", "offset")
+_FILE_ORIGIN = ("file",)
+_HTTP_ORIGIN = ("url", "poll", "row")
+_LEAST_INT = -(2**31)
 _HEADER_ARRAY = "array<struct<key:string,value:binary>>"
 OUT_COLUMNS = ("topic", "key", "value", "headers")
 
@@ -30,17 +45,42 @@ def needed_columns(source: Topic) -> tuple[str, ...]:
     """Of the record; others are not even read."""
     wanted = {"value", *source.columns}
     if source.on_error is OnError.DEAD_LETTER:
-        wanted |= set(LETTER_COLUMNS)
+        wanted |= {*_RECORD, *_TOPIC_ORIGIN}
     elif source.on_error is OnError.FAIL:
-        wanted |= {"topic", "partition", "offset"}
+        wanted |= set(_TOPIC_ORIGIN)
     order = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
     return tuple(name for name in order if name in wanted)
 
 
-def read_values(records: Any, source: Topic, name: str) -> Any:
+def read_values(records: Any, source: Source, name: str) -> Any:
     """Each record as ROW, or with an ERROR; and, for dead letters, as it was. Spark lets a source
     in Python say nothing about bytes, so a stream counts them on the way.
     """
+    prepared, row, can_fail = _source_rows(records, source)
+    if records.isStreaming:
+        prepared = prepared.observe(f"{OBSERVED}{name}", *_counts(source, prepared.columns))
+    if source.on_error is OnError.FAIL and can_fail:
+        complaint = sql.raise_error(_complaint(source))
+        row = sql.when(sql.col(ERROR).isNull(), row).otherwise(complaint)
+        return prepared.select(row.alias(ROW), sql.lit(None).cast("string").alias(ERROR))
+    if source.on_error is OnError.DEAD_LETTER:
+        kept = [sql.col(one) for one in (*_RECORD, *_origin(source))]
+        return prepared.select(row.alias(ROW), ERROR, *kept)
+    return prepared.select(row.alias(ROW), ERROR)
+
+
+def _source_rows(records: Any, source: Source) -> tuple[Any, Any, bool]:
+    """Records with ERROR, what ROW is made of them, and whether any can be bad."""
+    match source:
+        case Topic():
+            return _topic_rows(records, source)
+        case Files():
+            return _file_rows(records, source)
+        case Http():
+            return _http_rows(records, source)
+
+
+def _topic_rows(records: Any, source: Topic) -> tuple[Any, Any, bool]:
     if "key" not in source.columns:
         # Tombstones have no columns; only their key means something.
         records = records.where("value IS NOT NULL")
@@ -49,30 +89,67 @@ def read_values(records: Any, source: Topic, name: str) -> Any:
     prepared = records.withColumn(_PARSED, parsed).withColumn(
         ERROR, error if error is not None else sql.lit(None).cast("string")
     )
-    if records.isStreaming:
-        prepared = prepared.observe(f"{OBSERVED}{name}", *_counts(records.columns))
-    names = _column_names(source.format)
-    row = sql.struct(*[sql.col(f"{_PARSED}.`{name}`").alias(name) for name in names], *record)
-    kept = [sql.col(name) for name in LETTER_COLUMNS if name in records.columns]
-    if source.on_error is OnError.FAIL and error is not None:
-        row = sql.when(sql.col(ERROR).isNull(), row).otherwise(sql.raise_error(_complaint()))
-        return prepared.select(row.alias(ROW), sql.lit(None).cast("string").alias(ERROR))
-    if source.on_error is OnError.DEAD_LETTER:
-        return prepared.select(row.alias(ROW), ERROR, *kept)
-    return prepared.select(row.alias(ROW), ERROR)
+    return prepared, sql.struct(*_parsed_columns(source.format), *record), error is not None
 
 
-def _counts(columns: list[str]) -> list[Any]:
-    sizes = [
-        sql.coalesce(sql.octet_length(one), sql.lit(0))
-        for one in ("key", "value")
-        if one in columns
-    ]
-    size = sizes[0] if len(sizes) == 1 else sizes[0] + sizes[1]
-    return [
-        sql.sum(size.cast("bigint")).alias("bytes"),
-        sql.count(sql.col(ERROR)).alias("bad"),
-    ]
+def _http_rows(records: Any, source: Http) -> tuple[Any, Any, bool]:
+    parsed, error = _parsed(source.format)
+    # An answer that has no rows to be read is told as a row.
+    prepared = records.withColumn(_PARSED, parsed).withColumn(
+        ERROR, sql.col("error") if error is None else sql.coalesce("error", error)
+    )
+    return _with_no_key(prepared), sql.struct(*_parsed_columns(source.format)), True
+
+
+def _file_rows(records: Any, source: Files) -> tuple[Any, Any, bool]:
+    columns = [sql.col(f"`{name}`") for name in records.columns if name != CORRUPT]
+    can_fail = CORRUPT in records.columns
+    error, value = sql.lit(None).cast("string"), sql.lit(None)
+    if can_fail:
+        value = sql.col(CORRUPT)
+        # Always true, and it needs all columns: Spark looks for mistakes only in those.
+        is_all_read = sql.hash(*columns) >= sql.lit(_LEAST_INT)
+        told = f"the line is no {source.format} of the columns {source.schema}"
+        error = sql.when(value.isNotNull() & is_all_read, sql.lit(told))
+    prepared = records.select(
+        sql.struct(*columns).alias(_PARSED),
+        sql.col("_metadata.file_path").alias("file"),
+        value.cast("binary").alias("value"),
+        error.alias(ERROR),
+    )
+    return _with_no_key(prepared), sql.col(_PARSED), can_fail
+
+
+def _with_no_key(rows: Any) -> Any:
+    return rows.withColumn("key", sql.lit(None).cast("binary")).withColumn(
+        "headers", sql.lit(None).cast(_HEADER_ARRAY)
+    )
+
+
+def _parsed_columns(form: Format) -> list[Any]:
+    return [sql.col(f"{_PARSED}.`{name}`").alias(name) for name in _column_names(form)]
+
+
+def _origin(source: Source) -> tuple[str, ...]:
+    match source:
+        case Topic():
+            return _TOPIC_ORIGIN
+        case Files():
+            return _FILE_ORIGIN
+        case Http():
+            return _HTTP_ORIGIN
+
+
+def _counts(source: Source, columns: list[str]) -> list[Any]:
+    bad = sql.count(sql.col(ERROR)).alias("bad")
+    if isinstance(source, Files):
+        # Spark has made columns of them before they come here.
+        return [bad]
+    size = sql.lit(0)
+    for one in ("key", "value"):
+        if one in columns:
+            size += sql.coalesce(sql.octet_length(one), sql.lit(0))
+    return [sql.sum(size.cast("bigint")).alias("bytes"), bad]
 
 
 def good_rows(prepared: Any) -> Any:
@@ -82,11 +159,8 @@ def good_rows(prepared: Any) -> Any:
 def dead_letters(prepared: Any, pipeline: Pipeline, name: str) -> Any:
     """As rows to write: the record as it was, and headers that say what was wrong with it."""
     source = pipeline.sources[name]
-    assert isinstance(source, Topic)
     told = {
-        "topic": sql.col("topic"),
-        "partition": sql.col("partition").cast("string"),
-        "offset": sql.col("offset").cast("string"),
+        **{one: sql.col(one).cast("string") for one in _origin(source)},
         "error": sql.col(ERROR),
         "pipeline": sql.lit(pipeline.name),
         "step": sql.lit(name),
@@ -201,16 +275,20 @@ def _parsed(form: Format) -> tuple[Any, Any]:
     """A struct of the columns, and what is wrong (None: nothing can be)."""
     value = sql.col("value")
     options = dict(form.options)
-    permissive = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    permissive = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     match form.kind:
         case FormatKind.TEXT:
             return sql.struct(value.cast("string").alias("value")), None
         case FormatKind.BYTES:
             return sql.struct(value.alias("value")), None
         case FormatKind.CSV:
-            parsed = sql.from_csv(value.cast("string"), _with_corrupt(form), options | permissive)
+            parsed = sql.from_csv(
+                value.cast("string"), with_corrupt(form.schema), options | permissive
+            )
         case FormatKind.JSON:
-            parsed = sql.from_json(value.cast("string"), _with_corrupt(form), options | permissive)
+            parsed = sql.from_json(
+                value.cast("string"), with_corrupt(form.schema), options | permissive
+            )
         case _:
             return _registry_parsed(form)
     return parsed, _error_of(value, form)
@@ -221,19 +299,19 @@ def _registry_parsed(form: Format) -> tuple[Any, Any]:
     # Spark reads type hints as wishes; a lambda has none.
     as_json = sql.udf(lambda content: read(content), "json string, error string")  # noqa: PLW0108
     decoded = as_json(sql.col("value"))
-    permissive = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    parsed = sql.from_json(decoded["json"], _with_corrupt(form), permissive)
+    permissive = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    parsed = sql.from_json(decoded["json"], with_corrupt(form.schema), permissive)
     return parsed, _error_of(sql.col("value"), form)
 
 
 def _error_of(value: Any, form: Format) -> Any:
-    is_bad = sql.col(_PARSED).isNull() | sql.col(f"{_PARSED}.{_CORRUPT}").isNotNull()
+    is_bad = sql.col(_PARSED).isNull() | sql.col(f"{_PARSED}.{CORRUPT}").isNotNull()
     told = f"the value is no {form.kind} of the columns {form.schema}"
     return sql.when(value.isNotNull() & is_bad, sql.lit(told))
 
 
-def _with_corrupt(form: Format) -> str:
-    return f"{form.schema}, {_CORRUPT} STRING"
+def with_corrupt(schema: str | None) -> str:
+    return f"{schema}, {CORRUPT} STRING"
 
 
 def _column_names(form: Format) -> list[str]:
@@ -244,9 +322,22 @@ def _column_names(form: Format) -> list[str]:
     return list(StructType.fromDDL(form.schema or "").fieldNames())
 
 
-def _complaint() -> Any:
-    parts = [sql.lit("record "), "topic", sql.lit("-"), "partition", sql.lit(" offset "), "offset"]
+def _complaint(source: Source) -> Any:
+    parts: list[Any] = []
+    for word in re.split(r"[{}]", _place_words(source)):
+        # Every second one is the name of a column.
+        parts.append(sql.col(word).cast("string") if len(parts) % 2 else sql.lit(word))
     return sql.concat(*parts, sql.lit(": "), sql.col(ERROR))
+
+
+def _place_words(source: Source) -> str:
+    match source:
+        case Topic():
+            return "record {topic}-{partition} offset {offset}"
+        case Files():
+            return "{file}, '{value}'"
+        case Http():
+            return "{url}, answer {poll}, row {row}"
 
 
 def _headers(told: dict[str, Any]) -> Any:

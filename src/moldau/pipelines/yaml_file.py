@@ -9,6 +9,7 @@ from moldau.core.pipelines.graph import (
     Flow,
     Format,
     FormatKind,
+    Http,
     Mode,
     OnError,
     Source,
@@ -30,7 +31,13 @@ _TOPIC_SOURCE = (
     "topic", *_FORMAT, "start", "dead_letter", "on_error", "max_offsets_per_trigger",
     "fail_on_data_loss", "columns",
 )  # fmt: skip
-_FILE_SOURCE = ("files", "format", "schema", "options", "max_files_per_trigger")
+_FILE_SOURCE = (
+    "files", "format", "schema", "options", "max_files_per_trigger", "dead_letter", "on_error",
+)  # fmt: skip
+_HTTP_SOURCE = (
+    "http", "format", "schema", "every", "timeout", "attempts", "headers", "params", "path",
+    "cursor", "dead_letter", "on_error",
+)  # fmt: skip
 _TOPIC_TARGET = ("topic", *_FORMAT, "key", "compacted")
 _TABLE_TARGET = ("table", "format", "partition_by", "catalog")
 _STEP = ("sql", "into", "mode", "on_error")
@@ -94,20 +101,23 @@ def _source(name: str, node: Node) -> Source:
     found = node.items(f"source '{name}'")
     if "files" in found:
         return _files(name, node)
+    if "http" in found:
+        return _http(name, node)
     if "topic" not in found:
-        for kind in ("postgres", "http"):
-            if kind in found:
-                raise node.wrong(f"source '{name}': {kind} cannot be read yet; topic and files can")
+        if "postgres" in found:
+            raise node.wrong(
+                f"source '{name}': postgres cannot be read yet; topic, files and http can"
+            )
         node.items(f"source '{name}'", _TOPIC_SOURCE)
-        raise node.wrong(f"source '{name}' says neither topic nor files")
+        raise node.wrong(f"source '{name}' says neither topic nor files nor http")
     found = node.items(f"source '{name}'", _TOPIC_SOURCE)
     start = found.get("start")
     return declare.topic(
         found["topic"].text("topic"),
         format=_format(found, node),
         start="latest" if start is None else _start(start),
-        dead_letter=found["dead_letter"].text("dead_letter") if "dead_letter" in found else None,
-        on_error=found["on_error"].text("on_error") if "on_error" in found else None,
+        dead_letter=_text(found, "dead_letter"),
+        on_error=_text(found, "on_error"),
         max_offsets_per_trigger=_whole(found, "max_offsets_per_trigger"),
         fail_on_data_loss=_flag(found, "fail_on_data_loss", True),
         columns=found["columns"].words("columns") if "columns" in found else (),
@@ -133,9 +143,36 @@ def _files(name: str, node: Node) -> Files:
     return declare.files(
         found["files"].text("files"),
         format=found["format"].text("format"),
-        schema=found["schema"].text("schema") if "schema" in found else None,
+        schema=_text(found, "schema"),
+        dead_letter=_text(found, "dead_letter"),
+        on_error=_text(found, "on_error"),
         max_files_per_trigger=_whole(found, "max_files_per_trigger"),
         options={option: str(value.plain()) for option, value in options.items()},
+        spot=node.spot,
+    )
+
+
+def _http(name: str, node: Node) -> Http:
+    found = node.items(f"source '{name}'", _HTTP_SOURCE)
+
+    def words(what: str) -> dict[str, str] | None:
+        if what not in found:
+            return None
+        return {one: str(value.plain()) for one, value in found[what].items(what).items()}
+
+    return declare.http(
+        found["http"].text("http"),
+        format=_text(found, "format") or "json",
+        schema=_text(found, "schema"),
+        every=_text(found, "every") or "10s",
+        timeout=_text(found, "timeout") or "30s",
+        attempts=_whole(found, "attempts") or 5,
+        headers=words("headers"),
+        params=words("params"),
+        path=_text(found, "path"),
+        cursor=words("cursor"),
+        dead_letter=_text(found, "dead_letter"),
+        on_error=_text(found, "on_error"),
         spot=node.spot,
     )
 
@@ -209,6 +246,10 @@ def _topic_target(found: dict[str, Node], node: Node) -> Topic:
         compacted=_flag(found, "compacted", False),
         spot=node.spot,
     )
+
+
+def _text(found: dict[str, Node], name: str) -> str | None:
+    return found[name].text(name) if name in found else None
 
 
 def _flag(found: dict[str, Node], name: str, default: bool) -> bool:

@@ -24,6 +24,10 @@ class FencedRunError(MoldauError):
     """Another run of the same job has taken over."""
 
 
+class HttpError(MoldauError):
+    """An address that does not answer as it should."""
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """`; did you mean x?`, or nothing."""
     by_lower = {name.lower(): name for name in known}

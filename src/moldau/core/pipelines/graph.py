@@ -113,8 +113,43 @@ class Files:
     """json, csv, text or parquet."""
     spot: Spot
     schema: str | None = None
+    dead_letter: str | None = None
+    on_error: OnError = OnError.FAIL
     max_files_per_trigger: int | None = None
     options: tuple[tuple[str, str], ...] = ()
+
+
+@frozen
+class Cursor:
+    """Where an address goes on: sent as the query's `param`."""
+
+    param: str
+    last: str | None = None
+    """The field of the last row which is sent."""
+    next: str | None = None
+    """The field of the answer which is sent."""
+    start: str | None = None
+
+
+@frozen(kw_only=True)
+class Http:
+    """An address that is asked again and again."""
+
+    url: str
+    format: Format
+    spot: Spot
+    is_lines: bool = False
+    """Each line of an answer is a row; else the answer is one document of JSON."""
+    every_ms: int = 10_000
+    timeout_ms: int = 30_000
+    attempts: int = 5
+    headers: tuple[tuple[str, str], ...] = ()
+    params: tuple[tuple[str, str], ...] = ()
+    path: str | None = None
+    """Where in the document the rows are."""
+    cursor: Cursor | None = None
+    dead_letter: str | None = None
+    on_error: OnError = OnError.FAIL
 
 
 @frozen
@@ -151,7 +186,7 @@ class Sql:
         return Spot(self.spot.file, self.spot.line + line - 1, column)
 
 
-Source: TypeAlias = Topic | Files
+Source: TypeAlias = Topic | Files | Http
 Target: TypeAlias = Topic | Table
 Body: TypeAlias = Sql | Callable[..., Any]
 

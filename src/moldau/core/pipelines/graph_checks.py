@@ -116,8 +116,7 @@ def _sources(pipeline: Pipeline) -> Iterator[Problem]:
                 yield Problem(
                     source.spot, f"'{name}' has no schema; write its columns: 'id BIGINT, …'"
                 )
-            continue
-        if source.format.kind in _NEEDS_SCHEMA and source.format.schema is None:
+        elif source.format.kind in _NEEDS_SCHEMA and source.format.schema is None:
             yield Problem(
                 source.spot,
                 f"'{name}' has no schema; write the columns of its "
@@ -127,7 +126,7 @@ def _sources(pipeline: Pipeline) -> Iterator[Problem]:
             yield Problem(
                 source.spot, f"'{name}': on_error is dead_letter, and no dead_letter topic is named"
             )
-        if source.dead_letter == source.name:
+        if isinstance(source, Topic) and source.dead_letter == source.name:
             yield Problem(source.spot, f"'{name}': its dead letters would come back to it")
 
 
@@ -185,7 +184,7 @@ def _table_target(flow: Flow, into: Table) -> Iterator[Problem]:
 def _dead_letter_of(pipeline: Pipeline, flow: Flow) -> str | None:
     for name in sources_of(pipeline, flow):
         source = pipeline.sources[name]
-        if isinstance(source, Topic) and source.dead_letter is not None:
+        if source.dead_letter is not None:
             return source.dead_letter
     return None
 

@@ -1,0 +1,41 @@
+"""Runs in processes of their own, which can be killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from moldau.pipelines.run_folder import RunFolder
+
+
+@contextmanager
+def started(path: Path, *options: str) -> "Iterator[subprocess.Popen[bytes]]":
+    """With all its processes; none of them is there afterwards."""
+    command = [sys.executable, "-m", "moldau", "pipeline", "run", str(path), *options]
+    with (path.parent / "errors").open("ab") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def batches_of(folder: RunFolder, pid: int) -> int:
+    status = folder.status()
+    if status.get("pid") != pid:
+        return -1
+    return min((one["batch"] or -1 for one in status["queries"]), default=-1)
+
+
+def has_come_to(
+    batch: int, folder: RunFolder, running: "subprocess.Popen[bytes]"
+) -> Callable[[], bool]:
+    """Or has ended, which is told then."""
+    return lambda: batches_of(folder, running.pid) >= batch or running.poll() is not None

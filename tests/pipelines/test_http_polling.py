@@ -1,0 +1,160 @@
+"""What an HTTP source makes of answers, without Spark; and what it says of servers that fail."""
+
+import json
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from pipelines.http_server import Told, serving
+from pipelines.pipeline_files import written
+
+import moldau.pipelines as mp
+from moldau.core.pipelines.errors import HttpError, OptionError
+from moldau.core.pipelines.http_polling import (
+    HttpOptions,
+    Place,
+    address_of,
+    backoff_ms,
+    place_after,
+    read_options,
+    read_place,
+    rows_of,
+    write_place,
+)
+from moldau.pipelines.run_folder import folder_of
+from moldau.spark.http_answers import KeptAnswers, PassingError, ask
+
+PAGE = HttpOptions(url="http://host/items?a=1", path="data.items")
+SINCE = HttpOptions(url="http://host/", cursor_param="since", cursor_last="id", cursor_start="0")
+NOWHERE = Place()
+TOKEN = HttpOptions(url="http://host/", path="rows", cursor_param="page", cursor_next="meta.next")
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "values", "error"),
+    [
+        (b'[{"a": 1}, {"a": 2}]', SINCE, ['{"a": 1}', '{"a": 2}'], None),
+        (b'{"a": "\xc3\xa9"}', SINCE, ['{"a": "é"}'], None),
+        (b'{"data": {"items": [1]}}', PAGE, ["1"], None),
+        (b'{"data": {"items": null}}', PAGE, [], None),
+        (b'{"error": "busy"}', PAGE, ['{"error": "busy"}'], "nothing at 'data.items'"),
+        (b"<html>", PAGE, ["<html>"], "the answer is no JSON"),
+        (b"[" * 100_000, PAGE, ["[" * 100_000], "the answer is no JSON"),
+        (b"a\n\nb\n", HttpOptions(url="u", is_lines=True), ["a", "b"], None),
+        (b"n\r\n1\r\n", HttpOptions(url="u", is_lines=True, skips_first_line=True), ["1"], None),
+    ],
+)
+def test_rows_of_an_answer(
+    body: bytes, options: HttpOptions, values: list[str], error: str | None
+) -> None:
+    found = list(rows_of(body, options))
+    assert [row.value.decode() for row in found] == values
+    assert all((error or "") in (row.error or "") for row in found)
+    assert error is None or found[0].error is not None
+
+
+def test_a_cursor_goes_on_behind_the_last_row() -> None:
+    first = place_after(Place(), b'[{"id": 3}, {"id": 7}]', SINCE, {"etag": "x"})
+    assert (first.poll, first.cursor, first.etag) == (1, "7", "x")
+    assert address_of(SINCE, Place()) == "http://host/?since=0"
+    assert address_of(SINCE, first) == "http://host/?since=7"
+    # Nothing new is no answer that counts; nor is the same again.
+    assert place_after(first, b"[]", SINCE, {}) is first
+    assert place_after(first, b'[{"id": 3}, {"id": 7}]', SINCE, {}) is first
+    assert read_place(write_place(first)) == first
+
+
+def test_a_cursor_that_the_answer_names() -> None:
+    page = json.dumps({"rows": [{"id": 1}], "meta": {"next": "p2"}}).encode()
+    first = place_after(Place(), page, TOKEN, {})
+    assert address_of(TOKEN, Place()) == "http://host/"
+    assert address_of(TOKEN, first) == "http://host/?page=p2"
+    last = place_after(first, b'{"rows": [{"id": 2}], "meta": {"next": null}}', TOKEN, {})
+    assert (last.poll, last.cursor) == (2, "p2")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"url": "ftp://x"}, "url is http://host/"),
+        ({"url": "http://x", "evryMs": "1"}, "did you mean everyMs?"),
+        ({"url": "http://x", "everyMs": "0"}, "everyMs is a whole number from 1"),
+        ({"url": "http://x", "headers": "[1]"}, "headers is a JSON object"),
+    ],
+)
+def test_options_that_are_wrong(options: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        read_options(options)
+
+
+def test_waits_between_failures_grow_to_a_minute() -> None:
+    assert [backoff_ms(number) for number in (1, 2, 3, 7, 50)] == [1000, 2000, 4000, 60000, 60000]
+
+
+def answering(request: BaseHTTPRequestHandler) -> Told:
+    path = urlsplit(request.path).path
+    if path == "/same" and request.headers.get("If-None-Match") == '"1"':
+        return Told(304)
+    if path == "/away":
+        return Told(302, b"", {"Location": "http://elsewhere.invalid/"})
+    if path == "/moved":
+        return Told(302, b"", {"Location": "/same"})
+    if path.startswith("/status/"):
+        return Told(int(path.removeprefix("/status/")), b"no\nluck")
+    return Told(
+        200, json.dumps(dict(parse_qsl(urlsplit(request.path).query))).encode(), {"ETag": '"1"'}
+    )
+
+
+def test_what_servers_answer() -> None:
+    with serving(answering) as server:
+
+        def asked(path: str, place: Place = NOWHERE) -> bytes | None:
+            options = HttpOptions(url=server + path, params=(("p", "ä b"),), timeout_ms=60_000)
+            found = ask(options, place)
+            return None if found is None else found.body
+
+        assert json.loads(asked("/same?q=1") or b"") == {"q": "1", "p": "ä b"}
+        assert asked("/moved") == b"{}"
+        assert asked("/same", Place(1, "", None, '"1"')) is None
+        for status in (429, 500, 503):
+            with pytest.raises(PassingError, match=f"{status} .*: no luck"):
+                asked(f"/status/{status}")
+        with pytest.raises(HttpError, match=r"/status/404\?p=.*: 404 Not Found: no luck") as caught:
+            asked("/status/404")
+        assert not isinstance(caught.value, PassingError)
+        with pytest.raises(HttpError, match=r"sends on to http://elsewhere\.invalid/; write that"):
+            asked("/away")
+        gone = server
+    with pytest.raises(PassingError, match="no answer: "):
+        ask(HttpOptions(url=gone), Place())
+
+
+def test_an_answer_is_kept_until_it_is_forgotten(tmp_path: Path) -> None:
+    kept = KeptAnswers(str(tmp_path / "answers"))
+    first = place_after(Place(), b"[1]\n[2]", HttpOptions(url="u", is_lines=True), {})
+    assert kept.place_of(1) is None
+    assert kept.keep(first, b"[1]\n[2]") == first
+    # A second one under the same number comes too late.
+    assert kept.keep(first._replace(etag="other"), b"[1]\n[2]") == first
+    again = KeptAnswers(str(tmp_path / "answers"))
+    assert again.place_of(1) == first
+    assert again.body_of(1) == b"[1]\n[2]"
+    with pytest.raises(HttpError, match=r"answer 2 is not in .*belongs to the checkpoint"):
+        again.body_of(2)
+    (tmp_path / "answers" / "000000000001").write_bytes(b'{"poll": 1, "digest": "x"}\n[3]')
+    with pytest.raises(HttpError, match="is damaged"):
+        again.body_of(1)
+    again.forget(1)
+    assert kept.place_of(1) is None
+
+
+def test_answers_and_checkpoint_are_in_one_place(tmp_path: Path) -> None:
+    content = "sources: {items: {http: 'http://127.0.0.1/', schema: n INT}}\n"
+    content += "steps: {all: {sql: SELECT n FROM items, into: {topic: out}}}\n"
+    path = written(tmp_path, "items.yaml", content)
+    pipeline = mp.load(path)
+    with pytest.raises(mp.MoldauError, match=r":1:.*: 'items' keeps answers with its checkpoint"):
+        folder_of(pipeline, path, "hdfs://host/checkpoint")
+    assert folder_of(pipeline, path).path == tmp_path / ".moldau" / "items"
