@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import worker_killing
+
 from moldau.spark.exactly_once_sink import ExactlyOnceSink
 from moldau.spark.transaction import TransactionTicket
 from moldau.spark.transaction_tasks import TransactionWriter
@@ -36,6 +38,7 @@ class Job:
     fails_times: int = 1
     is_stateful: bool = False
     starting: str = "earliest"
+    master: str = "local[2]"
     victims: tuple[int, ...] = ()
     """Processes that a fault kills."""
 
@@ -83,6 +86,8 @@ class FaultyTask(TransactionWriter):
                 raise ValueError("a task fails after it has written")
             if self._job.happens("killed while tasks write"):
                 self._job.kill()
+            if self._job.happens("worker killed"):
+                worker_killing.kill_own_worker()
         yield from found
 
 
@@ -142,10 +147,13 @@ def run(session: Any, job: Job) -> None:
 
 
 def main() -> None:
+    from spark_cluster import SMALL
     from spark_sessions import local_session
 
     job = Job(**json.loads(sys.argv[1]))
-    session = local_session(Path(job.folder) / "session")
+    session = local_session(Path(job.folder) / "session", job.master, **SMALL)
+    # Tasks in other places know nothing of the tests' modules.
+    session.sparkContext.addPyFile(worker_killing.__file__)
     jvm = int(session._jvm.java.lang.ProcessHandle.current().pid())
     # What Spark runs on dies with its driver.
     victims = tuple(job.victims) or (jvm, os.getpid())
