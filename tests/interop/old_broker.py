@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 from interop.apache import (
     FETCH_TIMEOUT_S,
     SMALL_JVM,
@@ -16,6 +18,7 @@ from interop.apache import (
     run_step,
 )
 from interop.live_broker import START_TIMEOUT_S, free_ports
+from running_node import wait_for
 
 POM = Path(__file__).with_name("pom-2.1.xml")
 _LOGGING = """
@@ -84,7 +87,9 @@ def old_broker(cache: Path, folder: Path, count: int = 1) -> Iterator[str]:
                 command = [*java, main, str(folder / config)]
                 running.append(subprocess.Popen(command, stdout=output, stderr=output))
             _wait_for_port(running[-1], listens, log)
-        yield ",".join(f"127.0.0.1:{port}" for port in ports)
+        bootstrap = ",".join(f"127.0.0.1:{port}" for port in ports)
+        _wait_until_led(bootstrap, count)
+        yield bootstrap
     finally:
         for process in reversed(running):
             process.kill()
@@ -100,3 +105,19 @@ def _wait_for_port(process: subprocess.Popen[bytes], port: int, log: Path) -> No
             process.wait(0.1)
             raise AssertionError(f"it ended: {log.read_text()[-3000:]}")
     raise AssertionError(f"nothing listens: {log.read_text()[-3000:]}")
+
+
+def _wait_until_led(bootstrap: str, count: int) -> None:
+    """A broker listens before it knows itself. A client of librdkafka that was told of no broker
+    and no controller then does not ask again for minutes, so each look is a new client's.
+    """
+
+    def knows_all() -> bool:
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        try:
+            known = admin.list_topics(timeout=5)
+        except KafkaException:
+            return False
+        return len(known.brokers) == count and known.controller_id in known.brokers
+
+    wait_for(knows_all, "the old brokers and their controller", START_TIMEOUT_S)
