@@ -271,7 +271,8 @@ class Engine:
                         NoOffsetError(
                             f"{state.partition} has no committed offset, and auto.offset.reset is "
                             "none; seek to where you want to begin"
-                        )
+                        ),
+                        state,
                     )
                     return
         except MoldauError as error:

@@ -49,6 +49,21 @@ _SESSION_GONE = {
 }
 
 
+class _Failed:
+    """What went wrong, and for whom."""
+
+    __slots__ = ("_state", "_version", "error")
+
+    def __init__(self, error: BaseException, state: PartitionState | None) -> None:
+        self.error = error
+        self._state = state
+        self._version = None if state is None else state.version
+
+    @property
+    def is_stale(self) -> bool:
+        return self._state is not None and self._state.version != self._version
+
+
 class Fetching:
     def __init__(
         self,
@@ -71,7 +86,7 @@ class Fetching:
         self._held: list[Fetched] = []
         """Of paused partitions."""
         self._tasks = Tasks()
-        self._error: BaseException | None = None
+        self._failed: _Failed | None = None
         self.counts = Counts()
         self.wants_room = False
         """Something could be fetched if more were taken."""
@@ -131,10 +146,10 @@ class Fetching:
         return DeserializationError(fetched.state.partition, position, error)
 
     def raise_error(self) -> None:
-        """What no further fetch would cure; told once."""
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        """What no further fetch would cure; told once, and not to who has sought since."""
+        failed, self._failed = self._failed, None
+        if failed is not None and not failed.is_stale:
+            raise failed.error
 
     # Deciding what to ask.
 
@@ -207,14 +222,16 @@ class Fetching:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
 
-    def fail(self, error: BaseException) -> None:
-        self._error = self._error or error
+    def fail(self, error: BaseException, state: PartitionState | None = None) -> None:
+        """`state`: where, if it is about one partition as it is now."""
+        if self._failed is None or self._failed.is_stale:
+            self._failed = _Failed(error, state)
         self._on_change()
 
-    def _note_found(self, error: MoldauError | None) -> None:
+    def _note_found(self, error: MoldauError | None, state: PartitionState | None) -> None:
         """A position was found, or cannot be."""
         if error is not None:
-            self.fail(error)
+            self.fail(error, state)
         self._on_change()
         self.look()
 
@@ -314,12 +331,12 @@ class Fetching:
                     continue
                 try:
                     self._take_row(node_id, state, row, endpoints)
-                except KafkaError as error:
+                except MoldauError as error:
                     # The next answer would be the same: not at once.
                     pause_ms = self._cluster.pause_ms(1)
                     state.not_before_ms = self._cluster.clock.mono_ms() + pause_ms
                     self._cluster.clock.call_later(pause_ms, self.look)
-                    self.fail(error)
+                    self.fail(error, state)
 
     def _take_row(
         self, node_id: int, state: PartitionState, row: PartitionData, endpoints: Iterable[Broker]

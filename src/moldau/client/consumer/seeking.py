@@ -31,7 +31,7 @@ class Seeking:
         cluster: Cluster,
         positions: Positions,
         options: FetchOptions,
-        on_found: Callable[[MoldauError | None], None],
+        on_found: Callable[[MoldauError | None, PartitionState | None], None],
     ) -> None:
         self._cluster = cluster
         self._positions = positions
@@ -75,7 +75,9 @@ class Seeking:
                 await self._cluster.clock.sleep(self._cluster.pause_ms(1))
             finally:
                 self._under_way -= marks
-            self._on_found(problem)
+            if all(state.version != version for state, version in marks):
+                problem = None  # The user has sought or let go meanwhile.
+            self._on_found(problem, states[0] if len(states) == 1 else None)
 
         _ = self._tasks.start(tracked(), name)
 
@@ -85,16 +87,14 @@ class Seeking:
         return is_led and (state, state.version) not in self._under_way
 
     def lost(self, state: PartitionState) -> None:
-        """The position is not in the log any more."""
+        """The position is not in the log any more. Raises NoOffsetError, as often as it is found
+        so, if the user wants to decide what then.
+        """
         if self._options.reset.kind is ResetKind.NONE:
-            self._on_found(
-                NoOffsetError(
-                    f"{state.partition} has no offset {state.fetch_offset} any more, and "
-                    "auto.offset.reset is none; seek to one that is there"
-                )
+            raise NoOffsetError(
+                f"{state.partition} has no offset {state.fetch_offset} any more, and "
+                "auto.offset.reset is none; seek to one that is there"
             )
-            state.position = None
-            return
         state.want_reset(self._options.reset)
 
     async def _reset(self, states: list[PartitionState]) -> None:
@@ -146,7 +146,8 @@ class Seeking:
         if end_offset == NO_OFFSET or position is None or end_offset >= state.fetch_offset:
             return
         if self._options.reset.kind is ResetKind.NONE:
-            state.position = None
+            # Nothing is read from here until the user has sought.
+            state.must_validate = True
             raise LogTruncationError(
                 f"{state.partition} was read up to {position}, its new leader ends at "
                 f"{end_offset}; seek to where you want to go on"
