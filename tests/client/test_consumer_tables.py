@@ -97,11 +97,35 @@ def test_a_table_may_be_bounded(node: ThreadBroker) -> None:
         produce(node.bootstrap, topic, NUMBERS, number)
     with consumer_of(node) as consumer:
         consumer.assign([(topic, 0), (topic, 1)])
-        # One answer of a broker is the least that is given.
-        first = consumer.fetch_arrow(30, columns=["partition"], max_bytes=1)
-        second = consumer.fetch_arrow(30, columns=["partition"], max_bytes=1)
-        assert (first.num_rows, second.num_rows) == (300, 300)
-        assert set(first["partition"].to_pylist()) != set(second["partition"].to_pylist())
+        offsets: dict[int, list[int]] = {0: [], 1: []}
+        while sum(map(len, offsets.values())) < 600:
+            table = consumer.fetch_arrow(30, columns=["partition", "offset"], max_bytes=1)
+            (number,) = set(table["partition"].to_pylist())  # One batch is the least that is given.
+            offsets[number] += table["offset"].to_pylist()
+        assert offsets == {0: list(range(300)), 1: list(range(300))}
+
+
+def test_what_compressed_well_comes_in_tables_of_bounded_size(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    sent = [bytes([number]) * 500_000 for number in range(40)]
+    settings = {"bootstrap.servers": node.bootstrap, "compression.type": "zstd"}
+    producer = ConfluentProducer({**settings, "linger.ms": 0, "batch.num.messages": 1})
+    for value in sent:
+        producer.produce(topic, value)
+    producer.flush(30)
+    with consumer_of(node) as consumer:
+        consumer.assign([(topic, 0)])
+        found: list[bytes] = []
+        while len(found) < 40:
+            before = len(found)
+            table = consumer.fetch_arrow(30, columns=["value"], max_bytes=2_000_000)
+            found += table["value"].to_pylist()
+            assert table.num_rows <= 4
+            assert consumer.position((topic, 0)) == len(found)
+            if before < 12 < len(found) < 40:
+                # Records go on where a table ended within what was fetched.
+                found += values(read(consumer, 3))
+        assert found == sent
 
 
 def test_tables_are_counted(node: ThreadBroker) -> None:
