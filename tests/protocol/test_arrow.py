@@ -37,7 +37,7 @@ from moldau.protocol.control_records import (
 )
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
-from moldau.protocol.record_loops import scan_batches
+from moldau.protocol.record_loops import ScannedBatch, scan_batches
 
 pa = pytest.importorskip("pyarrow")
 READ = ArrowRead(topic="orders", partition=3)
@@ -312,13 +312,18 @@ def test_nothing_imports_pyarrow_until_it_is_used() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("codec", list(Compression))
-def test_scanned_batches_give_the_same_rows(codec: Compression) -> None:
+def three_scanned_batches(codec: Compression) -> tuple[bytes, list[ScannedBatch]]:
     records = simple_records(60)
     options = BatchOptions(compression=codec)
     batches = [build_batch(records[first : first + 20], options) for first in (0, 20, 40)]
     chunk = b"".join(batches)
     found, _, _ = scan_batches(chunk, 0, len(chunk), True)
+    return chunk, found
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_scanned_batches_give_the_same_rows(codec: Compression) -> None:
+    chunk, found = three_scanned_batches(codec)
     for start, stop in ((0, 60), (5, 41), (20, 40), (60, 70)):
         read = ArrowRead(topic="orders", partition=3, start_offset=start, stop_offset=stop)
         decoded = decode_scanned_to_arrow(chunk, found, read)
@@ -327,11 +332,7 @@ def test_scanned_batches_give_the_same_rows(codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", list(Compression))
 def test_scanned_batches_end_where_the_room_does(codec: Compression) -> None:
-    records = simple_records(60)
-    options = BatchOptions(compression=codec)
-    batches = [build_batch(records[first : first + 20], options) for first in (0, 20, 40)]
-    chunk = b"".join(batches)
-    found, _, _ = scan_batches(chunk, 0, len(chunk), True)
+    chunk, found = three_scanned_batches(codec)
     whole = decode_scanned_to_arrow(chunk, found, READ)
     offsets: list[int] = []
     size_bytes = done = 0
