@@ -60,7 +60,8 @@ def take_table(fetching: Fetching, options: ArrowOptions) -> Any:
         except MoldauError:
             if batches:
                 break
-            raise
+            # What comes before it is handed out first.
+            decoded = decode_scanned_to_arrow(fetched.buffer, fetched.visible, read, 1)
         batches.append(decoded.rows)
         size_bytes += decoded.size_bytes
         fetching.handed_out(fetched, decoded.batches)
