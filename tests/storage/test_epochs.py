@@ -35,11 +35,15 @@ def end_of(cache: LeaderEpochCache, epoch: int) -> tuple[int, int]:
     return cache.end_offset_for(LeaderEpoch(epoch), Offset(100))
 
 
-def test_an_assigned_epoch_is_on_the_disk_in_kafkas_format() -> None:
+def test_a_flush_writes_assigned_epochs_in_kafkas_format() -> None:
     disk = new_disk()
     cache = LeaderEpochCache(disk, PATH)
     cache.assign(LeaderEpoch(0), Offset(0))
     cache.assign(LeaderEpoch(3), Offset(17))
+    assert disk.effects == 0
+    assert cache.is_behind
+    cache.flush()
+    assert not cache.is_behind
 
     assert disk.files()[str(PATH)] == b"0\n2\n0 0\n3 17\n"
     for _, left in disk.variants_after_crash():
@@ -50,6 +54,7 @@ def test_the_same_epoch_again_writes_nothing() -> None:
     disk = new_disk()
     cache = LeaderEpochCache(disk, PATH)
     cache.assign(LeaderEpoch(2), Offset(5))
+    cache.flush()
     effects = disk.effects
     cache.assign(LeaderEpoch(2), Offset(5))
     cache.assign(LeaderEpoch(2), Offset(9))
@@ -153,6 +158,7 @@ def test_truncation_reaches_the_disk_with_the_next_flush_only() -> None:
     cache = LeaderEpochCache(disk, PATH)
     cache.assign(LeaderEpoch(1), Offset(0))
     cache.assign(LeaderEpoch(2), Offset(10))
+    cache.flush()
     effects = disk.effects
     cache.truncate_from_end(Offset(10))
     cache.truncate_from_start(Offset(4))
@@ -167,7 +173,7 @@ def test_a_recovery_scan_writes_once() -> None:
     disk = new_disk()
     cache = LeaderEpochCache(disk, PATH, entries=())
     for number in range(50):
-        cache.assign_without_flush(LeaderEpoch(number // 10), Offset(number))
+        cache.assign(LeaderEpoch(number // 10), Offset(number))
     assert disk.effects == 0
     cache.flush()
     cache.moved_to(PATH)
@@ -191,6 +197,7 @@ def test_any_order_of_assignments_leaves_rising_entries_that_read_back(
     assert [entry.start_offset for entry in entries] == sorted(
         {entry.start_offset for entry in entries}
     )
+    cache.flush()
     assert LeaderEpochCache(disk, PATH).entries == entries
 
 

@@ -168,3 +168,25 @@ def test_a_stop_on_a_full_disk_is_no_clean_one_and_the_next_start_works(
     again = start(tmp_path, disk)
     assert again.directory.clean_stop_epoch is None
     assert len(values_of(again.by_partition[A])) == 60
+
+
+def test_an_epoch_that_found_no_room_holds_back_the_recovery_point(
+    tmp_path: Path, logs: Logs, disk: FullDisk
+) -> None:
+    log = logs.by_partition[A]
+    log.flush()
+    append(log, epoch=7)
+    disk.is_full = True
+    log.flush()
+    assert (log.flushed_offset, log.recovery_point) == (61, 60)
+    disk.is_full = False
+    logs.checkpoint()
+    for each in logs.by_partition.values():
+        each.abandon()
+    logs.directory.close()
+    again = start(tmp_path, disk).by_partition[A]
+    assert again.epochs.entries == log.epochs.entries
+    assert (again.epochs.latest_epoch, again.epochs.unwritten_from) == (7, None)
+    append(again, epoch=8)
+    again.flush()
+    assert again.recovery_point == 62

@@ -208,7 +208,7 @@ class MetadataLog:
 
     def store_recovery_point(self) -> None:
         """What is before it was flushed: if it cannot be read one day, that is damage."""
-        flushed = self.log.flushed_offset
+        flushed = self.log.recovery_point
         if flushed > self._stored_recovery_point:
             with self.directory.guard:
                 offsets = {METADATA_PARTITION: Offset(flushed)}

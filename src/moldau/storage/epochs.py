@@ -1,11 +1,13 @@
 """Which leader epoch starts at which offset. Epochs and offsets both rise strictly.
 
-`assign` is on the disk when it returns, so the file never misses an epoch that has records; one
-that begins without any is written with its first (`is_ahead`, `flush`). Truncation changes memory
-only: a stale file is cut again when the log is opened.
+Changes are made in memory. The file is written by the flush that makes an epoch's first records
+durable, or later if there is no room: no recovery point passes `unwritten_from`, and from there on
+a recovery finds epochs in the batches. What the file knows too much after a truncation is cut
+again when the log is opened.
 """
 
 import contextlib
+import threading
 from bisect import bisect_right
 from collections.abc import Iterable
 from operator import attrgetter
@@ -36,9 +38,9 @@ class LeaderEpochCache:
         """Reads the file, or takes `entries` instead (rebuilt from the log). A broken file raises
         CorruptCheckpointError."""
         self.path = path
-        self.is_ahead = False
-        """The latest epoch is not on the disk."""
         self._filesystem = filesystem
+        # The log flushes in one thread and truncates in another.
+        self._writing = threading.Lock()
         self._dirty = entries is not None
         self._entries: list[EpochStart] = []
         self._written: list[EpochStart] | None = None
@@ -61,28 +63,25 @@ class LeaderEpochCache:
     def earliest_entry(self) -> EpochStart | None:
         return self._entries[0] if self._entries else None
 
+    @property
+    def is_behind(self) -> bool:
+        """Something is not in the file yet."""
+        return self._dirty
+
+    @property
+    def unwritten_from(self) -> Offset | None:
+        """Where the first epoch starts that the file does not have."""
+        if not self._dirty:
+            return None
+        written = self._written or []
+        return next((entry.start_offset for entry in self._entries if entry not in written), None)
+
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """The epoch starts at the offset. Does nothing if the latest epoch already covers it, else
-        drops the entries that contradict it and writes the file."""
-        before = list(self._entries)
-        if self._assign(EpochStart(epoch, start_offset)):
-            self._dirty = True
-            try:
-                self.flush()
-            except DiskFullError:
-                self._entries = before
-                raise
-
-    def begin(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """The epoch starts at the log's end. Nothing is written: an epoch that never gets a record
-        is of no use after a restart.
+        drops the entries that contradict it.
         """
         if self._assign(EpochStart(epoch, start_offset)):
-            self._dirty = self.is_ahead = True
-
-    def assign_without_flush(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """For a recovery scan, which flushes once at its end."""
-        self._dirty |= self._assign(EpochStart(epoch, start_offset))
+            self._dirty = True
 
     def end_offset_for(
         self, epoch: LeaderEpoch, log_end_offset: Offset
@@ -132,13 +131,27 @@ class LeaderEpochCache:
         self.flush_if_possible()
 
     def flush(self) -> None:
-        """Write the file if it is behind."""
-        if self._dirty and self._entries != self._written:
-            lines = [f"{entry.epoch} {entry.start_offset}" for entry in self._entries]
-            self._written = None
-            write_lines(self._filesystem, self.path, lines)
-            self._written = list(self._entries)
-        self._dirty = self.is_ahead = False
+        """Write the file if it is behind. May run in any thread."""
+        with self._writing:
+            if not self._dirty:
+                return
+            # Whatever changes from here on is for the next time.
+            self._dirty = False
+            entries = list(self._entries)
+            if entries == self._written:
+                return
+            before, self._written = self._written, None
+            try:
+                lines = [f"{entry.epoch} {entry.start_offset}" for entry in entries]
+                write_lines(self._filesystem, self.path, lines)
+            except DiskFullError:
+                self._written = before
+                self._dirty = True
+                raise
+            except BaseException:
+                self._dirty = True
+                raise
+            self._written = entries
 
     def flush_if_possible(self) -> None:
         """Not on a full disk: a file that knows too much or too little is mended by a recovery."""

@@ -21,6 +21,7 @@ from moldau.storage.filesystem import File, FileSystem, sync_path
 from moldau.storage.open_segments import segments_open_max
 
 if TYPE_CHECKING:
+    from moldau.storage.epochs import LeaderEpochCache
     from moldau.storage.log_state import LogState
     from moldau.storage.segment import Segment
 
@@ -32,6 +33,7 @@ class FlushTicket:
 
     __slots__ = (
         "_directories",
+        "_epochs",
         "_files",
         "_filesystem",
         "end_offset",
@@ -49,6 +51,7 @@ class FlushTicket:
         files: Sequence[File],
         paths: Sequence[Path] = (),
         directories: Sequence[Path] = (),
+        epochs: "LeaderEpochCache | None" = None,
     ) -> None:
         self.log = log
         self.end_offset = end_offset
@@ -60,6 +63,7 @@ class FlushTicket:
         self._files = files
         self.paths = paths
         self._directories = directories
+        self._epochs = epochs
 
     @property
     def is_refused(self) -> bool:
@@ -84,6 +88,9 @@ class FlushTicket:
             for directory in self._directories:
                 with contextlib.suppress(FileNotFoundError):
                     self._filesystem.sync_directory(directory)
+            if self._epochs is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    self._epochs.flush_if_possible()
         except OSError as error:
             self.error = error
 

@@ -79,9 +79,11 @@ class Log(LogState):
             return log_read.offset_for_timestamp(self, timestamp_ms)
 
     def start_leader_epoch(self, epoch: int) -> None:
-        """We lead from here on: the epoch is known before its first record is."""
+        """We lead from here on: the epoch is known before its first record is, which also takes it
+        to the disk: one that never gets a record is of no use after a restart.
+        """
         with self.guard:
-            self.epochs.begin(LeaderEpoch(epoch), Offset(self.log_end_offset))
+            self.epochs.assign(LeaderEpoch(epoch), Offset(self.log_end_offset))
 
     def skip_to(self, offset: int, now_ms: int) -> None:
         """The log we copy holds nothing from our end up to `offset`, where it goes on."""

@@ -392,11 +392,6 @@ def _write(
     caller: Caller,
 ) -> None:
     first, last = headers[0], headers[-1]
-    for header in headers:
-        if header[4] != log.epochs.latest_epoch and header[4] > NO_EPOCH:
-            log.epochs.assign(LeaderEpoch(header[4]), Offset(header[2]))
-    if log.epochs.is_ahead:
-        log.epochs.flush()
     segment = log.segments.active
     start = segment.file.size()
     if _must_roll(log, segment, start, headers, caller.now_ms):
@@ -411,8 +406,11 @@ def _write(
         _undo(segment, start, error)
     log.log_end_offset = last[3] + 1
     shift = start - first[0]
+    epochs = log.epochs
     for header in headers:
         segment.index_batch(header[0] + shift, header[3], header[5])
+        if header[4] != epochs.latest_epoch and header[4] > NO_EPOCH:
+            epochs.assign(LeaderEpoch(header[4]), Offset(header[2]))
     if producer_append is not None:
         log.producers.apply(producer_append)
         complete(log.producers, segment, producer_append.completed)

@@ -122,6 +122,14 @@ class LogState:
         """What acks=all and a follower's fetch may count as held by this replica."""
         return self.log_end_offset if self.flush_policy == "os" else self.flushed_offset
 
+    @property
+    def recovery_point(self) -> int:
+        """All before it is on the disk, with what a start after a crash does not rebuild."""
+        unwritten_from = self.epochs.unwritten_from
+        if unwritten_from is None:
+            return self.flushed_offset
+        return min(self.flushed_offset, unwritten_from)
+
     def update_high_watermark(self, offset: int) -> int:
         """A follower takes its leader's word, within its own log; it may fall."""
         self.high_watermark = max(min(offset, self.log_end_offset), self.log_start_offset)
@@ -266,7 +274,12 @@ class LogState:
             # What was refused before may be among it twice.
             paths = list(dict.fromkeys(paths))
             ticket = FlushTicket(
-                self, end_offset, files=files, paths=paths, directories=directories
+                self,
+                end_offset,
+                files=files,
+                paths=paths,
+                directories=directories,
+                epochs=self.epochs if self.epochs.is_behind else None,
             )
             ticket.segments = dirty
             self._tickets.append(ticket)

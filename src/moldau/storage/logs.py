@@ -378,7 +378,7 @@ class Logs:
         assert damaged.damage is not None
         damaged.abandon()
         checkpointed = self._promised.pop(partition, None) or Checkpointed(
-            recovery_point=damaged.flushed_offset,
+            recovery_point=damaged.recovery_point,
             log_start_offset=damaged.log_start_offset,
             high_watermark=damaged.high_watermark,
         )
@@ -422,7 +422,7 @@ class Logs:
             self._written[file_name] = offsets
 
     def _recovery_points(self) -> dict[TopicPartition, Offset]:
-        points = {p: Offset(log.flushed_offset) for p, log in self.by_partition.items()}
+        points = {p: Offset(log.recovery_point) for p, log in self.by_partition.items()}
         return points | {p: Offset(c.recovery_point) for p, c in self._promised.items()}
 
     def _high_watermarks(self) -> dict[TopicPartition, Offset]:

@@ -371,7 +371,7 @@ class _Loader:
         for header in headers:
             if header[4] >= 0 and (latest is None or header[4] > latest):
                 latest = LeaderEpoch(header[4])
-                self._epochs.assign_without_flush(latest, Offset(header[2]))
+                self._epochs.assign(latest, Offset(header[2]))
 
     def _shorter(self, segments: list[Segment], end_offset: int, reason: str) -> Damage:
         base_offset = segments[-1].base_offset if segments else end_offset
