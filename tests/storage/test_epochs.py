@@ -169,6 +169,25 @@ def test_truncation_reaches_the_disk_with_the_next_flush_only() -> None:
     assert disk.files()[str(PATH)] == b"0\n0\n"
 
 
+def test_what_a_recovery_must_find_again_begins_with_the_first_epoch_that_is_not_written() -> None:
+    cache = cache_of((1, 5), (2, 10), (3, 20))
+    assert cache.unwritten_from == 5
+    cache.flush()
+    assert cache.unwritten_from is None
+    cache.truncate_from_start(Offset(12))
+    assert cache.unwritten_from is None, "the file is cut when it is read"
+    cache.assign(LeaderEpoch(4), Offset(30))
+    cache.assign(LeaderEpoch(5), Offset(40))
+    assert cache.unwritten_from == 30
+    cache.truncate_from_end(Offset(25))
+    assert cache.unwritten_from is None
+    cache.truncate_from_end(Offset(15))
+    cache.assign(LeaderEpoch(3), Offset(17))
+    assert cache.unwritten_from == 17, "the file has it elsewhere"
+    cache.flush()
+    assert cache.unwritten_from is None
+
+
 def test_a_recovery_scan_writes_once() -> None:
     disk = new_disk()
     cache = LeaderEpochCache(disk, PATH, entries=())

@@ -44,6 +44,7 @@ class LeaderEpochCache:
         self._dirty = entries is not None
         self._entries: list[EpochStart] = []
         self._written: list[EpochStart] | None = None
+        """What the file holds, if that is known; while it is written, what it held before."""
         if entries is None:
             self._entries = _read(filesystem, path)
             self._written = list(self._entries)
@@ -71,10 +72,18 @@ class LeaderEpochCache:
     @property
     def unwritten_from(self) -> Offset | None:
         """Where the first epoch starts that the file does not have."""
-        if not self._dirty:
+        if self._entries == self._written:
             return None
-        written = self._written or []
-        return next((entry.start_offset for entry in self._entries if entry not in written), None)
+        written = dict(self._written or ())
+        for place, entry in enumerate(self._entries):
+            start_offset = written.get(entry.epoch)
+            # The log's start may have moved on; the file is cut there when it is read.
+            if start_offset is None or (
+                start_offset != entry.start_offset
+                and (place > 0 or start_offset > entry.start_offset)
+            ):
+                return entry.start_offset
+        return None
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         """The epoch starts at the offset. Does nothing if the latest epoch already covers it, else
@@ -140,14 +149,9 @@ class LeaderEpochCache:
             entries = list(self._entries)
             if entries == self._written:
                 return
-            before, self._written = self._written, None
             try:
                 lines = [f"{entry.epoch} {entry.start_offset}" for entry in entries]
                 write_lines(self._filesystem, self.path, lines)
-            except DiskFullError:
-                self._written = before
-                self._dirty = True
-                raise
             except BaseException:
                 self._dirty = True
                 raise
