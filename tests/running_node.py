@@ -63,6 +63,22 @@ def pause() -> None:
     threading.Event().wait(POLL_S)
 
 
+def freeze(pid: int) -> None:
+    """SIGSTOP, and until it has taken effect: threads run on until the first of them notices."""
+    os.kill(pid, signal.SIGSTOP)
+    states = Path(f"/proc/{pid}/task")
+
+    def stands_still() -> bool:
+        try:
+            texts = [stat.read_text() for stat in states.glob("*/stat")]
+        except OSError:
+            return False  # A thread ended meanwhile.
+        # The state follows the name, which is in brackets and may hold anything.
+        return all(text.rpartition(")")[2].split()[0] == "T" for text in texts)
+
+    wait_for(stands_still, f"process {pid} to stop")
+
+
 class NodeDidNotStartError(AssertionError):
     """The process ended before it was ready; the text holds what it wrote."""
 

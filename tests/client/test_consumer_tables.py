@@ -1,15 +1,20 @@
 """What a consumer reads, as Arrow tables, and from there in pandas, Polars and DuckDB."""
 
 import sys
+from pathlib import Path
 
 import duckdb
 import polars as pl
 import pytest
 from client.consumed import consumer_of, fresh_name, fresh_topic, produce, read, values
 from confluent_kafka import Producer as ConfluentProducer
+from crc32c import crc32c
 
-from moldau.protocol.errors import MoldauError
-from moldau.testing import ThreadBroker
+from moldau.protocol.batch_builder import build_batch
+from moldau.protocol.batches import Record
+from moldau.protocol.compression import Compression
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.testing import ThreadBroker, broker
 from moldau.types import TopicPartition
 
 NUMBERS = [b"%d" % number for number in range(300)]
@@ -97,11 +102,61 @@ def test_a_table_may_be_bounded(node: ThreadBroker) -> None:
         produce(node.bootstrap, topic, NUMBERS, number)
     with consumer_of(node) as consumer:
         consumer.assign([(topic, 0), (topic, 1)])
-        # One answer of a broker is the least that is given.
-        first = consumer.fetch_arrow(30, columns=["partition"], max_bytes=1)
-        second = consumer.fetch_arrow(30, columns=["partition"], max_bytes=1)
-        assert (first.num_rows, second.num_rows) == (300, 300)
-        assert set(first["partition"].to_pylist()) != set(second["partition"].to_pylist())
+        offsets: dict[int, list[int]] = {0: [], 1: []}
+        while sum(map(len, offsets.values())) < 600:
+            table = consumer.fetch_arrow(30, columns=["partition", "offset"], max_bytes=1)
+            (number,) = set(table["partition"].to_pylist())  # One batch is the least that is given.
+            offsets[number] += table["offset"].to_pylist()
+        assert offsets == {0: list(range(300)), 1: list(range(300))}
+
+
+def test_what_compressed_well_comes_in_tables_of_bounded_size(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    sent = [bytes([number]) * 500_000 for number in range(40)]
+    settings = {"bootstrap.servers": node.bootstrap, "compression.type": "zstd"}
+    producer = ConfluentProducer({**settings, "linger.ms": 0, "batch.num.messages": 1})
+    for value in sent:
+        producer.produce(topic, value)
+    producer.flush(30)
+    with consumer_of(node) as consumer:
+        consumer.assign([(topic, 0)])
+        found: list[bytes] = []
+        while len(found) < 40:
+            before = len(found)
+            table = consumer.fetch_arrow(30, columns=["value"], max_bytes=2_000_000)
+            found += table["value"].to_pylist()
+            assert table.num_rows <= 4
+            assert consumer.position((topic, 0)) == len(found)
+            if before < 12 < len(found) < 40:
+                # Records go on where a table ended within what was fetched.
+                found += values(read(consumer, 3))
+        assert found == sent
+
+
+def test_what_cannot_be_decoded_is_told_until_it_is_left_behind(tmp_path: Path) -> None:
+    with broker(directory=tmp_path) as node:
+        node.create_topic("t")
+        produce(node.bootstrap, "t", [b"before"], 0)
+    # No broker takes such a batch from a client: its checksum is right, and it is no zstd.
+    broken = bytearray(build_batch([Record(0, 0, None, b"lost")]))
+    broken[:8] = (1).to_bytes(8, "big")
+    broken[22] |= Compression.ZSTD
+    broken[17:21] = crc32c(bytes(broken[21:])).to_bytes(4, "big")
+    (segment,) = tmp_path.glob("**/t-0/*.log")
+    with segment.open("ab") as file:
+        file.write(broken)
+    with broker(directory=tmp_path) as node:
+        assert isinstance(node, ThreadBroker)
+        produce(node.bootstrap, "t", [b"after"], 0)
+        with consumer_of(node) as consumer:
+            consumer.assign([("t", 0)])
+            assert consumer.fetch_arrow(30)["value"].to_pylist() == [b"before"]
+            for _ in range(2):
+                with pytest.raises(KafkaError, match="not zstd"):
+                    consumer.fetch_arrow(30)
+                assert consumer.position(("t", 0)) == 1
+            consumer.seek(("t", 0), 2)
+            assert consumer.fetch_arrow(30)["value"].to_pylist() == [b"after"]
 
 
 def test_tables_are_counted(node: ThreadBroker) -> None:

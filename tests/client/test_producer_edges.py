@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from client.clusters import fresh_topic
 from client.produced import PATIENCE_S, numbered, producer_of, values_of
+from running_node import freeze
 
 from moldau import Producer
 from moldau.errors import ClientError, ClientTimeoutError, ConfigError, ErrorCode, KafkaError
@@ -26,7 +27,7 @@ def test_without_answers_memory_is_bounded_and_closing_loses_nothing() -> None:
         running.create_topic("stalled", 1)
         with producer_of(running, acks=0, buffer_memory=4 << 20, max_block_ms=300) as producer:
             producer.send("stalled", b"first").result(PATIENCE_S)
-            os.kill(running.pid, signal.SIGSTOP)
+            freeze(running.pid)
             taken = 1
             try:
                 with contextlib.suppress(ClientTimeoutError):

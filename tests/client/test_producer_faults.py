@@ -15,6 +15,7 @@ from client.clusters import fresh_topic
 from client.lossy_proxy import LossyProxy
 from client.produced import PATIENCE_S, SMALL, numbered, producer_of, stored, values_of
 from client.producer_cases import AioFace
+from running_node import freeze
 
 import moldau.aio
 from moldau.errors import ClientTimeoutError, ErrorCode, KafkaError
@@ -349,7 +350,7 @@ def test_a_silent_broker_is_waited_for_no_longer_than_the_timeouts_say(face: Fac
         node.create_topic("t")
         with face(node, linger_ms=0, **times, **QUICK) as producer:
             producer.send("t", b"before").result(PATIENCE_S)
-            os.kill(node.pid, signal.SIGSTOP)
+            freeze(node.pid)
             try:
                 late = producer.send("t", b"late")
                 error = late.exception(PATIENCE_S)

@@ -1,7 +1,5 @@
 """kafka-python."""
 
-import gc
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -32,13 +30,6 @@ ASSIGNORS = {
     "sticky": StickyPartitionAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
-
-
-def collect_what_was_left_open() -> None:
-    """The library's close may forget a socket, whose end would be another test's warning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 class KafkaPythonLibrary:
@@ -75,8 +66,6 @@ class KafkaPythonLibrary:
             placed = [answer.get(CLIENT_TIMEOUT_S).offset for answer in answers]
         finally:
             producer.close()
-            del producer
-            collect_what_was_left_open()
         return [None if options.acks == "0" else offset for offset in placed]
 
     def consumer(self, address: str, options: ConsumerOptions) -> "KafkaPythonConsumer":
@@ -131,8 +120,6 @@ class KafkaPythonTransactions:
 
     def close(self) -> None:
         self._producer.close(timeout=0)
-        del self._producer
-        collect_what_was_left_open()
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -229,8 +216,6 @@ class KafkaPythonConsumer:
 
     def close(self) -> None:
         self._consumer.close(autocommit=False)
-        del self._consumer
-        collect_what_was_left_open()
 
 
 def _received(record: Any) -> Received:

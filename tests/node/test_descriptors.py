@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from node.questions import create_topics, produce, read_all
-from running_node import RunningNode, wait_for
+from running_node import RunningNode, freeze, wait_for
 from wire_client import WireClient
 
 from moldau.protocol.error_codes import ErrorCode
@@ -25,7 +25,7 @@ def test_a_flood_of_connections_leaves_the_logs_their_files(tmp_path: Path) -> N
             create_topics(client, {"kept": PARTITIONS})
             assert node.process is not None
             # All of them are there when it looks again.
-            node.process.send_signal(signal.SIGSTOP)
+            freeze(node.process.pid)
             for _ in range(2 * FILES_MAX):
                 flood.enter_context(socket.create_connection(("127.0.0.1", node.port)))
             node.process.send_signal(signal.SIGCONT)

@@ -39,7 +39,7 @@ from moldau.protocol.control_records import (
 )
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
-from moldau.protocol.record_loops import scan_batches
+from moldau.protocol.record_loops import ScannedBatch, scan_batches
 
 pa = pytest.importorskip("pyarrow")
 READ = ArrowRead(topic="orders", partition=3)
@@ -314,16 +314,39 @@ def test_nothing_imports_pyarrow_until_it_is_used() -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("codec", list(Compression))
-def test_scanned_batches_give_the_same_rows(codec: Compression) -> None:
+def three_scanned_batches(codec: Compression) -> tuple[bytes, list[ScannedBatch]]:
     records = simple_records(60)
     options = BatchOptions(compression=codec)
     batches = [build_batch(records[first : first + 20], options) for first in (0, 20, 40)]
     chunk = b"".join(batches)
     found, _, _ = scan_batches(chunk, 0, len(chunk), True)
+    return chunk, found
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_scanned_batches_give_the_same_rows(codec: Compression) -> None:
+    chunk, found = three_scanned_batches(codec)
     for start, stop in ((0, 60), (5, 41), (20, 40), (60, 70)):
         read = ArrowRead(topic="orders", partition=3, start_offset=start, stop_offset=stop)
-        assert decode_scanned_to_arrow(chunk, found, read) == decode_to_arrow(chunk, read)
+        decoded = decode_scanned_to_arrow(chunk, found, read)
+        assert (decoded.rows, decoded.batches) == (decode_to_arrow(chunk, read), 3)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_scanned_batches_end_where_the_room_does(codec: Compression) -> None:
+    chunk, found = three_scanned_batches(codec)
+    whole = decode_scanned_to_arrow(chunk, found, READ)
+    offsets: list[int] = []
+    size_bytes = done = 0
+    while done < len(found):
+        decoded = decode_scanned_to_arrow(chunk, found[done:], READ, whole.size_bytes // 2)
+        done += decoded.batches
+        size_bytes += decoded.size_bytes
+        offsets += decoded.rows.column("offset").to_pylist()
+        assert decoded.batches == (2 if done == 2 else 1)
+    assert offsets == whole.rows.column("offset").to_pylist()
+    assert size_bytes == whole.size_bytes
+    assert decode_scanned_to_arrow(chunk, found, READ, 1).batches == 1
 
 
 def test_a_count_that_no_batch_can_have_is_refused() -> None:

@@ -3,10 +3,11 @@ Spark's Kafka source. pyarrow is an extra: it is imported when a function here i
 broker calls none of them.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from moldau.frozen import frozen
 from moldau.protocol.batch_builder import DEFAULT_OPTIONS, BatchFacts, BatchOptions, finish_batch
@@ -116,19 +117,30 @@ def _chosen(chunks: Buffer | Iterable[Buffer], read: ArrowRead) -> Iterator[Reco
     return _visible(_sound(batches) if read.verify_crc else batches, read)
 
 
+class DecodedBatches(NamedTuple):
+    rows: Any
+    """A `pyarrow.RecordBatch`."""
+    batches: int
+    """How many of the given batches are done."""
+    size_bytes: int
+    """Of their records, decompressed."""
+
+
 def decode_scanned_to_arrow(
-    buffer: Buffer, batches: Sequence[ScannedBatch], read: ArrowRead
-) -> Any:
+    buffer: Buffer, batches: Sequence[ScannedBatch], read: ArrowRead, bytes_max: int = sys.maxsize
+) -> DecodedBatches:
     """As decode_to_arrow, of batches that `scan_batches` found and their reader chose: nothing is
-    checked or left out any more but offsets.
+    checked or left out any more but offsets. Ends behind the batch that reaches `bytes_max`: what
+    compressed well may be a thousand times larger than what was fetched.
     """
     sink = _sink(read)
     wanted = read.start_offset, read.stop_offset
-    plain = [batch for batch in batches if not batch[6] & COMPRESSION_MASK]
-    size_bytes = sum(batch[1] for batch in plain)
-    # A count is not to be believed before its records are read.
-    sink.expect(min(sum(batch[11] for batch in plain), size_bytes), size_bytes)
-    for position, size, base, last, _, latest, flags, *_, count, first in batches:
+    _expect(sink, batches, bytes_max)
+    done = size_bytes = 0
+    for position, size, base, last, _, latest, flags, *_, records, first in batches:
+        if size_bytes >= bytes_max:
+            break
+        done += 1
         if last < read.start_offset or base >= read.stop_offset:
             continue
         body, bounds = buffer, (position + BATCH_HEADER_SIZE, position + size)
@@ -136,8 +148,21 @@ def decode_scanned_to_arrow(
             body, start = RecordBatch(buffer, position).body(read.decompressed_bytes_max)
             bounds = start, len(body)
         append_time = latest if flags & APPEND_TIME_FLAG else None
-        sink.append(body, bounds, count, (base, first, append_time), wanted)
-    return _wrap(sink.finish(), read)
+        sink.append(body, bounds, records, (base, first, append_time), wanted)
+        size_bytes += bounds[1] - bounds[0]
+    return DecodedBatches(_wrap(sink.finish(), read), done, size_bytes)
+
+
+def _expect(sink: ColumnSink, batches: Sequence[ScannedBatch], bytes_max: int) -> None:
+    records = size_bytes = 0
+    for batch in batches:
+        if size_bytes >= bytes_max:
+            break
+        if not batch[6] & COMPRESSION_MASK:
+            records += batch[11]
+            size_bytes += batch[1]
+    # A count is not to be believed before its records are read.
+    sink.expect(min(records, size_bytes), size_bytes)
 
 
 def _sink(read: ArrowRead) -> ColumnSink:

@@ -290,7 +290,8 @@ class _Loader:
 
     def _recover(self, segments: list[Segment]) -> tuple[int, Damage | None]:
         if self._epochs.latest_epoch is None:
-            self._scan_from = 0
+            # Nothing was flushed yet, or the file is lost; what is before the start needs none.
+            self._scan_from = min(self._scan_from, self._checkpointed.log_start_offset)
         first = max(Segments(segments).floor_place(self._scan_from), 0)
         if 0 < first < len(segments) and segments[first].base_offset == self._scan_from:
             # It may have been sealed after its last flush.

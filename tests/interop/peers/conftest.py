@@ -2,8 +2,8 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,10 +19,26 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def server(apache: ApacheOracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A running node of the kind under test."""
+    with _running(apache, tmp_path_factory.mktemp("server"), {}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def patient_server(
+    apache: ApacheOracle, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """Its new groups wait for further members as long as Kafka's do by default."""
+    settings = {"group.initial.rebalance.delay.ms": "3000"}
+    with _running(apache, tmp_path_factory.mktemp("patient"), settings) as running:
+        yield running
+
+
+@contextmanager
+def _running(apache: ApacheOracle, folder: Path, settings: Mapping[str, str]) -> Iterator[Server]:
     if requested() not in {APACHE, MOLDAU}:
         yield Server(requested(), APACHE)
         return
-    with new_node(apache, tmp_path_factory.mktemp("server")) as node:
+    with new_node(apache, folder, settings) as node:
         node.format()
         node.start()
         yield Server(node.address, requested(), node)

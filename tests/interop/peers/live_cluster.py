@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from interop.apache import LOGGING, ApacheOracle, require_tool
 from interop.live_broker import CLUSTER_ID, STOP_TIMEOUT_S
-from running_node import free_port, pause, wait_for
+from running_node import free_port, freeze, pause, wait_for
 from wire_client import HungUpError, WireClient
 
 from moldau.protocol.enums import CoordinatorType
@@ -141,8 +141,8 @@ class LiveCluster:
         process.wait()
 
     def freeze(self, node_id: int) -> None:
-        """SIGSTOP: connections stay open and nothing is answered, until `thaw`."""
-        self._running[node_id].send_signal(signal.SIGSTOP)
+        """Connections stay open and nothing is answered, until `thaw`."""
+        freeze(self._running[node_id].pid)
 
     def thaw(self, node_id: int) -> None:
         self._running[node_id].send_signal(signal.SIGCONT)

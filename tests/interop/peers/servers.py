@@ -5,6 +5,7 @@ already runs. So each promise is first shown to hold for Apache Kafka, with the 
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,9 +54,12 @@ def requested() -> str:
     return os.environ.get(VARIABLE, MOLDAU)
 
 
-def new_node(apache: ApacheOracle, folder: Path) -> LiveNode:
+def new_node(
+    apache: ApacheOracle, folder: Path, settings: Mapping[str, str] | None = None
+) -> LiveNode:
     """A node of the kind under test, not started yet, over an empty folder."""
     folder.mkdir(parents=True, exist_ok=True)
+    chosen = SETTINGS | dict(settings or {})
     if requested() == MOLDAU:
-        return LiveMoldau(folder, SETTINGS)
-    return LiveBroker(apache, folder, SETTINGS)
+        return LiveMoldau(folder, chosen)
+    return LiveBroker(apache, folder, chosen)

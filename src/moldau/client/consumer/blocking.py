@@ -193,6 +193,7 @@ class Consumer(BlockingOffsetDesk):
     ) -> Any:
         """A `pyarrow.Table` of what came, without a Python object for each record; it has no rows
         if nothing came in time. `.to_pandas()`, `polars.from_arrow` and DuckDB take it as it is.
+        It ends behind the batch that reaches `max_bytes` (32 MiB), decompressed.
         """
         options = ArrowOptions.of(columns, max_bytes)
         engine = self._engine

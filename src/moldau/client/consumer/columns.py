@@ -14,6 +14,7 @@ from moldau.protocol.arrow import (
     imported_pyarrow,
 )
 from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
+from moldau.protocol.errors import MoldauError
 
 # Tables of this size are cheap to make and small enough for a cache.
 _BYTES_MAX_DEFAULT = 32 << 20
@@ -37,27 +38,32 @@ class ArrowOptions:
 
 
 def take_table(fetching: Fetching, options: ArrowOptions) -> Any:
-    """Everything that is there, up to the size; at least one answer of a broker if there is any."""
+    """Everything that is there, up to the size; at least one batch of a producer if there is any.
+    What cannot be decoded stays, and is told again, until the user seeks behind it.
+    """
     pa = imported_pyarrow()
-    batches = []
+    batches: list[Any] = []
     size_bytes = 0
-    while size_bytes < options.bytes_max and (fetched := fetching.take_whole()) is not None:
+    while size_bytes < options.bytes_max and (fetched := fetching.first_ready()) is not None:
         state = fetched.state
-        size_bytes += fetched.size_bytes
         topic, number = state.partition
-        batches.append(
-            decode_scanned_to_arrow(
-                fetched.buffer,
-                fetched.visible,
-                ArrowRead(
-                    topic=topic,
-                    partition=number,
-                    columns=options.columns,
-                    start_offset=max(fetched.start_offset, state.position or 0),
-                    decompressed_bytes_max=STORED_OUTPUT_BYTES_MAX,
-                ),
-            )
+        read = ArrowRead(
+            topic=topic,
+            partition=number,
+            columns=options.columns,
+            start_offset=max(fetched.start_offset, state.position or 0),
+            decompressed_bytes_max=STORED_OUTPUT_BYTES_MAX,
         )
-        fetched.finish()
+        room_bytes = options.bytes_max - size_bytes
+        try:
+            decoded = decode_scanned_to_arrow(fetched.buffer, fetched.visible, read, room_bytes)
+        except MoldauError:
+            if batches:
+                break
+            # What comes before it is handed out first.
+            decoded = decode_scanned_to_arrow(fetched.buffer, fetched.visible, read, 1)
+        batches.append(decoded.rows)
+        size_bytes += decoded.size_bytes
+        fetching.handed_out(fetched, decoded.batches)
     fetching.counts.records += sum(batch.num_rows for batch in batches)
     return pa.Table.from_batches(batches, schema=arrow_schema(options.columns))

@@ -116,12 +116,14 @@ class Fetching:
         self.counts.records += len(into)
         return into, has_room and self.wants_room
 
-    def take_whole(self) -> Fetched | None:
-        """For readers of columns. The position is theirs to move."""
-        fetched = self._next_ready()
-        if fetched is not None:
+    def first_ready(self) -> Fetched | None:
+        """For readers of columns, who say what they handed out of it."""
+        return self._next_ready()
+
+    def handed_out(self, fetched: Fetched, count: int) -> None:
+        """So many batches of the first that is ready."""
+        if not fetched.hand_out(count):
             self._ready.popleft()
-        return fetched
 
     @property
     def has_ready(self) -> bool:

@@ -94,6 +94,17 @@ class Fetched:
                 self._cursor = None
         return True
 
+    def hand_out(self, count: int) -> bool:
+        """So many of the visible batches are handed out as a whole. False: nothing is left."""
+        if count == len(self.visible):
+            self.finish()
+            return False
+        last = self.visible[count - 1]
+        self.start_offset = self.state.position = last[3] + 1
+        self.state.position_epoch = last[4]
+        self._cursor = None
+        return True
+
     def finish(self) -> None:
         """All of it is handed out."""
         self.state.position = self.next_offset
