@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 
-def local_session(folder: Path, **settings: str) -> Any:
+def local_session(folder: Path, master: str = "local[2]", **settings: str) -> Any:
     from pyspark.sql import SparkSession
 
     from moldau.spark import ensure_java
@@ -26,7 +26,7 @@ def local_session(folder: Path, **settings: str) -> Any:
             "FileSystemBasedCheckpointFileManager"
         ),
     }
-    builder = SparkSession.builder.master("local[2]").appName("moldau-tests")
+    builder = SparkSession.builder.master(master).appName("moldau-tests")
     for name, value in (known | settings).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()

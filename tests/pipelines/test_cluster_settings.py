@@ -56,13 +56,15 @@ def test_files_are_sent_by_their_whole_names(
     monkeypatch.chdir(tmp_path)
     for name in ("helpers.py", "environment.tar.gz"):
         Path(name).touch()
-    assert shipped("helpers.py, hdfs://host/more.zip", Path("environment.tar.gz")) == {
+    assert shipped("helpers.py, hdfs://host/more.zip", "environment.tar.gz") == {
         "spark.submit.pyFiles": f"{tmp_path}/helpers.py,hdfs://host/more.zip",
         "spark.archives": f"{tmp_path}/environment.tar.gz#environment",
         "spark.pyspark.python": "./environment/bin/python",
     }
+    far = shipped(None, "hdfs://host/environment.tar.gz")
+    assert far["spark.archives"] == "hdfs://host/environment.tar.gz#environment"
     with pytest.raises(MoldauError, match=r"--env gone[.]tar[.]gz: there is no such file"):
-        shipped(None, Path("gone.tar.gz"))
+        shipped(None, "gone.tar.gz")
     with pytest.raises(MoldauError, match=r"--py-files gone[.]py: there is no such file"):
         shipped("helpers.py,gone.py", None)
 
@@ -79,7 +81,7 @@ def test_a_python_of_the_archive_is_our_own_here(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "elsewhere")
     before = Path.cwd()
-    with python_for_tasks({"spark.pyspark.python": "./environment/bin/python"}, "python"):
+    with python_for_tasks("yarn", {"spark.pyspark.python": "./environment/bin/python"}):
         assert os.environ["PYSPARK_PYTHON"] == "./environment/bin/python"
         assert "PYSPARK_DRIVER_PYTHON" not in os.environ
         asked = os.popen("./environment/bin/python -c 'import sys; print(sys.prefix)'")

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import worker_killing
+
 from moldau.spark.exactly_once_sink import ExactlyOnceSink
 from moldau.spark.transaction import TransactionTicket
 from moldau.spark.transaction_tasks import TransactionWriter
@@ -22,6 +24,7 @@ FAULTY_BATCH = 2
 # More often than any number of tasks and attempts.
 ALWAYS = 100
 WAIT_S = 300.0
+CONNECT = "connect"
 POLL_S = 0.05
 
 
@@ -36,6 +39,7 @@ class Job:
     fails_times: int = 1
     is_stateful: bool = False
     starting: str = "earliest"
+    master: str = "local[2]"
     victims: tuple[int, ...] = ()
     """Processes that a fault kills."""
 
@@ -83,6 +87,8 @@ class FaultyTask(TransactionWriter):
                 raise ValueError("a task fails after it has written")
             if self._job.happens("killed while tasks write"):
                 self._job.kill()
+            if self._job.happens("worker killed"):
+                worker_killing.kill_own_worker()
         yield from found
 
 
@@ -142,10 +148,16 @@ def run(session: Any, job: Job) -> None:
 
 
 def main() -> None:
+    from spark_cluster import SMALL
     from spark_sessions import local_session
 
     job = Job(**json.loads(sys.argv[1]))
-    session = local_session(Path(job.folder) / "session")
+    if job.master == CONNECT:
+        run_connected(job)
+        return
+    session = local_session(Path(job.folder) / "session", job.master, **SMALL)
+    # Tasks in other places know nothing of the tests' modules.
+    session.sparkContext.addPyFile(worker_killing.__file__)
     jvm = int(session._jvm.java.lang.ProcessHandle.current().pid())
     # What Spark runs on dies with its driver.
     victims = tuple(job.victims) or (jvm, os.getpid())
@@ -153,6 +165,44 @@ def main() -> None:
         run(session, replace(job, victims=victims))
     finally:
         session.stop()
+
+
+def run_connected(job: Job) -> None:
+    """Through a server of Spark Connect, which runs the sink in a process of its own."""
+    from pyspark.sql import SparkSession
+
+    from moldau.spark import ensure_java
+
+    ensure_java()
+    builder = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false")
+    session = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    try:
+        run(session, job)
+        if not job.fault:
+            copy_plainly(session, job)
+    finally:
+        session.stop()
+
+
+def copy_plainly(session: Any, job: Job) -> None:
+    """What was copied, again: by a batch, and by a stream without the sink."""
+    known = {"kafka.bootstrap.servers": job.bootstrap}
+    rows = session.read.format("moldau").options(**known, subscribe=job.target).load()
+    writing = rows.select("key", "value").write.format("moldau").mode("append")
+    writing.options(**known, topic=f"{job.target}-batch").save()
+    stream = session.readStream.format("moldau").options(
+        **known, subscribe=job.target, startingOffsets="earliest"
+    )
+    query = (
+        stream.load()
+        .select("key", "value")
+        .writeStream.format("moldau")
+        .options(**known, topic=f"{job.target}-stream")
+        .option("checkpointLocation", f"{job.folder}/plain")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
 
 
 def command(job: Job) -> list[str]:

@@ -39,7 +39,13 @@ _PyFiles = Annotated[
     str | None, typer.Option("--py-files", help="Python files for the tasks, with commas.")
 ]
 _Env = Annotated[
-    Path | None, typer.Option("--env", help="A packed environment for the tasks, .tar.gz.")
+    str | None,
+    typer.Option(
+        "--env",
+        metavar="FILE|URL",
+        help="A packed environment for the tasks, .tar.gz.",
+        show_default=False,
+    ),
 ]
 _Checkpoint = Annotated[
     str | None,
@@ -310,7 +316,7 @@ def _loaded(
 def _spark_settings(
     conf: list[str] | None,
     py_files: str | None,
-    env: Path | None,
+    env: str | None,
     master: str = _DEFAULT_MASTER,
 ) -> dict[str, str]:
     from moldau.pipelines.cluster import is_local, shipped

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from moldau.pipelines.worker_python import worker_python
 from moldau.protocol.errors import MoldauError
 
 ENVIRONMENT = "environment"
@@ -75,14 +76,14 @@ def _unreachable(host: str, port: int) -> str | None:
     return None
 
 
-def shipped(py_files: str | None, env: Path | None) -> dict[str, str]:
+def shipped(py_files: str | None, env: str | None) -> dict[str, str]:
     """Spark's settings that send files to the tasks. Raises MoldauError."""
     settings = {}
     if py_files is not None:
         files = [one.strip() for one in py_files.split(",") if one.strip()]
         settings["spark.submit.pyFiles"] = ",".join(_absolute(one, "--py-files") for one in files)
     if env is not None:
-        settings["spark.archives"] = f"{_absolute(str(env), '--env')}#{ENVIRONMENT}"
+        settings["spark.archives"] = f"{_absolute(env, '--env')}#{ENVIRONMENT}"
         settings["spark.pyspark.python"] = _PYTHON
     return settings
 
@@ -96,11 +97,12 @@ def _absolute(path: str, option: str) -> str:
 
 
 @contextmanager
-def python_for_tasks(settings: Mapping[str, str], own: str) -> Iterator[None]:
+def python_for_tasks(master: str, settings: Mapping[str, str]) -> Iterator[None]:
     """While Spark starts. It calls Python by one name on the driver's machine and where tasks run.
     A name within a packed environment, which is only there, leads to our own Python here.
     """
     wanted = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    own = worker_python() if is_local(master) else sys.executable
     os.environ["PYSPARK_PYTHON"] = wanted or own
     # It would come before the other, for tasks too.
     os.environ.pop("PYSPARK_DRIVER_PYTHON", None)
@@ -111,7 +113,7 @@ def python_for_tasks(settings: Mapping[str, str], own: str) -> Iterator[None]:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     python = folder / wanted
     python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.write_text(f'#!/bin/sh\nexec "{worker_python()}" "$@"\n')
     python.chmod(0o755)
     before = Path.cwd()
     # Spark's process stays there.

@@ -1,13 +1,11 @@
 """A Spark session with the settings that pipelines need."""
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from moldau.pipelines.cluster import check_master, is_local, python_for_tasks
-from moldau.pipelines.worker_python import worker_python
 from moldau.protocol.errors import MoldauError
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -62,8 +60,7 @@ def new_session(
     for option, value in (known | dict(settings)).items():
         builder = builder.config(option, value)
     try:
-        own = worker_python() if is_local(master) else sys.executable
-        with python_for_tasks(settings, own):
+        with python_for_tasks(master, settings):
             session = builder.getOrCreate()
     except Exception as error:  # noqa: BLE001 - Spark raises all sorts
         raise MoldauError(f"Spark does not start at {master}: {_first_line(error)}") from None
