@@ -24,6 +24,7 @@ FAULTY_BATCH = 2
 # More often than any number of tasks and attempts.
 ALWAYS = 100
 WAIT_S = 300.0
+CONNECT = "connect"
 POLL_S = 0.05
 
 
@@ -151,6 +152,9 @@ def main() -> None:
     from spark_sessions import local_session
 
     job = Job(**json.loads(sys.argv[1]))
+    if job.master == CONNECT:
+        run_connected(job)
+        return
     session = local_session(Path(job.folder) / "session", job.master, **SMALL)
     # Tasks in other places know nothing of the tests' modules.
     session.sparkContext.addPyFile(worker_killing.__file__)
@@ -161,6 +165,44 @@ def main() -> None:
         run(session, replace(job, victims=victims))
     finally:
         session.stop()
+
+
+def run_connected(job: Job) -> None:
+    """Through a server of Spark Connect, which runs the sink in a process of its own."""
+    from pyspark.sql import SparkSession
+
+    from moldau.spark import ensure_java
+
+    ensure_java()
+    builder = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false")
+    session = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    try:
+        run(session, job)
+        if not job.fault:
+            copy_plainly(session, job)
+    finally:
+        session.stop()
+
+
+def copy_plainly(session: Any, job: Job) -> None:
+    """What was copied, again: by a batch, and by a stream without the sink."""
+    known = {"kafka.bootstrap.servers": job.bootstrap}
+    rows = session.read.format("moldau").options(**known, subscribe=job.target).load()
+    writing = rows.select("key", "value").write.format("moldau").mode("append")
+    writing.options(**known, topic=f"{job.target}-batch").save()
+    stream = session.readStream.format("moldau").options(
+        **known, subscribe=job.target, startingOffsets="earliest"
+    )
+    query = (
+        stream.load()
+        .select("key", "value")
+        .writeStream.format("moldau")
+        .options(**known, topic=f"{job.target}-stream")
+        .option("checkpointLocation", f"{job.folder}/plain")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
 
 
 def command(job: Job) -> list[str]:

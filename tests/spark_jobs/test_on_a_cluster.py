@@ -69,6 +69,22 @@ def moldau(*words: str) -> list[str]:
     return [sys.executable, "-m", "moldau", "pipeline", *words]
 
 
+def told_in_one_line(*words: str, at: Path) -> str:
+    done = subprocess.run(
+        moldau(*words),
+        env=environment(),
+        cwd=at,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_S * 2,
+    )
+    assert done.returncode == 1, done.stderr[-3000:]
+    assert "Traceback" not in done.stdout + done.stderr
+    (told,) = [line for line in done.stderr.splitlines() if line.startswith("moldau: ")]
+    return told
+
+
 def packed(folder: Path, python: str) -> Path:
     """An environment for tasks, as small as can be."""
     script = folder / "python"
@@ -146,3 +162,51 @@ def test_a_pipeline_loses_workers_and_is_stopped(
     with Admin(node.bootstrap) as admin:
         states = Counter(one.state for one in admin.list_transactions())
     assert "Ongoing" not in states, states
+
+
+def test_a_table_on_disks_that_are_not_shared(
+    cluster: StandaloneCluster, node: ProcessBroker, tmp_path: Path
+) -> None:
+    """Every process finds another folder under this name, as every machine does: what tasks wrote
+    is not where the driver looks.
+    """
+    cluster.have_workers(1)
+    with Admin(node.bootstrap) as admin:
+        admin.create_topics(["unshared"])
+    with Producer(node.bootstrap) as producer:
+        for number in range(10):
+            producer.send("unshared", json.dumps({"n": number}).encode())
+    file = tmp_path / "unshared.yaml"
+    file.write_text(
+        f"settings: {{bootstrap.servers: '{node.bootstrap}'}}\n"
+        "sources: {unshared: {topic: unshared, schema: n BIGINT, start: earliest}}\n"
+        "steps: {lake: {sql: SELECT n FROM unshared, into: {table: /proc/self/cwd/lake}}}\n"
+    )
+    told = told_in_one_line(
+        "run", str(file), "--master", cluster.url, "--once", *small(), at=tmp_path
+    )
+    assert "tasks wrote 10 rows to /proc/self/cwd/lake" in told
+    assert "0 are found there" in told
+    # Nothing was written down, so nothing is lost: the next run begins with this batch.
+    assert not list((tmp_path / "lake" / "_moldau").glob("*.json"))
+    assert not list((tmp_path / ".moldau").rglob("commits/0"))
+
+
+def test_tasks_without_moldau(
+    cluster: StandaloneCluster, node: ProcessBroker, tmp_path: Path
+) -> None:
+    cluster.have_workers(1)
+    bare = Path(sys.base_prefix) / "bin" / Path(sys.executable).name
+    file = tmp_path / "plain.yaml"
+    file.write_text(
+        f"settings: {{bootstrap.servers: '{node.bootstrap}'}}\n"
+        "sources: {plain: {topic: plain, schema: n BIGINT}}\n"
+        "steps: {copy: {sql: SELECT n FROM plain, into: {topic: plain.copy}}}\n"
+    )
+    with Admin(node.bootstrap) as admin:
+        admin.create_topics(["plain"])
+    archive = packed(tmp_path, str(bare))
+    told = told_in_one_line(
+        "run", str(file), "--master", cluster.url, "--env", str(archive), *small(), at=tmp_path
+    )
+    assert "tasks have no moldau" in told or "tasks have no pyspark" in told

@@ -59,10 +59,10 @@ class DeltaTarget:
         disk = Disk(session)
         disk.delete(aside_folder(self._path, self._name))
         aside = new_aside(self._path, self._name)
-        if write_aside(rows, aside, self._partition_by):
+        if written := write_aside(disk, rows, aside, self._partition_by):
             added = [
                 self._action(place, folders, disk.size(place))
-                for place, folders in settled(disk, aside, self._path, self._name)
+                for place, folders in settled(disk, written, aside, self._path, self._name)
             ]
             self._commit(table, schema, added, (application, batch_id))
         disk.delete(aside)

@@ -46,8 +46,10 @@ class Disk:
     def files(self, folder: str) -> list[str]:
         """Parquet files below it, in the order of their names."""
         system, place = self._find(folder)
+        found: list[str] = []
+        if not system.exists(place):
+            return found
         qualified = str(system.makeQualified(place))
-        found = []
         listed = system.listFiles(place, True)
         while listed.hasNext():
             path = str(listed.next().getPath())
@@ -70,6 +72,17 @@ class Disk:
         system, place = self._find(folder)
         return bool(system.delete(place, True))
 
+    def rows(self, file: str) -> int:
+        """Of a Parquet file, as its last bytes say."""
+        parquet = self._jvm.org.apache.parquet.hadoop
+        place = self._find(file)[1]
+        source = parquet.util.HadoopInputFile.fromPath(place, self._configuration)
+        reader = parquet.ParquetFileReader.open(source)
+        try:
+            return int(reader.getRecordCount())
+        finally:
+            reader.close()
+
     def size(self, path: str) -> int:
         system, place = self._find(path)
         return int(system.getFileStatus(place).getLen())
@@ -84,20 +97,24 @@ def new_aside(table: str, name: str) -> str:
     return f"{aside_folder(table, name)}/{secrets.token_hex(8)}"
 
 
-def settled(disk: Disk, aside: str, folder: str, name: str) -> list[tuple[str, str]]:
+def settled(
+    disk: Disk, files: list[str], aside: str, folder: str, name: str
+) -> list[tuple[str, str]]:
     """Moves files to where a commit will find them, each with the folders it was in below. Their
     names are flat, which needs no escaping, and nobody else's.
     """
     found = []
-    for file in disk.files(aside):
+    for file in files:
         place = f"{folder}/{name}-{secrets.token_hex(8)}.parquet"
         disk.move(file, place)
         found.append((place, file[len(aside) :].rpartition("/")[0].strip("/")))
     return found
 
 
-def write_aside(rows: Any, aside: str, partition_by: tuple[str, ...]) -> int:
-    """How many rows there were."""
+def write_aside(disk: Disk, rows: Any, aside: str, partition_by: tuple[str, ...]) -> list[str]:
+    """The files; none if there are no rows. Raises MoldauError if they do not hold what tasks say
+    they wrote: on a machine with a disk of its own Spark itself would not notice.
+    """
     from pyspark.sql import Observation
     from pyspark.sql import functions as sql
 
@@ -106,4 +123,14 @@ def write_aside(rows: Any, aside: str, partition_by: tuple[str, ...]) -> int:
     if partition_by:
         writer = writer.partitionBy(*partition_by)
     writer.parquet(aside)
-    return int(counted.get["rows"])
+    count = int(counted.get["rows"])
+    if not count:
+        return []
+    files = disk.files(aside)
+    found = sum(disk.rows(file) for file in files)
+    if found != count:
+        raise MoldauError(
+            f"tasks wrote {count} rows to {aside}, and {found} are found there; "
+            "a table's folder must be one that all machines share"
+        )
+    return files

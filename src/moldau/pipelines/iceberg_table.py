@@ -49,9 +49,9 @@ class IcebergTarget:
         disk.delete(aside_folder(folder, self._name))
         aside = new_aside(folder, self._name)
         copies, partitions = _with_copies(rows, self._partition_by)
-        if write_aside(copies, aside, partitions):
-            files = [place for place, _ in settled(disk, aside, f"{folder}/data", self._name)]
-            self._commit(table, schema, files, marker)
+        if written := write_aside(disk, copies, aside, partitions):
+            places = settled(disk, written, aside, f"{folder}/data", self._name)
+            self._commit(table, schema, [place for place, _ in places], marker)
         disk.delete(aside)
 
     def _table(self, schema: Any) -> Any:

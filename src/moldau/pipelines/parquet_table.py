@@ -42,16 +42,18 @@ class ParquetTable:
             self._move(disk, known["files"])
         disk.delete(aside_folder(self._path, self._name))
         aside = new_aside(self._path, self._name)
-        count = write_aside(rows, aside, self._partition_by)
-        files = self._named(disk, aside, query_id, batch_id) if count else {}
+        written = write_aside(disk, rows, aside, self._partition_by)
+        files = self._named(written, aside, query_id, batch_id)
         disk.replace(note, json.dumps({"marker": write_marker(marker), "files": files}))
         self._move(disk, files)
         disk.delete(aside)
 
-    def _named(self, disk: Disk, aside: str, query_id: str, batch_id: int) -> dict[str, str]:
+    def _named(
+        self, written: list[str], aside: str, query_id: str, batch_id: int
+    ) -> dict[str, str]:
         """Where each file goes; no other batch uses the name."""
         files: dict[str, str] = {}
-        for number, file in enumerate(disk.files(aside)):
+        for number, file in enumerate(written):
             folder = file[len(aside) :].rpartition("/")[0]
             name = f"{query_id[:8]}-{self._name}-{batch_id:09d}-{number:05d}.parquet"
             files[file] = f"{self._path}{folder}/{name}"

@@ -31,6 +31,7 @@ _log = logging.getLogger(__name__)
 ATTEMPTS_MAX = 3
 """So often a batch is written before the query fails."""
 _QUERY_ID = "sql.streaming.queryId"
+_PIECES_MAX = 1024
 # Long enough for a slow batch; what is left open after a crash is aborted when the job comes back.
 _TIMEOUT_MS_DEFAULT = "900000"
 
@@ -55,6 +56,10 @@ class ExactlyOnceSink:
         self._transaction: DriverTransaction | None = None
         self._markers: list[str] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Spark Connect sends it to the server, whose process makes a transaction of its own."""
+        return self.__dict__ | {"_transaction": None, "_markers": []}
+
     def prepare(self) -> None:
         """Fences every older run and aborts what it left open. The first batch does it if nobody
         did.
@@ -75,7 +80,7 @@ class ExactlyOnceSink:
         _refuse_speculation(session)
         check_rows(rows.schema, self._topic)
         lines = offset_lines(session, self.checkpoint, batch_id)
-        query_id = session.sparkContext.getLocalProperty(_QUERY_ID) or ""
+        query_id = query_id_of(session, self.checkpoint)
         self.prepare()
         marker = Marker(query_id, batch_id, digest_of(lines))
         if judge(self._markers, marker, self.name) is Verdict.SKIP:
@@ -114,7 +119,7 @@ class ExactlyOnceSink:
         names = [name for name in (*WRITTEN_COLUMNS, "topic") if name in rows.columns]
         session = rows.sparkSession
         tasks = int(session.conf.get("spark.sql.shuffle.partitions"))
-        tasks = min(tasks, max(session.sparkContext.defaultParallelism, 1))
+        tasks = min(tasks, max(_parallelism(session), 1))
         encoded = rows.select(names).mapInArrow(RowEncoder(ticket, self._topic), ENCODED_SCHEMA)
         # All of a partition to one task, and a topic's partitions evenly to all tasks.
         place = sql.expr(f"cast(pmod(hash(topic) + partition, {tasks}) as int)")
@@ -156,21 +161,56 @@ def _refuse_speculation(session: Any) -> None:
 
 def offset_lines(session: Any, checkpoint: str, batch_id: int) -> list[str]:
     """What Spark has written down of a batch before it runs: one line for each source."""
-    path = f"{checkpoint}/offsets/{batch_id}"
+    lines = _lines_of(session, checkpoint, f"offsets/{batch_id}")
+    # A version and the batch's own facts come first.
+    return [line for line in lines[2:] if line.strip()]
+
+
+def query_id_of(session: Any, checkpoint: str) -> str:
+    """The same for all runs with a checkpoint."""
+    if not _is_connected(session):
+        return str(session.sparkContext.getLocalProperty(_QUERY_ID) or "")
+    return str(json.loads("".join(_lines_of(session, checkpoint, "metadata")))["id"])
+
+
+def _is_connected(session: Any) -> bool:
+    """Of Spark Connect: there is no JVM within reach."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def _parallelism(session: Any) -> int:
+    """How many tasks run at once."""
+    if not _is_connected(session):
+        return int(session.sparkContext.defaultParallelism)
+    # Nobody tells it there, but a range is cut into as many pieces.
+    pieces = session.range(_PIECES_MAX).select(sql.spark_partition_id().alias("piece"))
+    return int(pieces.agg(sql.max("piece")).first()[0]) + 1
+
+
+def _lines_of(session: Any, checkpoint: str, name: str) -> list[str]:
+    path = f"{checkpoint}/{name}"
+    missing = OptionError(
+        f"{path} is not there; the sink needs the query's checkpointLocation, not {checkpoint}"
+    )
+    if _is_connected(session):
+        try:
+            # One small file: its lines come in order.
+            return [row.value for row in session.read.text(path).collect()]
+        except Exception as error:
+            if "PATH_NOT_FOUND" in str(error):
+                raise missing from None
+            raise
     jvm = session.sparkContext._jvm
     file = jvm.org.apache.hadoop.fs.Path(path)
     system = file.getFileSystem(session.sparkContext._jsc.hadoopConfiguration())
     if not system.exists(file):
-        raise OptionError(
-            f"{path} is not there; the sink needs the query's checkpointLocation, not {checkpoint}"
-        )
+        raise missing
     stream = system.open(file)
     try:
         content = jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
     finally:
         stream.close()
-    # A version and the batch's own facts come first.
-    return [line for line in content.splitlines()[2:] if line.strip()]
+    return str(content).splitlines()
 
 
 def source_offsets(lines: list[str]) -> dict[TopicPartition, int]:
