@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from interop.apache import ApacheOracle
 from interop.live_broker import LiveBroker
-from pipelines.test_killed_pipelines import batches_of, started
+from pipelines.killing import batches_of, started
 from running_node import wait_for
 
 from moldau import Admin, Consumer, Producer

@@ -31,7 +31,8 @@ def batches_of(folder: RunFolder, pid: int) -> int:
     status = folder.status()
     if status.get("pid") != pid:
         return -1
-    return min((one["batch"] or -1 for one in status["queries"]), default=-1)
+    batches = [one["batch"] for one in status["queries"]]
+    return min((-1 if batch is None else batch for batch in batches), default=-1)
 
 
 def has_come_to(
