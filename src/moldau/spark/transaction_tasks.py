@@ -93,7 +93,7 @@ class RowEncoder:
                 )
                 self._check(name, encoded.body)
                 yield (
-                    name, number, self._task, self._number, bytes(encoded.body),
+                    name, number, self._task, self._number, encoded.body,
                     encoded.rows, encoded.base_timestamp, encoded.max_timestamp,
                 )  # fmt: skip
                 row += encoded.rows
@@ -188,11 +188,12 @@ class TransactionWriter:
         producer = None
         targets: dict[TopicPartition, _Target] = {}
         for rows in batches:
-            for row in rows.to_pylist():
-                if producer is None:
-                    producer = producer_of(self._ticket)
-                    self._adopt(producer)
-                self._file(producer, targets, row)
+            if rows.num_rows and producer is None:
+                producer = producer_of(self._ticket)
+                self._adopt(producer)
+            for place, batch in _read_encoded(rows):
+                assert producer is not None
+                self._file(producer, targets, place, batch)
         if producer is None:
             return []
         producer.thread.run(producer.engine.flush())
@@ -208,9 +209,12 @@ class TransactionWriter:
         producer.thread.run(producer.face.transactions.adopt(identity))
 
     def _file(
-        self, producer: OpenProducer, targets: dict[TopicPartition, _Target], row: dict[str, Any]
+        self,
+        producer: OpenProducer,
+        targets: dict[TopicPartition, _Target],
+        place: TopicPartition,
+        batch: Batch,
     ) -> None:
-        place = TopicPartition(row["topic"], row["partition"])
         cluster = producer.engine.cluster
         if place not in targets:
             if place in producer.places:
@@ -219,8 +223,6 @@ class TransactionWriter:
             found = producer.thread.run(list_offsets(cluster, {place: int(LATEST)}))
             targets[place] = _Target(found[place].offset, [])
             producer.thread.run(producer.engine.topic(place.topic))
-        facts = row["rows"], row["base_time"], row["max_time"]
-        batch = Batch.of_rows(*place, bytearray(row["body"]), facts)
         targets[place].batches.append(batch)
         producer.thread.run(producer.engine.file(batch))
 
@@ -238,6 +240,15 @@ class TransactionWriter:
         rows = sum(batch.count for batch in target.batches)
         return {"topic": place.topic, "partition": place.partition, "rows": rows,
                 "first_offset": first}  # fmt: skip
+
+
+def _read_encoded(rows: Any) -> Iterator[tuple[TopicPartition, Batch]]:
+    """Of what `RowEncoder` made; a body is copied once, because its header is filled in later."""
+    facts = rows.drop_columns(["body"]).to_pylist()
+    for row, body in zip(facts, rows.column("body"), strict=True):
+        place = TopicPartition(row["topic"], row["partition"])
+        known = row["rows"], row["base_time"], row["max_time"]
+        yield place, Batch.of_rows(*place, bytearray(body.as_buffer()), known)
 
 
 def _written_twice(place: TopicPartition) -> OptionError:
