@@ -8,6 +8,7 @@ from typing import Any
 import moldau.pipelines as mp
 from moldau import Admin, Producer
 from moldau.core.pipelines.graph import Pipeline
+from moldau.core.pipelines.query_progress import QueryProgress
 from moldau.pipelines.compiling import Query, compile_queries
 from moldau.pipelines.run_folder import RunFolder
 from moldau.pipelines.running import Running
@@ -29,11 +30,11 @@ def send(node: ThreadBroker, topic: str, values: Iterable[Any], key: bytes | Non
             producer.send(topic, content, key=key)
 
 
-def run_once(session: Any, pipeline: Pipeline, folder: Path) -> None:
+def run_once(session: Any, pipeline: Pipeline, folder: Path) -> list[QueryProgress]:
     held = RunFolder(folder / "checkpoint")
     with held.held():
         ensure_topics(pipeline)
-        Running(session, pipeline, held).run(once=True)
+        return Running(session, pipeline, held).run(once=True)
 
 
 def queries_of(session: Any, path: Path) -> list[Query]:

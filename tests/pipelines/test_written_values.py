@@ -4,10 +4,13 @@ import json
 from typing import Any
 
 import pytest
+from client.registry_server import RegistryServer
 
 import moldau.pipelines as mp
+from moldau.client.schemas.json_schema import JsonSchemaDeserializer
+from moldau.client.schemas.registry import SchemaRegistry
 from moldau.core.pipelines.graph import Flow, OnError, Pipeline, Spot, Topic
-from moldau.pipelines.values import good_rows, read_values, written_rows
+from moldau.pipelines.values import good_rows, read_values, step_letters, written_rows
 
 pytestmark = pytest.mark.spark
 SPOT = Spot("here", 1)
@@ -29,8 +32,8 @@ def encoded(rows: Any, into: Topic) -> list[Any]:
         name="sent", inputs=(), body=lambda: None, spot=SPOT, into=into,
         on_error=OnError.DEAD_LETTER,
     )  # fmt: skip
-    frames = written_rows(rows, flow, "letters", Pipeline(name="times", spot=SPOT))
-    return [frame.collect() for frame in frames]
+    letters = step_letters(rows, flow, "letters", Pipeline(name="times", spot=SPOT))
+    return [frame.collect() for frame in (written_rows(rows, flow), letters)]
 
 
 def test_times_are_written_and_read_to_the_microsecond(session: Any) -> None:
@@ -56,3 +59,16 @@ def test_times_in_csv_and_in_a_format_of_the_users_own(session: Any) -> None:
     own = mp.json("id INT", timestampFormat="yyyy/MM/dd")
     (row,), () = encoded(rows, mp.topic("times", format=own))
     assert json.loads(row.value)["at"] == "2026/11/01"
+
+
+def test_moments_behind_a_schema_id_know_no_zone(session: Any) -> None:
+    """Neither the session's nor that of the machine where tasks run."""
+    with RegistryServer() as server:
+        into = mp.topic("times", format=mp.json_schema(server.url, "id INT", json_schema="{}"))
+        for zone in ("UTC", "Asia/Tokyo"):
+            own = session.newSession()
+            own.conf.set("spark.sql.session.timeZone", zone)
+            (row,), () = encoded(moments(own, "CAST(NULL AS STRING)"), into)
+            found = JsonSchemaDeserializer(SchemaRegistry(server.url))(bytes(row.value))
+            told = MOMENT + "+00:00"
+            assert found == {"id": 1, "at": told, "local": MOMENT, "days": [told]}

@@ -43,6 +43,7 @@ class BatchWork:
         self._stops = threading.Event()
         self.is_busy = False
         self.last_done: int | None = None
+        self._letters: dict[int, int] = {}
         name = f"{pipeline.name}.{query.name}"
         options = kafka_options(pipeline)
         self._sink: ExactlyOnceSink | None = None
@@ -58,6 +59,10 @@ class BatchWork:
     def stop(self) -> None:
         """No batch is begun from now on."""
         self._stops.set()
+
+    def letters_up_to(self, batch_id: int) -> int:
+        """Rows that steps called bad, in batches that were not asked for yet."""
+        return sum(self._letters.pop(one) for one in list(self._letters) if one <= batch_id)
 
     def close(self) -> None:
         if self._sink is not None:
@@ -75,14 +80,17 @@ class BatchWork:
 
     def _write(self, rows: Any, batch_id: int) -> None:
         is_read_often = self._query.is_pass and len(self._query.targets) > 1
+        is_read_often = is_read_often or self._query.sends_step_letters
         if is_read_often:
-            # Or every target would read the source again.
+            # Or every target would read the source again, and go through what flows remember.
             rows.persist()
         try:
             outputs = self._outputs(rows)
+            counts = _count_letters(outputs)
             topics = outputs.all_topics
             if topics is not None:
                 self._write_topics(topics, batch_id)
+                self._letters[batch_id] = sum(int(one.get["rows"]) for one in counts)
             for flow, frame in outputs.tables:
                 self._tables[flow.name].write(frame, batch_id)
         finally:
@@ -99,3 +107,16 @@ class BatchWork:
             self._sink(rows, batch_id)
         else:
             rows.write.format("moldau").options(**self._options).mode("append").save()
+
+
+def _count_letters(outputs: Outputs) -> list[Any]:
+    """What is known of each frame of them when it has been written."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as sql
+
+    counts = [Observation() for _ in outputs.letters]
+    rows = sql.count(sql.lit(1)).alias("rows")
+    outputs.letters = [
+        frame.observe(count, rows) for frame, count in zip(outputs.letters, counts, strict=True)
+    ]
+    return counts

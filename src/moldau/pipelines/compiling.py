@@ -27,6 +27,8 @@ from moldau.pipelines.values import (
     good_rows,
     need_columns,
     read_values,
+    step_letters,
+    well_made,
     written_rows,
 )
 
@@ -64,7 +66,12 @@ class Query:
     @property
     def targets(self) -> list[str]:
         found = [target_name(flow) for flow in self.flows if flow.into is not None]
-        return [*found, "dead letters"] if self.sends_dead_letters else found
+        is_sent = self.sends_dead_letters or self.sends_step_letters
+        return [*found, "dead letters"] if is_sent else found
+
+    @property
+    def sends_step_letters(self) -> bool:
+        return any(flow.on_error is OnError.DEAD_LETTER for flow in self.flows)
 
 
 def target_name(flow: Flow) -> str:
@@ -135,19 +142,23 @@ def pass_outputs(pipeline: Pipeline, query: Query, rows: Any) -> "Outputs":
 class Outputs:
     topics: list[Any] = field(default_factory=list)
     """Frames of OUT_COLUMNS."""
+    letters: list[Any] = field(default_factory=list)
+    """Frames of the same kind: rows that steps call bad."""
     tables: list[tuple[Flow, Any]] = field(default_factory=list)
 
     def add(self, other: "Outputs") -> None:
         self.topics += other.topics
+        self.letters += other.letters
         self.tables += other.tables
 
     @property
     def all_topics(self) -> Any | None:
         """In one frame, for one write."""
-        if not self.topics:
+        frames = [*self.topics, *self.letters]
+        if not frames:
             return None
-        united = self.topics[0]
-        for one in self.topics[1:]:
+        united = frames[0]
+        for one in frames[1:]:
             united = united.unionByName(one)
         return united
 
@@ -165,11 +176,14 @@ def outputs_of(pipeline: Pipeline, flow: Flow, rows: Any) -> Outputs:
             ),
             None,
         )
-        return Outputs(topics=written_rows(rows, flow, dead_letter, pipeline))
+        found = Outputs(topics=[written_rows(rows, flow)])
+        if flow.on_error is OnError.DEAD_LETTER:
+            found.letters.append(step_letters(rows, flow, dead_letter, pipeline))
     except PipelineError:
         raise
     except Exception as error:  # noqa: BLE001 - Spark raises all sorts
         raise told(error, flow) from None
+    return found
 
 
 def _table_rows(flow: Flow, rows: Any) -> Any:
@@ -182,10 +196,7 @@ def _table_rows(flow: Flow, rows: Any) -> Any:
             )
     elif isinstance(flow.into, Table):
         need_columns(rows, flow.into.partition_by, flow, "partition_by")
-    if flow.on_error is OnError.DROP:
-        need_columns(rows, (STEP_ERROR,), flow, "on_error")
-        return rows.where(f"{STEP_ERROR} IS NULL").drop(STEP_ERROR)
-    return rows
+    return rows if flow.on_error is None else well_made(rows, flow).drop(STEP_ERROR)
 
 
 def remembers(frame: Any) -> bool:

@@ -1,7 +1,7 @@
 """What Spark tells of a query while it runs, each batch counted once."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from moldau.core.pipelines.query_progress import QueryProgress, counted, lag_of, observed
@@ -15,8 +15,9 @@ _DONE = "addBatch"
 class Progress:
     """Of one query, during a run."""
 
-    def __init__(self, query: Query, stream: Any) -> None:
+    def __init__(self, query: Query, stream: Any, letters_up_to: Callable[[int], int]) -> None:
         self._stream = stream
+        self._letters_up_to = letters_up_to
         self._sends_dead_letters = query.sends_dead_letters
         self._counted = -1
         self._said = ""
@@ -53,7 +54,7 @@ class Progress:
             if _DONE in report.get("durationMs", {}):
                 self._counted = number
                 bad = observed(report, "bad") if self._sends_dead_letters else 0
-                self._shown = counted(self._shown, report, bad)
+                self._shown = counted(self._shown, report, bad + self._letters_up_to(number))
             else:
                 lag, time = lag_of(report.get("sources", [])), str(report.get("timestamp", ""))
                 self._shown = self._shown._replace(lag=lag, time=time)

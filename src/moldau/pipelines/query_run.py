@@ -43,7 +43,7 @@ class QueryRun:
         elif trigger.every_ms:
             writer = writer.trigger(processingTime=f"{trigger.every_ms} milliseconds")
         self._stream = writer.start()
-        self.progress = Progress(self.query, self._stream)
+        self.progress = Progress(self.query, self._stream, self._work.letters_up_to)
 
     @property
     def is_active(self) -> bool:

@@ -29,7 +29,11 @@ class RunMetrics(Collector):
             ("batches", "Micro-batches done.", lambda one: one.batches_total),
             ("rows", "Records and rows read.", lambda one: one.rows_total),
             ("bytes", "Keys and values read.", lambda one: one.bytes_total),
-            ("dead_letters", "Records of a wrong format.", lambda one: one.dead_letters_total),
+            (
+                "dead_letters",
+                "Bad records, and rows that steps call bad.",
+                lambda one: one.dead_letters_total,
+            ),
             ("errors", "Ends of the query by a failure.", lambda one: one.state == "failed"),
         )
         gauges: tuple[tuple[str, str, Callable[[QueryProgress], float | None]], ...] = (

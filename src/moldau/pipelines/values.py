@@ -218,27 +218,28 @@ def dead_letters(prepared: Any, pipeline: Pipeline, name: str) -> Any:
     )
 
 
-def written_rows(rows: Any, flow: Flow, dead_letter: str | None, pipeline: Pipeline) -> list[Any]:
-    """What a flow writes to topics, in OUT_COLUMNS. Raises PipelineError."""
-    into = flow.into
-    assert isinstance(into, Topic)
-    good = rows
-    found = []
-    if flow.on_error is not None:
-        need_columns(rows, (STEP_ERROR,), flow, "on_error")
-        if flow.on_error is OnError.FAIL:
-            complaint = sql.concat(sql.lit(f"step {flow.name}: "), sql.col(STEP_ERROR))
-            checked = sql.when(sql.col(STEP_ERROR).isNotNull(), sql.raise_error(complaint))
-            good = rows.where(checked.cast("boolean").isNull())
-        else:
-            good = rows.where(sql.col(STEP_ERROR).isNull())
-        if flow.on_error is OnError.DEAD_LETTER:
-            found.append(_step_letters(rows, flow, dead_letter, pipeline))
-    return [_encoded(good, flow, into), *found]
+def written_rows(rows: Any, flow: Flow) -> Any:
+    """What a flow writes to a topic, in OUT_COLUMNS. Raises PipelineError."""
+    assert isinstance(flow.into, Topic)
+    return _encoded(well_made(rows, flow), flow, flow.into)
 
 
-def _step_letters(rows: Any, flow: Flow, dead_letter: str | None, pipeline: Pipeline) -> Any:
-    """The record is not known any more behind a step: the row is told as JSON."""
+def well_made(rows: Any, flow: Flow) -> Any:
+    """Those that the step itself does not call bad, or a failure. Raises PipelineError."""
+    if flow.on_error is None:
+        return rows
+    need_columns(rows, (STEP_ERROR,), flow, "on_error")
+    if flow.on_error is not OnError.FAIL:
+        return rows.where(sql.col(STEP_ERROR).isNull())
+    complaint = sql.concat(sql.lit(f"step {flow.name}: "), sql.col(STEP_ERROR))
+    checked = sql.when(sql.col(STEP_ERROR).isNotNull(), sql.raise_error(complaint))
+    return rows.where(checked.cast("boolean").isNull())
+
+
+def step_letters(rows: Any, flow: Flow, dead_letter: str | None, pipeline: Pipeline) -> Any:
+    """Of the rows that the step calls bad. The record is not known any more behind a step: the row
+    is told as JSON.
+    """
     names = [name for name in rows.columns if name not in _OWN]
     told = {
         "error": sql.col(STEP_ERROR),
@@ -299,9 +300,12 @@ def _value(rows: Any, flow: Flow, into: Topic, names: list[str]) -> Any:
                 raise wrong(
                     into.spot, f"'{flow.name}': writing {form.kind} needs the schema to write with"
                 )
-            write = FromRow(_registry_format(form), into.name)
-            # Spark reads type hints as wishes; a lambda has none.
-            return sql.udf(lambda row: write(row), "binary")(_struct(names))  # noqa: PLW0108
+            kind = rows.select(*[f"`{name}`" for name in names]).schema
+            write = FromRow(_registry_format(form), into.name, kind)
+            # Spark reads type hints as wishes; a lambda has none. Through Arrow it would not tell
+            # the two hours apart that are called the same when clocks are set back.
+            as_bytes = sql.udf(lambda row: write(row), "binary", useArrow=False)  # noqa: PLW0108
+            return as_bytes(_struct(names))
 
 
 def need_columns(rows: Any, names: tuple[str, ...], flow: Flow, what: str) -> None:

@@ -20,7 +20,7 @@ class QueryProgress(NamedTuple):
     bytes: int = 0
     """Keys and values, as far as they are read."""
     dead_letters: int = 0
-    """Records of a wrong format that were sent there."""
+    """Records of a wrong format, and rows that steps call bad, that were sent there."""
     rows_per_s: float = 0.0
     bytes_per_s: float = 0.0
     batch_ms: int = 0
