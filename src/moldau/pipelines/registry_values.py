@@ -5,9 +5,11 @@ rows. It is Python per value, some ten times slower than plain JSON.
 import base64
 import json
 from collections.abc import Callable
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time
 from importlib import import_module
 from typing import Any, NamedTuple
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from moldau.client.schemas.avro import AvroDeserializer, AvroSerializer
 from moldau.client.schemas.json_schema import JsonSchemaDeserializer, JsonSchemaSerializer
@@ -17,6 +19,7 @@ from moldau.core.pipelines.graph import FormatKind
 from moldau.protocol.errors import MoldauError
 
 _KEPT_MAX = 32
+_PROTOBUF_TIME = "google.protobuf.Timestamp"
 _kept: dict[Any, Any] = {}
 
 
@@ -44,17 +47,20 @@ class ToJson:
 
 
 class FromRow:
-    """For a UDF: a struct's bytes. A row that does not fit fails the task."""
+    """For a UDF: a struct's bytes. A row that does not fit fails the task. `kind` is the struct's
+    type: only it tells moments from times of day.
+    """
 
-    def __init__(self, form: RegistryFormat, topic: str) -> None:
+    def __init__(self, form: RegistryFormat, topic: str, kind: DataType) -> None:
         self._form = form
         self._topic = topic
+        self._kind = kind
 
     def __call__(self, row: Any) -> bytes | None:
         if row is None:
             return None
         write = _of_process(self._form, "write", _writer)
-        written: bytes | None = write(self._topic, row.asDict(recursive=True))
+        written: bytes | None = write(self._topic, _with_zones(row.asDict(True), self._kind))
         return written
 
 
@@ -102,16 +108,38 @@ def _writer(form: RegistryFormat) -> Callable[[str, dict[str, Any]], bytes | Non
 
             kind = message_class(form.written)
             write = ProtobufSerializer(registry, kind)
-            return lambda topic, row: write(topic, ParseDict(_without_none(row), kind()))
+            return lambda topic, row: write(topic, ParseDict(_json_row(row), kind()))
         case _:
             json_writer = JsonSchemaSerializer(registry, form.written)
-            return lambda topic, row: json_writer(
-                topic, json.loads(json.dumps(_without_none(row), default=_as_json))
-            )
+            return lambda topic, row: json_writer(topic, _json_row(row))
+
+
+def _with_zones(value: Any, kind: DataType) -> Any:
+    """Spark hands a moment to Python as the time that the machine's own clocks show, whatever the
+    session's zone is; elsewhere that would be another moment.
+    """
+    match kind:
+        case _ if value is None:
+            return None
+        case TimestampType():
+            return value.astimezone(UTC)
+        case StructType():
+            return {one.name: _with_zones(value[one.name], one.dataType) for one in kind.fields}
+        case ArrayType():
+            return [_with_zones(one, kind.elementType) for one in value]
+        case MapType():
+            return {
+                _with_zones(key, kind.keyType): _with_zones(one, kind.valueType)
+                for key, one in value.items()
+            }
+        case _:
+            return value
 
 
 def _plain(message: Any) -> Any:
     """As dicts. The library's own way makes texts of large numbers."""
+    if message.DESCRIPTOR.full_name == _PROTOBUF_TIME:
+        return message.ToDatetime(UTC)
     found: dict[str, Any] = {}
     for field, value in message.ListFields():
         if hasattr(value, "DESCRIPTOR"):
@@ -130,8 +158,9 @@ def _plain(message: Any) -> Any:
     return found
 
 
-def _without_none(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if value is not None}
+def _json_row(row: dict[str, Any]) -> Any:
+    known = {name: value for name, value in row.items() if value is not None}
+    return json.loads(json.dumps(known, default=_as_json))
 
 
 def _as_json(value: Any) -> Any:
