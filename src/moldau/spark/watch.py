@@ -19,6 +19,9 @@ _CONSUMER = -1
 _NO_SESSION_EPOCH = -1
 _NAMES_VERSION_MAX = 12
 _PAUSE_MS = 100
+# An answer that says that nothing came is on its way for a while: who goes without it asks again
+# at once for what it will say.
+_GRACE_MS = 250
 
 
 class Watch:
@@ -46,7 +49,9 @@ class Watch:
             await self._cluster.clock.sleep(wait_ms)
             return
         done, _ = await asyncio.wait(
-            self._asked.values(), timeout=wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED
+            self._asked.values(),
+            timeout=(wait_ms + _GRACE_MS) / 1000,
+            return_when=asyncio.FIRST_COMPLETED,
         )
         self._asked = {node: task for node, task in self._asked.items() if task not in done}
 
