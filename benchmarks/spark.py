@@ -2,7 +2,7 @@
 same broker, in one run? And how much memory do the driver and its workers take for a long backlog?
 
     python benchmarks/spark.py [--quick] [--rows 2000000] [--rounds 3] [--backlog 10000000]
-                               [--peers "moldau group,apache"]
+                               [--few-batches 50] [--peers "moldau group,apache"] [--note TEXT]
 
 Both run on PySpark 4.2, the newest that has the connector's jars, which are fetched as the interop
 suite fetches them. Records have 8-byte keys and 100-byte values, in four partitions.
@@ -270,9 +270,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--backlog", type=int, default=10_000_000, help="rows; 0 leaves it out")
+    parser.add_argument("--few-batches", type=int, default=FEW_BATCHES, help="for the latency")
     parser.add_argument("--peers", default="moldau group,apache")
+    parser.add_argument("--note", default="", help="what else is worth knowing, for the results")
     options = parser.parse_args()
-    options.few_batches = FEW_BATCHES
     if options.quick:
         options.rows, options.rounds, options.backlog = 100_000, 1, min(options.backlog, 100_000)
         options.few_batches = 6
@@ -286,15 +287,11 @@ def main() -> None:
             results[peer.label] = compare(peer, options)
             if options.backlog and not memory:
                 memory = {peer.label: backlogs(peer, options)}
+        if not options.quick:
+            # Whoever stops it here has that much.
+            note = {"rows": options.rows, "rounds": options.rounds, "note": options.note}
+            keep("spark", **note, brokers=results, backlog=memory)
     print(f"took {time.perf_counter() - began:.0f} s")
-    if options.quick:
-        return
-    keep(
-        "spark",
-        rows=options.rows,
-        brokers=results,
-        backlog=memory,
-    )
 
 
 if __name__ == "__main__":

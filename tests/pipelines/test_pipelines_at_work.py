@@ -10,6 +10,7 @@ from pipelines.at_work import make_topics, records_of, run_once, send, values_of
 from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
+from moldau.pipelines.replaying import renamed, replay
 from moldau.testing import ThreadBroker
 
 pytestmark = pytest.mark.spark
@@ -179,9 +180,13 @@ def test_a_bad_record_fails_the_run_with_its_place(
     )
     send(node, "strict", [{"n": 1}, {"n": "one"}])
     pipeline = mp.load(written(tmp_path, "strict.yaml", content))
-    with pytest.raises(mp.MoldauError, match="record strict-0 offset 1: the value is no json"):
+    said = "record strict-0 offset 1: the value is no json"
+    with pytest.raises(mp.MoldauError, match=said):
         run_once(session, pipeline, tmp_path)
     assert values_of(session, node, "strict.out") == []
+    with pytest.raises(mp.MoldauError, match=f"^strict: {said}") as caught:
+        replay(session, renamed(pipeline, ".again"), None, None)
+    assert "\n" not in str(caught.value)
 
 
 def test_files_become_records(session: Any, node: ThreadBroker, tmp_path: Path) -> None:

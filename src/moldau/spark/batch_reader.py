@@ -13,6 +13,7 @@ from moldau.core.pipelines.planning import OffsetRange, split
 from moldau.spark.connection import Connection, connection_to
 from moldau.spark.lookup import Terms, find_partitions, resolve
 from moldau.spark.range_reader import RangeReader, data_loss
+from moldau.spark.worker_process import settle
 
 
 class RangePartition(InputPartition):
@@ -37,6 +38,7 @@ def read_range(
         fails_on_data_loss=options.fails_on_data_loss,
     )
     yield from reader.batches()
+    settle()
 
 
 class BatchReader(DataSourceReader):

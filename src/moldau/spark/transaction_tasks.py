@@ -21,6 +21,7 @@ from moldau.protocol.batches import BATCH_HEADER_SIZE
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.record_loops import encode_columns
 from moldau.spark.transaction import OpenProducer, TransactionTicket, as_fenced
+from moldau.spark.worker_process import settle
 from moldau.spark.writer import by_topic
 from moldau.types import TopicPartition
 
@@ -78,6 +79,7 @@ class RowEncoder:
                 pa.array(column, kind()) for column, kind in zip(columns, _kinds(pa), strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, names=list(_ENCODED))
+        settle()
 
     def _of(self, name: str, rows: Any) -> Iterator[tuple[Any, ...]]:
         producer = self._producer
@@ -183,6 +185,7 @@ class TransactionWriter:
                  ("first_offset", pa.int64())]
             ),
         )  # fmt: skip
+        settle()
 
     def _write(self, batches: Iterable[Any]) -> list[dict[str, Any]]:
         producer = None

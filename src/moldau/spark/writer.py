@@ -18,6 +18,7 @@ from moldau.client.producing.producer import Producer
 from moldau.config.client_settings.producer import ProducerConfig
 from moldau.core.pipelines.errors import OptionError
 from moldau.core.pipelines.options import SinkOptions
+from moldau.spark.worker_process import settle
 
 WRITTEN_COLUMNS = ("key", "value", "headers", "partition")
 _KEPT_MAX = 8
@@ -86,6 +87,7 @@ def write_rows(options: SinkOptions, batches: Iterator[Any]) -> Written:
     producer.flush()
     for deliveries in sent:
         deliveries.result()
+    settle()
     return Written(rows)
 
 
