@@ -8,10 +8,10 @@ from typing import Any
 import moldau.pipelines as mp
 from moldau import Admin, Producer
 from moldau.core.pipelines.graph import Pipeline
-from moldau.pipelines.compiling import Query, compile_queries
-from moldau.pipelines.run_folder import RunFolder
+from moldau.pipelines.checking import check_plans
+from moldau.pipelines.compiling import Query
+from moldau.pipelines.run_folder import RunFolder, folder_of
 from moldau.pipelines.running import Running
-from moldau.pipelines.sources import stream_of
 from moldau.pipelines.topics import ensure_topics
 from moldau.testing import ThreadBroker
 
@@ -39,12 +39,7 @@ def run_once(session: Any, pipeline: Pipeline, folder: Path) -> None:
 def queries_of(session: Any, path: Path) -> list[Query]:
     """As `moldau pipeline check` sees them: there is no broker."""
     pipeline = mp.load(path)
-    own = session.newSession()
-
-    def read(source: str, query: str) -> Any:
-        return stream_of(own, pipeline, source, group=query, start="earliest")
-
-    return compile_queries(own, pipeline, read)
+    return check_plans(session, pipeline, folder_of(pipeline, path))
 
 
 def records_of(session: Any, node: ThreadBroker, topic: str) -> list[Any]:

@@ -10,6 +10,7 @@ from pipelines.at_work import make_topics, run_once, send, values_of
 from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
+from moldau.pipelines.checking import check_plans
 from moldau.pipelines.run_folder import RunFolder
 from moldau.testing import ThreadBroker
 
@@ -20,7 +21,7 @@ name: plans
 settings: {{bootstrap.servers: "{bootstrap}"}}
 sources:
   left: {{topic: plans.left, schema: "n INT, ts TIMESTAMP", start: earliest}}
-  right: {{topic: plans.right, schema: "n INT, ts TIMESTAMP", start: earliest}}
+  right: {{topic: plans.right, schema: "n INT, ts TIMESTAMP, m INT", start: earliest}}
 steps:
   copied: {{sql: SELECT n FROM left, into: {{topic: plans.copied}}}}
   lake: {{sql: SELECT n FROM left, into: {{table: lake}}}}
@@ -28,10 +29,31 @@ steps:
     sql: SELECT n, count(*) AS times FROM left GROUP BY n
     mode: upsert
     into: {{topic: plans.sums, key: n}}
+  both:
+    sql: >
+      SELECT l.n FROM left WATERMARK ts DELAY OF INTERVAL 1 MINUTE AS l
+      JOIN right WATERMARK ts DELAY OF INTERVAL 1 MINUTE AS r ON l.n = r.n AND l.ts = r.ts
+    into: {{topic: plans.both}}
 """
 BEGINS_ANEW = "moldau pipeline reset begins anew, another --checkpoint keeps both"
 CHANGES = {
     "state": ("count(*) AS times", "sum(n) AS times", "'sums' has changed what it remembers"),
+    "type of what is remembered": (
+        'schema: "n INT, ts TIMESTAMP", start: earliest}\n  right',
+        'schema: "n BIGINT, ts TIMESTAMP", start: earliest}\n  right',
+        "'sums' has changed what it remembers",
+    ),
+    "columns of a join": ("SELECT l.n FROM", "SELECT l.n, r.m FROM", "'both' has changed what"),
+    "memory begun": (
+        "SELECT n FROM left, into: {topic: plans.copied}",
+        "SELECT n FROM left GROUP BY n, mode: upsert, into: {topic: plans.copied, key: n}",
+        "'copied' has begun to remember",
+    ),
+    "memory ended": (
+        "count(*) AS times FROM left GROUP BY n",
+        "1 AS times FROM left",
+        "'sums' does not remember any more, and reads one source,",
+    ),
     "topic of a source": (
         "topic: plans.left",
         "topic: plans.right",
@@ -71,6 +93,11 @@ def test_another_plan_is_refused_with_the_name_of_the_flow(
         assert said in str(caught.value)
         assert str(caught.value).startswith(f"{tmp_path}/plans.yaml:")
         assert BEGINS_ANEW in str(caught.value)
+        folder = RunFolder(tmp_path / "checkpoint")
+        assert folder.status()["error"] == str(caught.value)
+        with pytest.raises(mp.MoldauError) as checked:
+            check_plans(session, changed, folder)
+        assert str(checked.value) == str(caught.value)
     # Nothing was done by any of them, and what looks at one record may be changed at will.
     mended = content.replace(
         "SELECT n FROM left, into: {topic", "SELECT n + 10 AS n FROM left, into: {topic"

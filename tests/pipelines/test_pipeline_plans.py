@@ -13,6 +13,8 @@ pytestmark = pytest.mark.spark
 
 GROUPED = "GROUP BY window(ts, '5 minutes'), user\n    mode:"
 WINDOWED = f"WATERMARK ts DELAY OF INTERVAL 10 MINUTES\n      {GROUPED} upsert"
+LATE = """orders WATERMARK ts DELAY OF INTERVAL 1 MINUTE AS a JOIN
+      orders WATERMARK ts DELAY OF INTERVAL 1 MINUTE AS b ON a.id = b.id AND a.ts > b.ts"""
 UNBOUNDED = f"\n      {GROUPED} append"
 
 
@@ -36,6 +38,12 @@ def test_flows_of_one_source_share_a_pass(session: Any, tmp_path: Path) -> None:
         ("FROM orders WHERE amount > 100", "FROM orders, nowhere", "14:", "nowhere"),
         ('schema: "id BIGINT', 'schema: "id BIGONT', "6:5", "BIGONT"),
         ("amount > 100", "id = 1 ORDER BY id", "14:", "Sorting is not supported"),
+        (
+            "* FROM orders WHERE amount > 100",
+            f"a.user FROM {LATE}",
+            "14:5",
+            "joins streams without",
+        ),
     ],
 )
 def test_what_spark_refuses_has_its_place(

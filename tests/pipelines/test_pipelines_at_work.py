@@ -10,6 +10,7 @@ from pipelines.at_work import make_topics, records_of, run_once, send, values_of
 from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
+from moldau.pipelines.replaying import renamed, replay
 from moldau.testing import ThreadBroker
 
 pytestmark = pytest.mark.spark
@@ -179,9 +180,42 @@ def test_a_bad_record_fails_the_run_with_its_place(
     )
     send(node, "strict", [{"n": 1}, {"n": "one"}])
     pipeline = mp.load(written(tmp_path, "strict.yaml", content))
-    with pytest.raises(mp.MoldauError, match="record strict-0 offset 1: the value is no json"):
+    said = "record strict-0 offset 1: the value is no json"
+    with pytest.raises(mp.MoldauError, match=said):
         run_once(session, pipeline, tmp_path)
     assert values_of(session, node, "strict.out") == []
+    with pytest.raises(mp.MoldauError, match=f"^strict: {said}") as caught:
+        replay(session, renamed(pipeline, ".again"), None, None)
+    assert "\n" not in str(caught.value)
+
+
+RAISES = """\
+import moldau.pipelines as mp
+from pyspark.sql import functions as sql
+
+settings = mp.pipeline("raises", settings={{"bootstrap.servers": "{bootstrap}"}})
+raises = mp.topic("raises", format=mp.text(), start="earliest")
+
+
+@sql.udf("string")
+def known(user):
+    raise ValueError(f"no such user: {{user}}")
+
+
+@mp.flow(into=mp.topic("raises.out"))
+def out(raises):
+    return raises.select(known("value").alias("user"))
+"""
+
+
+def test_what_a_users_function_raises_is_told(
+    session: Any, node: ThreadBroker, tmp_path: Path
+) -> None:
+    make_topics(node, "raises")
+    send(node, "raises", [b"libuse"])
+    path = written(tmp_path, "raises.py", RAISES.format(bootstrap=node.bootstrap))
+    with pytest.raises(mp.MoldauError, match=r"^raises\.raises: ValueError: no such user: libuse$"):
+        run_once(session, mp.load(path), tmp_path)
 
 
 def test_files_become_records(session: Any, node: ThreadBroker, tmp_path: Path) -> None:

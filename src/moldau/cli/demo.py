@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import signal
 import socket
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +24,6 @@ from moldau.protocol.errors import MoldauError
 USUAL_PORT = 9092
 USUAL_FOLDER = Path("moldau-demo")
 NODE_FOLDER = "node"
-_NEEDED = ("pyspark", "pyarrow", "pandas", "yaml")
 
 _Port = Annotated[
     int | None, typer.Option("--port", "-p", help="Listen here (9092, or a free port).")
@@ -78,7 +76,9 @@ def demo(  # noqa: PLR0913 - what a demo can be told
 
 def missing_for_pipelines() -> str | None:
     """What a pipeline would need and is not there."""
-    if any(_is_missing(name) for name in _NEEDED):
+    from moldau.pipelines.needed import missing_packages
+
+    if missing_packages():
         return "Spark is not installed: pip install 'moldau[spark]' brings it"
     from moldau.spark.java import MissingJavaError, ensure_java
 
@@ -87,14 +87,6 @@ def missing_for_pipelines() -> str | None:
     except MissingJavaError as error:
         return str(error)
     return None
-
-
-def _is_missing(name: str) -> bool:
-    try:
-        return find_spec(name) is None
-    except ValueError:
-        # Of a module that somebody has put in its place.
-        return True
 
 
 def _usual_or_free_port() -> int:

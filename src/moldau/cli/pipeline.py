@@ -79,21 +79,15 @@ def init(file: _File) -> None:
 
 
 @app.command("check", no_args_is_help=True)
-def check(file: _File, as_json: AsJson = False) -> None:
-    """Analyse every plan, without data and without a broker."""
-    from moldau.pipelines import load
-    from moldau.pipelines.compiling import compile_queries
+def check(file: _File, checkpoint: _Checkpoint = None, as_json: AsJson = False) -> None:
+    """Analyse every plan, without data and without a broker, and whether a checkpoint fits it."""
+    _need_packages()
+    from moldau.pipelines.checking import check_plans
     from moldau.pipelines.session import new_session
-    from moldau.pipelines.sources import group_of, stream_of
 
-    pipeline = load(file)
+    pipeline, folder = _loaded(file, None, checkpoint)
     session = new_session(pipeline.name, _QUICK_MASTER, {})
-
-    def read(source: str, query: str) -> Any:
-        group = group_of(pipeline, query)
-        return stream_of(session, pipeline, source, group=group, start="earliest")
-
-    queries = compile_queries(session, pipeline, read)
+    queries = check_plans(session, pipeline, folder)
     if as_json:
         names = ("query", "sources", "targets", "mode")
         rows = [(one.name, one.sources, one.targets, one.output_mode) for one in queries]
@@ -112,6 +106,7 @@ def check(file: _File, as_json: AsJson = False) -> None:
 @app.command("test", no_args_is_help=True)
 def test(file: _File) -> None:
     """Run the tests that are written beside the flows."""
+    _need_packages()
     from moldau.pipelines import load
     from moldau.pipelines.examples import try_example
     from moldau.pipelines.session import new_session
@@ -161,6 +156,7 @@ def run(  # noqa: PLR0913 - what a run can be told
 
       moldau pipeline run orders.yaml --json --metrics-port 9464
     """
+    _need_packages()
     from moldau.cli.pipeline_view import view
     from moldau.pipelines.run_metrics import served_metrics
     from moldau.pipelines.session import new_session
@@ -245,16 +241,20 @@ def replay(  # noqa: PLR0913 - what a replay can be told
     env: _Env = None,
 ) -> None:
     """Run the flows over a range of time, as one batch, into targets of other names."""
+    _need_packages()
     from moldau.pipelines.replaying import renamed
     from moldau.pipelines.replaying import replay as replay_flows
     from moldau.pipelines.session import new_session
 
     pipeline, _ = _loaded(file, bootstrap, None)
-    times = [None if text is None else _time_ms(text) for text in (start, end)]
+    from_ms, to_ms = (None if text is None else _time_ms(text) for text in (start, end))
+    if from_ms is not None and to_ms is not None and from_ms >= to_ms:
+        raise MoldauError(f"--to {end} is not later than --from {start}")
+    other = renamed(pipeline, into)
     settings = _spark_settings(conf, py_files, env, master)
     session = new_session(pipeline.name, master, settings)
     try:
-        written = replay_flows(session, renamed(pipeline, into), *times)
+        written = replay_flows(session, other, from_ms, to_ms)
     finally:
         session.stop()
     show_table(("target", "rows"), list(written.items()))
@@ -279,6 +279,13 @@ def reset(
         _forget_url(folder.checkpoint, pipeline.name, _spark_settings(conf, None, None))
     folder.forget()
     typer.echo(f"{pipeline.name} begins anew")
+
+
+def _need_packages() -> None:
+    """Before what imports them, and before the user's file does."""
+    from moldau.pipelines.needed import need_packages
+
+    need_packages()
 
 
 def _tell_address(address: str) -> None:

@@ -45,6 +45,8 @@ _REMEMBERS = frozenset(
     }
 )
 _WORDS_MAX = 1000
+_SOME_TIME_MS = 1_000_000_000_000
+"""Any will do, to see whether Spark can reckon with it."""
 Reader = Callable[[str, str], Any]
 """(source, query) -> its records."""
 
@@ -194,16 +196,36 @@ def remembers(frame: Any) -> bool:
 
 
 def memory_of(frame: Any) -> list[str]:
-    """What it keeps, in Spark's words, without numbers that change from run to run."""
-    return [
-        re.sub(r"#\d+L?", "", node.simpleString(_WORDS_MAX))
-        for node in _nodes(frame._jdf.queryExecution().analyzed())
-        if node.isStreaming()
-        and (
-            node.nodeName() in _REMEMBERS
-            or (node.nodeName() == "Join" and _children_that_stream(node) > 1)
-        )
+    """What it keeps, in Spark's words, without numbers that change from run to run, and the types
+    of it.
+    """
+    execution = frame._jdf.queryExecution()
+    found = [
+        re.sub(r"#\d+L?", "", f"{node.simpleString(_WORDS_MAX)} of {_types_in(node)}")
+        for node in _nodes(execution.analyzed())
+        if node.isStreaming() and node.nodeName() in _REMEMBERS
     ]
+    if any(_joins_streams(node) for node in _nodes(execution.analyzed())):
+        # Both sides are kept, with those columns that are used behind it: Spark's optimizer knows.
+        optimizer = frame.sparkSession._jsparkSession.sessionState().optimizer()
+        found += [
+            re.sub(r"#\d+L?", "", f"{node.simpleString(_WORDS_MAX)} of {sides}")
+            for node in _nodes(optimizer.execute(execution.analyzed()))
+            if _joins_streams(node)
+            for sides in [[side.schema().catalogString() for side in _children(node)]]
+        ]
+    return found
+
+
+def _types_in(node: Any) -> str:
+    used = node.references().toSeq()
+    attributes = [used.apply(place) for place in range(used.size())]
+    return ", ".join(sorted({f"{one.name()} {one.dataType().sql()}" for one in attributes}))
+
+
+def _joins_streams(node: Any) -> bool:
+    sides = _children(node) if _name_of(node) == "Join" else []
+    return sum(bool(side.isStreaming()) for side in sides) > 1
 
 
 def refuse_what_streams_cannot(session: Any, flow: Flow, frame: Any) -> None:
@@ -216,6 +238,14 @@ def refuse_what_streams_cannot(session: Any, flow: Flow, frame: Any) -> None:
     execution = frame._jdf.queryExecution()
     if flow.mode is Mode.COMPLETE and not remembers(frame):
         raise told(ValueError("mode complete is for aggregations"), flow)
+    joins = filter(_joins_streams, _nodes(execution.analyzed()))
+    if not all(_has_bounds(jvm, join) for join in joins):
+        # Spark would go on until memory and disk are full.
+        raise wrong(
+            flow.spot,
+            f"'{flow.name}' joins streams without bounds and would remember all records for ever; "
+            "both need a watermark, and the condition a range of time",
+        )
     try:
         checker.checkForStreaming(execution.analyzed(), wanted)
     except Exception as error:  # noqa: BLE001 - py4j's own kind
@@ -224,14 +254,34 @@ def refuse_what_streams_cannot(session: Any, flow: Flow, frame: Any) -> None:
         raise told(ValueError(text), flow) from None
 
 
+def _has_bounds(jvm: Any, join: Any) -> bool:
+    """Whether Spark can tell when a row of either side finds no other any more."""
+    sides = _children(join)
+    if not all("EventTimeWatermark" in map(_name_of, _nodes(side)) for side in sides):
+        return False
+    helper = jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper
+    if helper.isWatermarkInJoinKeys(join):
+        return True
+    now = jvm.scala.Some(_SOME_TIME_MS)
+    return all(
+        helper.getStateValueWatermark(
+            one.outputSet(), other.outputSet(), join.condition(), now
+        ).isDefined()
+        for one, other in (sides, sides[::-1])
+    )
+
+
+def _name_of(node: Any) -> str:
+    return str(node.nodeName())
+
+
 def _nodes(plan: Any) -> list[Any]:
     found = [plan]
     for node in found:
-        children = node.children()
-        found += [children.apply(place) for place in range(children.size())]
+        found += _children(node)
     return found
 
 
-def _children_that_stream(node: Any) -> int:
+def _children(node: Any) -> list[Any]:
     children = node.children()
-    return sum(children.apply(place).isStreaming() for place in range(children.size()))
+    return [children.apply(place) for place in range(children.size())]

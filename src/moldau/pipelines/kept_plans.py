@@ -3,6 +3,7 @@ plan would be read wrongly, or fail much later with words that nobody understand
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +17,62 @@ _FILE = "plans.json"
 _WAYS = "moldau pipeline reset begins anew, another --checkpoint keeps both"
 
 
-def refuse_another_plan(
-    notes: CheckpointNotes, folder: RunFolder, pipeline: Pipeline, query: Query, frame: Any
-) -> None:
-    """Raises MoldauError that names the flow; else it is kept what the query is now."""
-    now: dict[str, Any] = {
-        "spark": frame.sparkSession.version,
-        "keeps": memory_of(frame),
-        "sources": {name: _place(pipeline, name, folder) for name in query.sources},
-        "targets": {flow.name: _target(flow, folder) for flow in query.flows},
-    }
+def refuse_other_plans(
+    notes: CheckpointNotes,
+    folder: RunFolder,
+    pipeline: Pipeline,
+    frames: Sequence[tuple[Query, Any]],
+) -> dict[str, Any]:
+    """Raises MoldauError that names the flow. Gives what all queries are now, to be kept."""
     known = notes.read(_FILE)
-    before = known.get(query.name)
-    if before is not None:
-        _compare_sources(pipeline, query, before["sources"], now["sources"])
-        _compare_targets(query, before["targets"], now["targets"])
-        # Its words are those of one version of Spark.
-        if before["spark"] == now["spark"] and before["keeps"] != now["keeps"]:
-            raise MoldauError(
-                f"{_spot(pipeline, query)}: '{query.name}' has changed what it remembers, and its "
-                f"checkpoint holds the old; {_WAYS}"
-            )
-    if before != now:
-        notes.write(_FILE, known | {query.name: now})
+    plans = dict(known)
+    for query, frame in frames:
+        now: dict[str, Any] = {
+            "spark": frame.sparkSession.version,
+            "keeps": memory_of(frame),
+            "sources": {name: _place(pipeline, name, folder) for name in query.sources},
+            "targets": {flow.name: _target(flow, folder) for flow in query.flows},
+        }
+        _compare_queries(query, known)
+        if query.name in known:
+            _compare(pipeline, query, known[query.name], now)
+        plans[query.name] = now
+    return plans
+
+
+def keep_plans(notes: CheckpointNotes, plans: dict[str, Any]) -> None:
+    if notes.read(_FILE) != plans:
+        notes.write(_FILE, plans)
+
+
+def _compare(pipeline: Pipeline, query: Query, before: dict[str, Any], now: dict[str, Any]) -> None:
+    _compare_sources(pipeline, query, before["sources"], now["sources"])
+    _compare_targets(query, before["targets"], now["targets"])
+    # Its words are those of one version of Spark.
+    if before["spark"] == now["spark"] and before["keeps"] != now["keeps"]:
+        raise MoldauError(
+            f"{_spot(pipeline, query)}: '{query.name}' has changed what it remembers, and its "
+            f"checkpoint holds the old; {_WAYS}"
+        )
+
+
+def _compare_queries(query: Query, known: dict[str, Any]) -> None:
+    """A flow that remembers is a query of its own: with or without memory from now on, it would
+    begin where another query is.
+    """
+    for flow in query.flows:
+        is_alone = query.name == flow.name
+        for other, before in known.items():
+            if flow.name in before["targets"] and (other == flow.name) != is_alone:
+                now = (
+                    "has begun to remember, or to read several sources,"
+                    if is_alone
+                    else "does not remember any more, and reads one source,"
+                )
+                raise MoldauError(
+                    f"{flow.spot}: '{flow.name}' {now} and would not go on where it was; {_WAYS}, "
+                    "another name makes it another flow"
+                )
 
 
 def _compare_sources(

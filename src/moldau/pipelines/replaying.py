@@ -8,12 +8,15 @@ from moldau.pipelines.compiling import outputs_of, source_rows, target_name
 from moldau.pipelines.flow_frames import frames_of
 from moldau.pipelines.postgres_target import PostgresTarget
 from moldau.pipelines.sources import batch_of, kafka_options
+from moldau.pipelines.spark_errors import in_one_line
 from moldau.pipelines.topics import ensure_topics
 from moldau.protocol.errors import MoldauError
 
 
 def renamed(pipeline: Pipeline, suffix: str) -> Pipeline:
-    """With targets of their own."""
+    """With targets of their own. Raises MoldauError."""
+    if not suffix:
+        raise MoldauError("--into is empty, and the pipeline's own targets would be written to")
     flows = {}
     for name, flow in pipeline.flows.items():
         into = flow.into
@@ -31,9 +34,15 @@ def renamed(pipeline: Pipeline, suffix: str) -> Pipeline:
 def replay(
     session: Any, pipeline: Pipeline, from_ms: int | None, to_ms: int | None
 ) -> dict[str, int]:
-    """Rows written by target. At least once: if it fails, what was written stays there."""
+    """Rows written by target. At least once: if it fails, what was written stays there. Raises
+    MoldauError.
+    """
     ensure_topics(pipeline)
-    own = session.newSession()
+    with in_one_line(pipeline.name):
+        return _replay(session.newSession(), pipeline, from_ms, to_ms)
+
+
+def _replay(own: Any, pipeline: Pipeline, from_ms: int | None, to_ms: int | None) -> dict[str, int]:
     options = {}
     if from_ms is not None:
         options["startingTimestamp"] = str(from_ms)

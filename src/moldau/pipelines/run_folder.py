@@ -24,9 +24,9 @@ class RunFolder:
     """`path`: a folder of this machine. Spark's checkpoints are there, or at a URL."""
 
     def __init__(self, path: Path, url: str | None = None) -> None:
-        self.path = path
+        self.path = path.absolute()
         # With a scheme: else Spark looks into whatever file system is a cluster's default.
-        self.checkpoint = f"file://{path.absolute()}" if url is None else url.rstrip("/")
+        self.checkpoint = f"file://{self.path}" if url is None else url.rstrip("/")
         self.is_here = url is None
 
     def checkpoint_of(self, query: str) -> str:
@@ -118,7 +118,8 @@ class RunFolder:
         """Checkpoints and everything else. Raises MoldauError while it runs."""
         if self.is_running:
             raise MoldauError("the pipeline runs; stop it first")
-        shutil.rmtree(self.path, ignore_errors=True)
+        if self.path.exists():
+            shutil.rmtree(self.path)
 
 
 def folder_of(pipeline: Pipeline, file: Path, given: str | None = None) -> RunFolder:

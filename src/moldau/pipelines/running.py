@@ -3,17 +3,24 @@
 import os
 import threading
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 from moldau.core.pipelines.graph import Pipeline, Table
 from moldau.core.pipelines.query_progress import QueryProgress
 from moldau.pipelines.checkpoint_notes import CheckpointNotes
 from moldau.pipelines.compiling import Query, compile_queries, memory_of, query_frame
-from moldau.pipelines.flow_frames import short_text
-from moldau.pipelines.kept_plans import refuse_another_plan
+from moldau.pipelines.kept_plans import keep_plans, refuse_other_plans
 from moldau.pipelines.query_run import QueryRun
 from moldau.pipelines.run_folder import RunFolder
-from moldau.pipelines.sources import first_offsets, group_of, stream_of
+from moldau.pipelines.sources import (
+    begins_at_group,
+    first_offsets,
+    group_of,
+    stream_of,
+    with_new_partitions,
+)
+from moldau.pipelines.spark_errors import cause_of, in_one_line
 from moldau.protocol.errors import MoldauError
 
 _LOOK_S = 0.25
@@ -50,14 +57,19 @@ class Running:
         # Or the last run's words would be taken for this one's.
         self._write_status()
         try:
-            self._start(once=once)
+            with in_one_line(self._pipeline.name):
+                self._start(once=once)
             self._watch(show)
+        except MoldauError as error:
+            self._error = str(error)
+            self._write_status()
+            raise
         finally:
             self._end(show)
         return self._shown
 
     def _start(self, *, once: bool) -> None:
-        starts = self._starts()
+        starts: dict[str, str] = {}
 
         def read(source: str, query: str) -> Any:
             return stream_of(
@@ -65,19 +77,21 @@ class Running:
                 self._pipeline,
                 source,
                 group=group_of(self._pipeline, query),
-                start=starts.get(source),
+                start=starts.get(_start_name(query, source)),
                 keep=self._folder.kept_answers(query, source),
             )
 
+        queries = compile_queries(self._session, self._pipeline, read)
+        starts |= self._starts(queries)
         frames = [
-            (query, query_frame(self._session, self._pipeline, query, read))
-            for query in compile_queries(self._session, self._pipeline, read)
+            (query, query_frame(self._session, self._pipeline, query, read)) for query in queries
         ]
         # All of them before one begins.
-        for query, frame in frames:
-            if not self._shares_disk:
+        if not self._shares_disk:
+            for query, frame in frames:
                 self._refuse_folders_of_one_machine(query, frame)
-            refuse_another_plan(self._notes, self._folder, self._pipeline, query, frame)
+        plans = refuse_other_plans(self._notes, self._folder, self._pipeline, frames)
+        keep_plans(self._notes, plans)
         for query, frame in frames:
             run = QueryRun(self._pipeline, query, frame, self._folder.checkpoint_of(query.name))
             run.begin(once=once)
@@ -98,20 +112,30 @@ class Running:
                 "--checkpoint hdfs://…"
             )
 
-    def _starts(self) -> dict[str, str]:
-        """Decided once: Spark asks again after a crash in the first batch, and `latest` would be
-        another offset then.
+    def _starts(self, queries: list[Query]) -> dict[str, str]:
+        """Decided once for each query: Spark asks again after a crash in the first batch, and
+        `latest` would be another offset then.
         """
+        pipeline = self._pipeline
         known: dict[str, str] = self._notes.read(_INITIAL)
-        missing = [name for name in self._pipeline.sources if name not in known]
-        for name in missing:
-            group = group_of(self._pipeline, name)
-            start = first_offsets(self._pipeline, self._pipeline.sources[name], group)
-            if start is not None:
-                known[name] = start
-        if missing:
-            self._notes.write(_INITIAL, known)
-        return known
+        # Queries that begin together begin at the same place.
+        first = cache(partial(first_offsets, pipeline))
+        found = dict(known)
+        for query in queries:
+            for source in query.sources:
+                name = _start_name(query.name, source)
+                # A flow that came later begins now, not where others began long ago.
+                start: str | None
+                if name in known:
+                    start = with_new_partitions(pipeline, source, known[name])
+                else:
+                    begins = query.name if begins_at_group(pipeline.sources[source]) else source
+                    start = first(source, group_of(pipeline, begins))
+                if start is not None:
+                    found[name] = start
+        if found != known:
+            self._notes.write(_INITIAL, found)
+        return found
 
     def _watch(self, show: Show | None) -> None:
         while not self._stops.is_set():
@@ -119,8 +143,8 @@ class Running:
             self._look(show)
             for run in self._runs:
                 if (failure := run.failure) is not None and not run.begins_again():
-                    self._error = f"{self._pipeline.name}.{run.query.name}: {cause_of(failure)}"
-                    raise MoldauError(self._error)
+                    name = f"{self._pipeline.name}.{run.query.name}"
+                    raise MoldauError(f"{name}: {cause_of(failure)}")
             if not any(active) and not any(run.is_active for run in self._runs):
                 return
             self._stops.wait(_LOOK_S)
@@ -159,11 +183,5 @@ class Running:
             raise MoldauError(problems[0])
 
 
-def cause_of(failure: BaseException) -> str:
-    """Of Spark's stack of causes, the line that says something."""
-    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith("moldau.") and "Error: " in line]
-    if own:
-        return own[-1].partition(": ")[2]
-    said = [line for line in lines if "USER_RAISED_EXCEPTION" in line]
-    return short_text(ValueError(said[0])) if said else short_text(failure)
+def _start_name(query: str, source: str) -> str:
+    return f"{query}/{source}"

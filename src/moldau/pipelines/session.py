@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from moldau.pipelines.cluster import check_master, is_local, python_for_tasks
+from moldau.pipelines.needed import need_packages
 from moldau.protocol.errors import MoldauError
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -41,10 +42,9 @@ def new_session(
     name: str, master: str, settings: Mapping[str, str], *, checkpoint: str = ""
 ) -> Any:
     """Or the one that this process has. `checkpoint` is a folder or a URL. Raises MoldauError."""
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise MoldauError("pipelines need Spark: pip install 'moldau[spark]'") from None
+    need_packages()
+    from pyspark.sql import SparkSession
+
     from moldau.spark.java import ensure_java
 
     check_master(master)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from moldau.core.pipelines.graph import Files, Http, OnError, Pipeline, Postgres, Source, Topic
-from moldau.core.pipelines.offset_json import Offsets
-from moldau.core.pipelines.options import source_options
+from moldau.core.pipelines.offset_json import Offsets, nested, parse_numbers
+from moldau.core.pipelines.options import SourceOptions, source_options
 from moldau.core.pipelines.postgres_sql import write_position
 from moldau.pipelines.declare import wrong
 from moldau.pipelines.flow_frames import short_text
@@ -172,21 +172,43 @@ def _schema(source: Topic) -> str:
     return ", ".join(f"{name} {_KINDS[name]}" for name in needed_columns(source))
 
 
-def first_offsets(pipeline: Pipeline, source: Source, group: str) -> str | None:
-    """Where a topic is begun, as numbers: a query that begins twice begins at the same place."""
+def begins_at_group(source: Source) -> bool:
+    """Which every query has of its own."""
+    return isinstance(source, Topic) and source.start == "group"
+
+
+def first_offsets(pipeline: Pipeline, name: str, group: str) -> str | None:
+    """Where a query begins, as numbers: one that begins twice begins at the same place."""
+    source = pipeline.sources[name]
     if isinstance(source, Postgres):
         return json.dumps(write_position(first_position(wanted_of(options_of(source)), 0.0)))
     if not isinstance(source, Topic):
         return None
     options = source_options(topic_options(pipeline, source, group), is_stream=True)
+    return json.dumps(nested(_looked_up(options, group, {})))
+
+
+def with_new_partitions(pipeline: Pipeline, name: str, start: str) -> str:
+    """As it was written down; partitions that the topic has got since are read from their
+    beginning, and those that it lost are left out.
+    """
+    source = pipeline.sources[name]
+    if not isinstance(source, Topic):
+        return start
+    group = group_of(pipeline, name)
+    options = source_options(topic_options(pipeline, source, group, "earliest"), is_stream=True)
+    return json.dumps(nested(_looked_up(options, group, parse_numbers(start, "startingOffsets"))))
+
+
+def _looked_up(options: SourceOptions, group: str, known: Offsets) -> Offsets:
+    """Of all partitions that there are; those in `known` are not asked about."""
     connection = connection_to(options.settings)
 
     async def found() -> Offsets:
         there = await find_partitions(connection.cluster, options.strategy, is_strict=True)
         terms = Terms(connection.fetch.isolation, group, is_lenient_by_time=True)
-        return await resolve(connection.cluster, options.starting, there.partitions, terms)
+        missing = tuple(one for one in there.partitions if one not in known)
+        new = await resolve(connection.cluster, options.starting, missing, terms) if missing else {}
+        return new | {one: known[one] for one in there.partitions if one in known}
 
-    by_topic: dict[str, dict[str, int]] = {}
-    for partition, offset in connection.run(found()).items():
-        by_topic.setdefault(partition.topic, {})[str(partition.partition)] = offset
-    return json.dumps(by_topic)
+    return connection.run(found())

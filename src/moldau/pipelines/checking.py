@@ -1,0 +1,28 @@
+"""What can be said of a pipeline before it runs: every plan, and what its checkpoint holds."""
+
+from typing import Any
+
+from moldau.core.pipelines.graph import Pipeline
+from moldau.pipelines.checkpoint_notes import CheckpointNotes
+from moldau.pipelines.compiling import Query, compile_queries, query_frame
+from moldau.pipelines.kept_plans import refuse_other_plans
+from moldau.pipelines.run_folder import RunFolder
+from moldau.pipelines.sources import group_of, stream_of
+
+
+def check_plans(session: Any, pipeline: Pipeline, folder: RunFolder) -> list[Query]:
+    """Without data and without a broker; a checkpoint is looked at if it is on this machine. Raises
+    MoldauError.
+    """
+    own = session.newSession()
+
+    def read(source: str, query: str) -> Any:
+        group = group_of(pipeline, query)
+        return stream_of(own, pipeline, source, group=group, start="earliest")
+
+    queries = compile_queries(own, pipeline, read)
+    if folder.is_here:
+        notes = CheckpointNotes(own, folder.checkpoint)
+        frames = [(query, query_frame(own, pipeline, query, read)) for query in queries]
+        refuse_other_plans(notes, folder, pipeline, frames)
+    return queries

@@ -1,0 +1,25 @@
+"""What pipelines need and `moldau[spark]` brings. Looked at before anything that imports it."""
+
+from importlib.util import find_spec
+
+from moldau.protocol.errors import MoldauError
+
+_NEEDED = ("pyspark", "pyarrow", "pandas", "yaml")
+
+
+def missing_packages() -> list[str]:
+    return [name for name in _NEEDED if _is_missing(name)]
+
+
+def need_packages() -> None:
+    """Raises MoldauError."""
+    if missing := missing_packages():
+        raise MoldauError(f"pipelines need {', '.join(missing)}: pip install 'moldau[spark]'")
+
+
+def _is_missing(name: str) -> bool:
+    try:
+        return find_spec(name) is None
+    except ValueError:
+        # Of a module that somebody has put in its place.
+        return True
