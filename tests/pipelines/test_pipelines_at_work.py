@@ -189,6 +189,35 @@ def test_a_bad_record_fails_the_run_with_its_place(
     assert "\n" not in str(caught.value)
 
 
+RAISES = """\
+import moldau.pipelines as mp
+from pyspark.sql import functions as sql
+
+settings = mp.pipeline("raises", settings={{"bootstrap.servers": "{bootstrap}"}})
+raises = mp.topic("raises", format=mp.text(), start="earliest")
+
+
+@sql.udf("string")
+def known(user):
+    raise ValueError(f"no such user: {{user}}")
+
+
+@mp.flow(into=mp.topic("raises.out"))
+def out(raises):
+    return raises.select(known("value").alias("user"))
+"""
+
+
+def test_what_a_users_function_raises_is_told(
+    session: Any, node: ThreadBroker, tmp_path: Path
+) -> None:
+    make_topics(node, "raises")
+    send(node, "raises", [b"libuse"])
+    path = written(tmp_path, "raises.py", RAISES.format(bootstrap=node.bootstrap))
+    with pytest.raises(mp.MoldauError, match=r"^raises\.raises: ValueError: no such user: libuse$"):
+        run_once(session, mp.load(path), tmp_path)
+
+
 def test_files_become_records(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     written(tmp_path / "in", "one.csv", "1,a\n2,b\n")

@@ -18,7 +18,8 @@ from moldau.core.pipelines.graph import (
 )
 from moldau.core.pipelines.graph_checks import sources_of
 from moldau.pipelines.change_events import DELETED
-from moldau.pipelines.flow_frames import frames_of, short_text
+from moldau.pipelines.flow_frames import frames_of
+from moldau.pipelines.spark_errors import cause_of
 from moldau.pipelines.values import EXACT_TIMES
 from moldau.protocol.errors import MoldauError
 
@@ -45,7 +46,7 @@ def try_example(session: Any, pipeline: Pipeline, example: Example) -> Outcome:
             assert sources_of(pipeline, pipeline.flows[name])
             problems += _differences(name, _plain_rows(frames[name]), expected)
     except Exception as error:  # noqa: BLE001 - Spark and users raise all sorts
-        return Outcome(example, (short_text(error),))
+        return Outcome(example, (cause_of(error),))
     return Outcome(example, tuple(problems))
 
 
