@@ -71,16 +71,20 @@ class CommittedReader:
         self.last_stable_offset = 0
 
     def read_on(self, client: WireClient) -> list[bytes]:
-        """What is new up to what is stable now."""
+        """What is new up to what is stable now. If the node goes away meanwhile, all of it is new
+        the next time.
+        """
         values: list[bytes] = []
+        position = self.position
         for _ in range(_FETCHES_MAX):
-            fetched = fetch_committed(client, self.place, self.position)
+            fetched = fetch_committed(client, self.place, position)
             stable = fetched.last_stable_offset
             assert stable >= self.last_stable_offset, f"{self.place}: went back to {stable}"
             self.last_stable_offset = stable
             values += [record.value or b"" for record in fetched.records]
-            self.position = fetched.next_offset
-            if self.position >= stable:
+            position = fetched.next_offset
+            if position >= stable:
+                self.position = position
                 return values
         raise AssertionError(f"{self.place} does not end")
 
