@@ -1,5 +1,6 @@
 """kafka-python."""
 
+import gc
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,11 @@ ASSIGNORS = {
     "sticky": StickyPartitionAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
+
+
+def collect_what_was_left_open() -> None:
+    """The library's close may forget sockets: of many tests, hundreds."""
+    gc.collect()
 
 
 class KafkaPythonLibrary:
@@ -66,6 +72,8 @@ class KafkaPythonLibrary:
             placed = [answer.get(CLIENT_TIMEOUT_S).offset for answer in answers]
         finally:
             producer.close()
+            del producer
+            collect_what_was_left_open()
         return [None if options.acks == "0" else offset for offset in placed]
 
     def consumer(self, address: str, options: ConsumerOptions) -> "KafkaPythonConsumer":
@@ -120,6 +128,8 @@ class KafkaPythonTransactions:
 
     def close(self) -> None:
         self._producer.close(timeout=0)
+        del self._producer
+        collect_what_was_left_open()
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -216,6 +226,8 @@ class KafkaPythonConsumer:
 
     def close(self) -> None:
         self._consumer.close(autocommit=False)
+        del self._consumer
+        collect_what_was_left_open()
 
 
 def _received(record: Any) -> Received:

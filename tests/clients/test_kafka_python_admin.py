@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from clients.kafka_python_library import KafkaPythonLibrary
+from clients.kafka_python_library import KafkaPythonLibrary, collect_what_was_left_open
 from clients.libraries import ConsumerOptions, ProducerOptions, Sent
 from clients.members import members
 from kafka import KafkaAdminClient, TopicPartition
@@ -40,6 +40,8 @@ def admin(address: str) -> Iterator[Any]:
     client = KafkaAdminClient(bootstrap_servers=address)
     yield client
     client.close()
+    del client
+    collect_what_was_left_open()
 
 
 def node_id(admin: Any) -> int:

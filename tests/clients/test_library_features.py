@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AiokafkaPartition
 from clients.confluent_library import ConfluentLibrary
-from clients.kafka_python_library import KafkaPythonLibrary
+from clients.kafka_python_library import KafkaPythonLibrary, collect_what_was_left_open
 from clients.libraries import CLIENT_TIMEOUT_S, ProducerOptions, Sent
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
@@ -228,6 +228,7 @@ def kafka_python(address: str) -> Iterator[Callable[..., Any]]:
     yield open_consumer
     while opened:
         opened.pop().close()
+    collect_what_was_left_open()
 
 
 def test_kafka_python_commits_in_the_background(

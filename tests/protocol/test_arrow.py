@@ -291,6 +291,11 @@ def test_rows_without_a_value_column_and_null_headers_are_refused_in_words() -> 
     headers = pa.array([[None]], pa.list_(header))
     with pytest.raises(MoldauError, match="header is null"):
         list(build_from_arrow(pa.table({"value": [b"v"], "headers": headers}), 1))
+    named = pa.array([[("h", b"")], [(None, b"x")]], pa.list_(header))
+    rows = pa.table({"value": [b"v", b"w"], "headers": named})
+    with pytest.raises(MoldauError, match="header has no name"):
+        list(build_from_arrow(rows, 1))
+    assert list(build_from_arrow(rows.slice(0, 1), 1))
 
 
 def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

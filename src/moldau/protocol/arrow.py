@@ -370,6 +370,9 @@ def _header_columns(pa: Any, column: Any) -> HeaderColumns | None:
     elements = array.values
     if elements.null_count:
         raise MoldauError("a header is null; headers are structs of key and value")
+    # The rows may be a part of an array that has such headers elsewhere.
+    if elements.field(0).null_count and array.flatten().field(0).null_count:
+        raise MoldauError("a header has no name")
     validity, offsets = array.buffers()[:2]
     return HeaderColumns(
         _bytes_of(offsets),

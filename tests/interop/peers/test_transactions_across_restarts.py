@@ -1,11 +1,12 @@
 """A transaction outlives the node that it began on, with each client library."""
 
+import logging
 from collections.abc import Callable
 
 import pytest
 from clients.aiokafka_library import AiokafkaLibrary
 from clients.confluent_library import ConfluentLibrary
-from clients.kafka_python_library import KafkaPythonLibrary
+from clients.kafka_python_library import KafkaPythonLibrary, collect_what_was_left_open
 from clients.libraries import Library, LibraryTransactions
 from interop.live_broker import LiveNode
 
@@ -17,6 +18,12 @@ LIBRARIES: tuple[Library, ...] = (ConfluentLibrary(), AiokafkaLibrary(), KafkaPy
 TOPIC = "topic"
 PARTITIONS = 3
 ENDS = ("committed", "aborted")
+
+
+@pytest.fixture(autouse=True)
+def says_little(caplog: pytest.LogCaptureFixture) -> None:
+    """What kafka-python logs about attempts to connect would keep their sockets beyond the test."""
+    caplog.set_level(logging.CRITICAL, logger="kafka")
 
 
 def send_everywhere(producer: LibraryTransactions, value: str) -> None:
@@ -46,6 +53,7 @@ def test_what_began_before_a_restart_is_ended_after_it(
     finally:
         for producer in producers.values():
             producer.close()
+        collect_what_was_left_open()
     names = [TopicPartition(TOPIC, index) for index in range(PARTITIONS)]
     for records in node.read(names, committed=True).values():
         assert [record.value for record in records] == [b"committed before", b"committed after"]
