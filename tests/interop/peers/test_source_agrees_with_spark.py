@@ -3,7 +3,6 @@ tasks, same batches, and what one refuses the other refuses.
 """
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,8 @@ import pytest
 from interop.apache import ApacheUnavailableError
 from interop.missing import CACHE, give_up
 from interop.peers.java_tools import TOPICS, JavaTools
-from interop.peers.toolchains import Spark, clean_environment, spark
+from interop.peers.spark_cases import run_cases
+from interop.peers.toolchains import Spark, spark
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from moldau import Admin, Producer
@@ -22,7 +22,6 @@ from pyspark_moldau import DefaultSource
 pytestmark = pytest.mark.interop
 
 JOB = Path(__file__).with_name("spark_cases_job.py")
-RUN_TIMEOUT_S = 900
 HEAD = 3
 """The first record of `cut` that is still there."""
 
@@ -198,7 +197,7 @@ def test_both_sources_give_and_refuse_the_same(
     tools.run(TOPICS, "--create", "--topic", cut, "--partitions", "1", *kept)
     fill(tools.server.address, name, cut)
     cases = cases_of(tools.server.address, name, cut)
-    theirs = _run(installed, cases, tmp_path)
+    theirs = run_cases(installed, JOB, json.dumps(cases), tmp_path)
     different = {}
     for case in cases:
         what = case["name"]
@@ -219,23 +218,3 @@ def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
         if here != there:
             return f"{name}: {here} here, {there} there"
     return ""
-
-
-def _run(installed: Spark, cases: list[dict[str, Any]], folder: Path) -> dict[str, Any]:
-    file = folder / "cases.json"
-    file.write_text(json.dumps(cases), encoding="utf-8")
-    command = [str(installed.python), str(JOB), ",".join(map(str, installed.jars)), str(file)]
-    variables = {"PYSPARK_PYTHON": str(installed.python), "SPARK_LOCAL_IP": "127.0.0.1"}
-    run = subprocess.run(
-        command,
-        cwd=folder,
-        env=clean_environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=RUN_TIMEOUT_S,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-6000:]
-    (line,) = [line for line in run.stdout.splitlines() if line.startswith("SEEN ")]
-    found: dict[str, Any] = json.loads(line.removeprefix("SEEN "))
-    return found
