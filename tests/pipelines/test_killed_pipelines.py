@@ -17,7 +17,7 @@ from moldau import Producer
 from moldau.pipelines.run_folder import RunFolder
 from moldau.testing import ThreadBroker
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROWS = 800
 KILLS = 1

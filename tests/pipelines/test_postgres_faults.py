@@ -16,7 +16,7 @@ from running_node import wait_for
 from moldau import Producer
 from moldau.testing import ThreadBroker
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROWS = 300
 WAIT_S = 1200.0

@@ -108,6 +108,7 @@ def test_a_worker_is_killed_while_tasks_write(
     check_copied(job)
 
 
+@pytest.mark.slow
 def test_a_pipeline_loses_workers_and_is_stopped(
     cluster: StandaloneCluster, node: ProcessBroker, tmp_path: Path
 ) -> None:
