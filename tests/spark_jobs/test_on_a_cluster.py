@@ -61,8 +61,9 @@ def node() -> Iterator[ProcessBroker]:
         yield running
 
 
-def small() -> list[str]:
-    return [word for name, value in SMALL.items() for word in ("--conf", f"{name}={value}")]
+def small(without: str = "") -> list[str]:
+    given = [f"{name}={value}" for name, value in SMALL.items() if name != without]
+    return [word for one in given for word in ("--conf", one)]
 
 
 def moldau(*words: str) -> list[str]:
@@ -163,6 +164,38 @@ def test_a_pipeline_loses_workers_and_is_stopped(
     with Admin(node.bootstrap) as admin:
         states = Counter(one.state for one in admin.list_transactions())
     assert "Ongoing" not in states, states
+
+
+def test_state_is_cut_into_as_many_pieces_as_tasks_run_at_once(
+    cluster: StandaloneCluster, node: ProcessBroker, tmp_path: Path
+) -> None:
+    """And into as many as before when the cluster, or what the user says, has changed."""
+    cluster.have_workers(2)
+    with Admin(node.bootstrap) as admin:
+        admin.create_topics(["fitted"])
+    file = tmp_path / "fitted.yaml"
+    file.write_text(
+        f"settings: {{bootstrap.servers: '{node.bootstrap}'}}\n"
+        "sources: {fitted: {topic: fitted, schema: n BIGINT, start: earliest}}\n"
+        "steps: {counts: {sql: 'SELECT n, count(*) c FROM fitted GROUP BY n', mode: upsert,\n"
+        "        into: {topic: fitted.counts, key: n}}}\n"
+    )
+    query = tmp_path / ".moldau" / "fitted" / "counts"
+    given = small(without="spark.sql.shuffle.partitions")
+    for number, wish in enumerate(([], ["--conf", "spark.sql.shuffle.partitions=7"])):
+        with Producer(node.bootstrap) as producer:
+            producer.send("fitted", b'{"n": 1}')
+        command = moldau("run", str(file), "--master", cluster.url, "--once", *given, *wish)
+        done = subprocess.run(
+            command, env=environment(), capture_output=True, text=True, check=False,
+            timeout=WAIT_S * 2,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        # A version, the batch's own facts, offsets.
+        facts = json.loads((query / "offsets" / str(number)).read_text().splitlines()[1])
+        assert facts["conf"]["spark.sql.shuffle.partitions"] == "2"
+        pieces = [one.name for one in (query / "state" / "0").iterdir() if one.name.isdecimal()]
+        assert sorted(pieces) == ["0", "1"]
 
 
 def test_a_table_on_disks_that_are_not_shared(

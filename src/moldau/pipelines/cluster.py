@@ -25,6 +25,7 @@ _PYTHON = f"./{ENVIRONMENT}/bin/python"
 _CONNECT_S = 10.0
 _TELL_AFTER_S = 20.0
 _STANDALONE_PORT = 7077
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _HINT = "install it there, or send a packed environment with --env (docs/spark-clusters.md)"
 
 
@@ -171,6 +172,18 @@ def ask_tasks(session: Any, folder: str, tell: Callable[[str], None]) -> bool:
                 "both must be the same"
             )
     return all(one.sees_folder for one in found)
+
+
+def fit_shuffles(session: Any) -> None:
+    """As many tasks behind a shuffle as run at once, unless somebody said otherwise: Spark's 200
+    are 200 stores of state for each flow that remembers. What a checkpoint began with stays, Spark
+    sees to that. A cluster that grows as it is needed has no size yet.
+    """
+    context = session.sparkContext
+    known = context.getConf()
+    is_growing = str(known.get("spark.dynamicAllocation.enabled", "false")).lower() == "true"
+    if not is_growing and known.get(_SHUFFLE_PARTITIONS) is None:
+        session.conf.set(_SHUFFLE_PARTITIONS, str(context.defaultParallelism))
 
 
 def version_here() -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from moldau.core.pipelines.graph import Pipeline, Table
 from moldau.core.pipelines.query_progress import QueryProgress
 from moldau.pipelines.checkpoint_notes import CheckpointNotes
+from moldau.pipelines.cluster import fit_shuffles
 from moldau.pipelines.compiling import Query, compile_queries, memory_of, query_frame
 from moldau.pipelines.kept_plans import keep_plans, refuse_other_plans
 from moldau.pipelines.query_run import QueryRun
@@ -40,6 +41,7 @@ class Running:
         self._session = session.newSession()
         # What every other reader of parquet understands.
         self._session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        fit_shuffles(self._session)
         self._pipeline = pipeline
         self._folder = folder
         self._shares_disk = shares_disk
