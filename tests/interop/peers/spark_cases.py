@@ -1,4 +1,4 @@
-"""Runs a job of cases with Spark's own connector, in its own environment."""
+"""Runs jobs with Spark's own connector, in its own environment."""
 
 import json
 import subprocess
@@ -14,7 +14,13 @@ def run_cases(installed: Spark, job: Path, cases: str, folder: Path) -> dict[str
     """`cases` is JSON; what the job saw of each, by its name."""
     file = folder / "cases.json"
     file.write_text(cases, encoding="utf-8")
-    command = [str(installed.python), str(job), ",".join(map(str, installed.jars)), str(file)]
+    found: dict[str, Any] = run_job(installed, job, folder, str(file))
+    return found
+
+
+def run_job(installed: Spark, job: Path, folder: Path, *words: str) -> Any:
+    """What it says it has seen."""
+    command = [str(installed.python), str(job), ",".join(map(str, installed.jars)), *words]
     variables = {"PYSPARK_PYTHON": str(installed.python), "SPARK_LOCAL_IP": "127.0.0.1"}
     run = subprocess.run(
         command,
@@ -27,5 +33,4 @@ def run_cases(installed: Spark, job: Path, cases: str, folder: Path) -> dict[str
     )
     assert run.returncode == 0, run.stderr[-6000:]
     (line,) = [line for line in run.stdout.splitlines() if line.startswith("SEEN ")]
-    found: dict[str, Any] = json.loads(line.removeprefix("SEEN "))
-    return found
+    return json.loads(line.removeprefix("SEEN "))

@@ -1,21 +1,18 @@
 """Spark's JVM connector: batch and streaming, with a checkpoint and a restart."""
 
-import json
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from interop.apache import ApacheUnavailableError
 from interop.missing import CACHE, give_up
 from interop.peers.java_tools import TOPICS, JavaTools
-from interop.peers.toolchains import Spark, clean_environment, spark
+from interop.peers.spark_cases import run_job
+from interop.peers.toolchains import Spark, spark
 
 pytestmark = pytest.mark.interop
 
 JOB = Path(__file__).with_name("spark_job.py")
-RUN_TIMEOUT_S = 600
 ROWS = 2000
 ROWS_IN_TRANSACTIONS = 300
 CLIENT_TIMEOUT_S = 60
@@ -36,7 +33,7 @@ def test_sparks_connector_reads_and_writes(
     tools.run(TOPICS, "--create", "--topic", name, "--partitions", "3")
     tools.run(TOPICS, "--create", "--topic", f"{name}-copy", "--partitions", "2")
     write_in_transactions(tools.server.address, f"transactions-{name}")
-    seen = _run(installed, tools.server.address, name, tmp_path)
+    seen = run_job(installed, JOB, tmp_path, tools.server.address, name, str(tmp_path))
 
     batch = seen["batch"]
     assert (batch["count"], batch["distinct"]) == (ROWS, ROWS)
@@ -76,21 +73,3 @@ def write_in_transactions(address: str, topic: str) -> None:
             producer.produce(topic, f"{word} {number} {row}", partition=row % 2)
         producer.flush(CLIENT_TIMEOUT_S)
         ends[word](CLIENT_TIMEOUT_S)
-
-
-def _run(installed: Spark, address: str, topic: str, folder: Path) -> Any:
-    jars = ",".join(map(str, installed.jars))
-    command = [str(installed.python), str(JOB), jars, address, topic, str(folder)]
-    variables = {"PYSPARK_PYTHON": str(installed.python), "SPARK_LOCAL_IP": "127.0.0.1"}
-    run = subprocess.run(
-        command,
-        cwd=folder,
-        env=clean_environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=RUN_TIMEOUT_S,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-6000:]
-    (line,) = [line for line in run.stdout.splitlines() if line.startswith("SEEN ")]
-    return json.loads(line.removeprefix("SEEN "))
