@@ -32,3 +32,18 @@ def local_session(folder: Path, master: str = "local[2]", **settings: str) -> An
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def started_copy(session: Any, bootstrap: str, topics: tuple[str, str], checkpoint: Path) -> Any:
+    """A query that writes one topic's records to the other as they come."""
+    topic, target = topics
+    servers = {"kafka.bootstrap.servers": bootstrap}
+    reading = session.readStream.format("moldau").options(**servers, subscribe=topic)
+    return (
+        reading.option("startingOffsets", "earliest")
+        .load()
+        .select("key", "value")
+        .writeStream.format("moldau")
+        .options(**servers, topic=target, checkpointLocation=str(checkpoint))
+        .start()
+    )

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from spark_jobs.rows import fresh_topic, read_batch, read_parts, source
+from spark_sessions import started_copy
 
 from moldau import Producer
 from moldau.testing import ThreadBroker, broker
@@ -105,16 +106,7 @@ def test_a_running_query_goes_on_behind_the_cleaner(
     session: Any, cleaning: ThreadBroker, tmp_path: Path
 ) -> None:
     topic, target = compacted_topic(cleaning), fresh_topic(cleaning)
-    servers = {"kafka.bootstrap.servers": cleaning.bootstrap}
-    reading = session.readStream.format("moldau").options(**servers, subscribe=topic)
-    query = (
-        reading.option("startingOffsets", "earliest")
-        .load()
-        .select("key", "value")
-        .writeStream.format("moldau")
-        .options(**servers, topic=target, checkpointLocation=str(tmp_path / "checkpoint"))
-        .start()
-    )
+    query = started_copy(session, cleaning.bootstrap, (topic, target), tmp_path / "checkpoint")
     committed = [number for number in range(2 * ROUNDS) if not number % 2]
     try:
         for first in (0, ROUNDS):

@@ -11,6 +11,7 @@ from urllib.request import urlopen
 
 import pytest
 from spark_jobs.rows import fresh_topic, read_batch, send_numbers
+from spark_sessions import started_copy
 
 from moldau.testing import ThreadBroker, broker
 
@@ -54,17 +55,8 @@ def test_an_idle_query_asks_twice_a_second(
     session: Any, counting: ThreadBroker, tmp_path: Path
 ) -> None:
     topic, target = fresh_topic(counting, 4), fresh_topic(counting)
-    servers = {"kafka.bootstrap.servers": counting.bootstrap}
     send_numbers(counting, topic, 100)
-    reading = session.readStream.format("moldau").options(**servers, subscribe=topic)
-    query = (
-        reading.option("startingOffsets", "earliest")
-        .load()
-        .select("key", "value")
-        .writeStream.format("moldau")
-        .options(**servers, topic=target, checkpointLocation=str(tmp_path / "checkpoint"))
-        .start()
-    )
+    query = started_copy(session, counting.bootstrap, (topic, target), tmp_path / "checkpoint")
     try:
         query.processAllAvailable()
         # The first one may be at its end already.

@@ -7,11 +7,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from interop.apache import ApacheOracle
+from interop.apache import ApacheOracle, ApacheUnavailableError
 from interop.live_broker import LiveNode
+from interop.missing import CACHE, give_up
 from interop.peers.java_tools import JavaTools
 from interop.peers.later import reason_to_wait
 from interop.peers.servers import APACHE, MOLDAU, Server, new_node, requested
+from interop.peers.toolchains import Spark, spark
 
 _numbers = itertools.count()
 
@@ -56,6 +58,15 @@ def start_node(apache: ApacheOracle, tmp_path: Path) -> Iterator[Callable[[], Li
             return node
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def connector() -> Spark:
+    """Spark with the connector that is its own."""
+    try:
+        return spark(CACHE)
+    except ApacheUnavailableError as reason:
+        give_up(reason, "Spark's connector needs a JDK, Maven and PySpark")
 
 
 @pytest.fixture(scope="session")

@@ -9,11 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from interop.apache import ApacheUnavailableError
-from interop.missing import CACHE, give_up
 from interop.peers.java_tools import JavaTools
 from interop.peers.spark_cases import run_cases
-from interop.peers.toolchains import Spark, spark
+from interop.peers.toolchains import Spark
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -41,14 +39,6 @@ PARTITIONS = 5
 TEXT, BYTES, INT, LONG = StringType(), BinaryType(), IntegerType(), LongType()
 KEYS = ["", "a", "é", "key", "key", "longer than most keys are", "\x00", *map(str, range(40))]
 Rows = list[tuple[Any, ...]]
-
-
-@pytest.fixture(scope="module")
-def installed() -> Spark:
-    try:
-        return spark(CACHE)
-    except ApacheUnavailableError as reason:
-        give_up(reason, "Spark's connector needs a JDK, Maven and PySpark")
 
 
 def kind(**columns: DataType) -> StructType:
@@ -206,7 +196,7 @@ def told(rows: list[dict[str, Any]], *, is_placed: bool) -> Any:
 
 
 def test_both_sinks_write_and_refuse_the_same(
-    installed: Spark, tools: JavaTools, name: str, tmp_path: Path
+    connector: Spark, tools: JavaTools, name: str, tmp_path: Path
 ) -> None:
     address = tools.server.address
     servers = {"kafka.bootstrap.servers": address}
@@ -224,7 +214,7 @@ def test_both_sinks_write_and_refuse_the_same(
             topics.setdefault(what, []).append(topic)
         create(address, [second, *(first % number for number in range(len(given)))])
     theirs = run_cases(
-        installed,
+        connector,
         JOB,
         json.dumps(
             [case | {"schema": case["schema"].jsonValue()} for case in sides["theirs"]],

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop.apache import ApacheUnavailableError
-from interop.missing import CACHE, give_up
 from interop.peers.java_tools import TOPICS, JavaTools
 from interop.peers.spark_cases import run_cases
-from interop.peers.toolchains import Spark, spark
+from interop.peers.toolchains import Spark
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from moldau import Admin, Producer
@@ -24,14 +22,6 @@ pytestmark = pytest.mark.interop
 JOB = Path(__file__).with_name("spark_cases_job.py")
 HEAD = 3
 """The first record of `cut` that is still there."""
-
-
-@pytest.fixture(scope="module")
-def installed() -> Spark:
-    try:
-        return spark(CACHE)
-    except ApacheUnavailableError as reason:
-        give_up(reason, "Spark's connector needs a JDK, Maven and PySpark")
 
 
 def fill(address: str, name: str, cut: str) -> None:
@@ -188,7 +178,7 @@ def _stream(source: DefaultSource) -> dict[str, Any]:
 
 
 def test_both_sources_give_and_refuse_the_same(
-    installed: Spark, tools: JavaTools, name: str, tmp_path: Path
+    connector: Spark, tools: JavaTools, name: str, tmp_path: Path
 ) -> None:
     cut = f"cut-{name}"
     # Their records are of 1970.
@@ -197,7 +187,7 @@ def test_both_sources_give_and_refuse_the_same(
     tools.run(TOPICS, "--create", "--topic", cut, "--partitions", "1", *kept)
     fill(tools.server.address, name, cut)
     cases = cases_of(tools.server.address, name, cut)
-    theirs = run_cases(installed, JOB, json.dumps(cases), tmp_path)
+    theirs = run_cases(connector, JOB, json.dumps(cases), tmp_path)
     different = {}
     for case in cases:
         what = case["name"]

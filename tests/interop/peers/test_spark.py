@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from interop.apache import ApacheUnavailableError
-from interop.missing import CACHE, give_up
 from interop.peers.java_tools import TOPICS, JavaTools
 from interop.peers.spark_cases import run_job
-from interop.peers.toolchains import Spark, spark
+from interop.peers.toolchains import Spark
 
 pytestmark = pytest.mark.interop
 
@@ -18,22 +16,14 @@ ROWS_IN_TRANSACTIONS = 300
 CLIENT_TIMEOUT_S = 60
 
 
-@pytest.fixture(scope="module")
-def installed() -> Spark:
-    try:
-        return spark(CACHE)
-    except ApacheUnavailableError as reason:
-        give_up(reason, "Spark's connector needs a JDK, Maven and PySpark")
-
-
 def test_sparks_connector_reads_and_writes(
-    installed: Spark, tools: JavaTools, name: str, tmp_path: Path
+    connector: Spark, tools: JavaTools, name: str, tmp_path: Path
 ) -> None:
     """One session for everything: starting Spark costs most of the time."""
     tools.run(TOPICS, "--create", "--topic", name, "--partitions", "3")
     tools.run(TOPICS, "--create", "--topic", f"{name}-copy", "--partitions", "2")
     write_in_transactions(tools.server.address, f"transactions-{name}")
-    seen = run_job(installed, JOB, tmp_path, tools.server.address, name, str(tmp_path))
+    seen = run_job(connector, JOB, tmp_path, tools.server.address, name, str(tmp_path))
 
     batch = seen["batch"]
     assert (batch["count"], batch["distinct"]) == (ROWS, ROWS)
