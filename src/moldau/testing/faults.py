@@ -2,6 +2,7 @@
 requests are dispatched, before any handler sees them.
 """
 
+import asyncio
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -43,6 +44,7 @@ class Faults:
         self._handler_of = handler_of
         self._errors: dict[ApiKey, deque[_Fault]] = {}
         self._delays: dict[ApiKey, deque[_Fault]] = {}
+        self._waiting: set[asyncio.Future[None]] = set()
 
     def fail_next(self, api: str, error: str, times: int = 1) -> None:
         """The next `times` requests get `error` and change nothing."""
@@ -58,8 +60,11 @@ class Faults:
         self._delays.setdefault(api_named(api), deque()).append(fault)
 
     def clear(self) -> None:
+        """As if none had been asked for: requests that wait go on at once."""
         self._errors.clear()
         self._delays.clear()
+        for waiting in self._waiting:
+            _end(waiting)
 
     def intercept(self, ctx: RequestContext, request: Message) -> Any:
         """None leaves the request to its handler. Raises as a handler would: an answer without a
@@ -79,15 +84,30 @@ class Faults:
         return None
 
     async def _failed_later(self, delay_ms: int, error: KafkaError) -> Message:
-        await self._clock.sleep(delay_ms)
+        await self._wait(delay_ms)
         raise error
 
     async def _handled_later(
         self, delay_ms: int, ctx: RequestContext, request: Message
     ) -> Message | Staged | None:
-        await self._clock.sleep(delay_ms)
+        await self._wait(delay_ms)
         outcome = self._handler_of(ctx.api_key)(ctx, request)
         return await outcome if isinstance(outcome, Awaitable) else outcome
+
+    async def _wait(self, delay_ms: int) -> None:
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self._clock.call_later(delay_ms, lambda: _end(over))
+        self._waiting.add(over)
+        try:
+            await over
+        finally:
+            timer.cancel()
+            self._waiting.discard(over)
+
+
+def _end(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 def _next(faults: deque[_Fault] | None) -> _Fault | None:

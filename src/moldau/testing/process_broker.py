@@ -20,6 +20,8 @@ STOP_DEADLINE_S = 60
 
 
 class ProcessClock:
+    """The broker's time, which can be moved ahead; it outlives restarts."""
+
     def __init__(self, owner: "ProcessBroker") -> None:
         self._owner = owner
         self.ahead_ms = 0
@@ -31,6 +33,8 @@ class ProcessClock:
 
 
 class ProcessBroker:
+    """A node in a process of its own. Every method may be called from any thread."""
+
     def __init__(self, settings: Mapping[str, str], directory: Path | None = None) -> None:
         self._settings = {name: str(value) for name, value in settings.items()}
         self._cleanup = contextlib.ExitStack()
@@ -41,6 +45,7 @@ class ProcessBroker:
         self.clock = ProcessClock(self)
 
     def start(self) -> None:
+        """Returns when clients can connect; after `kill`, it recovers."""
         if self._directory is None:
             made = tempfile.TemporaryDirectory(prefix="moldau-test-", ignore_cleanup_errors=True)
             self._directory = Path(self._cleanup.enter_context(made))
@@ -78,6 +83,7 @@ class ProcessBroker:
         self.start()
 
     def close(self) -> None:
+        """Stop, and remove the directory unless it was given."""
         try:
             self.stop()
         except subprocess.TimeoutExpired:
@@ -92,31 +98,39 @@ class ProcessBroker:
 
     @property
     def pid(self) -> int:
+        """The process's id."""
         return self._running().pid
 
     @property
     def directory(self) -> Path:
+        """Where its logs are."""
         assert self._directory is not None
         return self._directory
 
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
+        """Returns when it is there; `config` are settings of the topic."""
         self.ask("create_topic", name=name, partitions=partitions, config=dict(config or {}))
 
     def fail_next(self, api: str, error: str, times: int = 1) -> None:
+        """The next requests of an API get an error: `fail_next("Produce", "NOT_LEADER…", 3)`."""
         self.ask("fail_next", api=api, error=error, times=times)
 
     def delay(self, api: str, ms: int, times: int | None = None) -> None:
+        """Requests of an API wait before they are handled: all of them, or the next `times`."""
         self.ask("delay", api=api, ms=ms, times=times)
 
     def clear_faults(self) -> None:
+        """No request fails or waits any more; those that wait are handled now."""
         self.ask("clear_faults")
 
     def drop_connections(self) -> int:
+        """Cut all client connections; how many there were."""
         return int(self.ask("drop_connections"))
 
     def ask(self, action: str, **arguments: Any) -> Any:
+        """What the child's broker answers. Raises what its method raises."""
         with self._one_at_a_time:
             stdin = self._running().stdin
             assert stdin is not None

@@ -1,5 +1,5 @@
 """Fixtures for pytest, there as soon as Moldau is installed: a broker for the whole session and a
-topic for one test.
+topic for one test. What a test did to the broker ends with the test.
 """
 
 import itertools
@@ -9,23 +9,39 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from moldau.testing.thread_broker import ThreadBroker
 
 _NAME_CHARS_MAX = 200
 _numbers = itertools.count()
+_BROKER: "pytest.StashKey[ThreadBroker]" = pytest.StashKey()
 
 
 @pytest.fixture(scope="session")
-def moldau_broker() -> "Iterator[ThreadBroker]":
-    """A running broker: `moldau_broker.bootstrap` is its address."""
+def moldau_broker(request: pytest.FixtureRequest) -> "Iterator[ThreadBroker]":
+    """A running broker: `moldau_broker.bootstrap` is its address. Faults, delays and the clock are
+    reset after each test.
+    """
     # Imported here: every pytest run on a machine with Moldau loads this plugin.
     from moldau.testing import ThreadBroker, broker
 
     with broker() as running:
         assert isinstance(running, ThreadBroker)
+        request.config.stash[_BROKER] = running
         yield running
+        del request.config.stash[_BROKER]
+
+
+# Not a fixture: one that is used by every test would start a broker for those that need none, or
+# miss those that ask for it while they run.
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> "Generator[None]":
+    """Behind the teardown of the test's own fixtures, which may use the broker."""
+    yield
+    used = item.config.stash.get(_BROKER, None)
+    if used is not None:
+        used.reset()
 
 
 @pytest.fixture

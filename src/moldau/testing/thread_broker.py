@@ -38,15 +38,15 @@ def properties_for_tests(
 
 
 class BrokerClock:
-    """The broker's time. It runs as always and can be moved ahead; no restart moves it back."""
+    """The broker's time. It runs as always and can be moved ahead; only `reset` moves it back."""
 
-    def __init__(self, owner: "ThreadBroker", shifted: ShiftedClock) -> None:
+    def __init__(self, owner: "ThreadBroker", ahead_ms: int) -> None:
         self._owner = owner
-        self._shifted = shifted
+        self.shifted = ShiftedClock(ahead_ms)
 
     def advance(self, *, seconds: float = 0, ms: int = 0) -> None:
         """Timeouts, retention and expiry that fall due happen now."""
-        self._owner.call(lambda: self._shifted.advance(ms + int(seconds * 1000)))
+        self._owner.call(lambda: self.shifted.advance(ms + int(seconds * 1000)))
 
 
 class ThreadBroker:
@@ -68,18 +68,18 @@ class ThreadBroker:
         self._thread: threading.Thread | None = None
         self._node: Node | None = None
         self._faults: Faults | None = None
-        self._shifted = ShiftedClock(ahead_ms)
-        self.clock = BrokerClock(self, self._shifted)
+        self.clock = BrokerClock(self, ahead_ms)
 
     # Life
 
     def start(self) -> None:
+        """Returns when clients can connect."""
         if self._directory is None:
             made = tempfile.TemporaryDirectory(prefix="moldau-test-", ignore_cleanup_errors=True)
             self._directory = Path(self._cleanup.enter_context(made))
         properties = properties_for_tests(self._directory, self._settings, self._port)
         options = NodeOptions(formats_itself=True)
-        node = Node(BrokerConfig.parse(properties), options, clock=self._shifted)
+        node = Node(BrokerConfig.parse(properties), options, clock=self.clock.shifted)
         started: Future[None] = Future()
         self._loop = new_event_loop()
         self._thread = threading.Thread(
@@ -89,7 +89,7 @@ class ThreadBroker:
         started.result(START_DEADLINE_S)
         self._node = node
         self._port = node.client_port
-        self._faults = Faults(self._shifted, node.handler_of)
+        self._faults = Faults(self.clock.shifted, node.handler_of)
         self.call(lambda: node.intercept(self._faults.intercept if self._faults else None))
 
     def _run(self, loop: asyncio.AbstractEventLoop, node: Node, started: Future[None]) -> None:
@@ -120,7 +120,20 @@ class ThreadBroker:
         self.stop()
         self.start()
 
+    def reset(self) -> None:
+        """For the next test: no faults, the real time, and running. Topics and data stay. Time
+        cannot run backwards under a node, so one whose clock was moved is restarted.
+        """
+        if self.clock.shifted.ahead_ms:
+            self.stop()
+            self.clock.shifted = ShiftedClock()
+        if self._node is None:
+            self.start()
+        else:
+            self.clear_faults()
+
     def close(self) -> None:
+        """Stop, and remove the directory unless it was given."""
         self.stop()
         self._cleanup.close()
 
@@ -133,6 +146,7 @@ class ThreadBroker:
 
     @property
     def directory(self) -> Path:
+        """Where its logs are."""
         assert self._directory is not None
         return self._directory
 
@@ -144,6 +158,7 @@ class ThreadBroker:
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
+        """Returns when it is there; `config` are settings of the topic."""
         node = self._running()
         self._wait(node.create_topic(name, partitions, config or {}))
 
@@ -154,9 +169,11 @@ class ThreadBroker:
         self._with_faults(lambda faults: faults.fail_next(api, error, times))
 
     def delay(self, api: str, ms: int, times: int | None = None) -> None:
+        """Requests of an API wait before they are handled: all of them, or the next `times`."""
         self._with_faults(lambda faults: faults.delay(api, ms, times))
 
     def clear_faults(self) -> None:
+        """No request fails or waits any more; those that wait are handled now."""
         self._with_faults(Faults.clear)
 
     def drop_connections(self) -> int:
