@@ -140,7 +140,9 @@ def test_a_partition_can_be_chosen(kafka: KafkaCommand) -> None:
     kafka.fill(topic, ["x"], "--partition", 2, "--key", "anything")
     assert [row["partition"] for row in kafka.json_lines("consume", topic)] == [2]
     ran = kafka("produce", topic, "-p", 3, stdin=b"y\n", status=1)
-    assert ran.errors == f"moldau: topic '{topic}' has no partition 3, the last is 2\n"
+    assert (
+        ran.errors == f"moldau: topic '{topic}' has no partition 3; it has 3 partitions (0 to 2)\n"
+    )
 
 
 def test_what_the_topic_refuses_is_counted_and_ends_it(kafka: KafkaCommand) -> None:

@@ -128,7 +128,7 @@ def test_misuse_is_said(node: ThreadBroker) -> None:
 
     async def work() -> None:
         producer = Producer(node.bootstrap)
-        with pytest.raises(ClientError, match="no bytes"):
+        with pytest.raises(ClientError, match="must be bytes"):
             _ = await producer.send(topic, "text")
         await producer.close()
         await producer.close()

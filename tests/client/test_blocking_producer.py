@@ -152,7 +152,9 @@ def test_serializers_turn_values_into_bytes(node: ThreadBroker) -> None:
         producer.send(topic, None, None).result(PATIENCE_S)
         with pytest.raises(ClientError, match="cannot be JSON"):
             producer.send(topic, {1, 2})
-        with pytest.raises(ClientError, match="no str"):
+        with pytest.raises(
+            ClientError, match="the key must be str, not bytes; set key_serializer='bytes'"
+        ):
             producer.send(topic, 1, b"bytes")
     with producer_of(node, value_serializer=lambda value: bytes([value])) as producer:
         producer.send(topic, 7).result(PATIENCE_S)
@@ -233,8 +235,18 @@ def test_misuse_is_said_in_one_line(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     producer = producer_of(node, max_block_ms=300)
     wrong: list[tuple[Any, str]] = [
-        (lambda: producer.send(topic, "text"), "a str is no bytes"),
-        (lambda: producer.send(topic, 1), "a int is no bytes"),
+        (
+            lambda: producer.send(topic, "text"),
+            "the value must be bytes, not str; .*value_serializer='str'",
+        ),
+        (
+            lambda: producer.send(topic, 1),
+            "the value must be bytes, not int; .*value_serializer='json'",
+        ),
+        (lambda: producer.send(topic, {}), "not dict; .*value_serializer='json'"),
+        (lambda: producer.send(topic, {1}), "not set; encode it, or choose a value_serializer"),
+        (lambda: producer.send(topic, b"", key="a"), "the key .* not str; .*key_serializer='str'"),
+        (lambda: producer.send(topic, b"", headers={"a": 1}), "header 'a' must be bytes"),  # type: ignore[arg-type]
         (lambda: producer.send("", b""), "named by a str"),
         (lambda: producer.send(None, b""), "named by a str"),  # type: ignore[arg-type]
         (lambda: producer.send(topic, b"", partition=-1), "partition=-1"),
@@ -363,6 +375,24 @@ def test_new_partitions_are_found(node: ThreadBroker) -> None:
         asyncio.run(grow())
         assert producer.send(topic, b"", partition=2).result(PATIENCE_S).partition == 2
         assert producer.partitions_for(topic) == [0, 1, 2]
+
+
+def test_a_partition_that_is_not_there_is_refused_at_once(node: ThreadBroker) -> None:
+    """Not when max.block.ms is over, which would be in 24 days."""
+    import pyarrow as pa
+
+    topic = fresh_topic(node, 3)
+    with producer_of(node, max_block_ms=2**31 - 1) as producer:
+        for _ in ("a topic that is new here", "a known one"):
+            with pytest.raises(
+                ClientError, match=r"no partition 17; it has 3 partitions \(0 to 2\)"
+            ):
+                producer.send(topic, b"", partition=17)
+        with pytest.raises(ClientError, match="no partition 17; it has 3"):
+            producer.send_table(topic, pa.table({"value": ["a"]}), partition=17)
+        with pytest.raises(ClientError, match="no partition 17; it has 3"):
+            producer.send_many(topic, [b"a"], partition=17)
+    assert values_of(node, topic) == []
 
 
 def test_a_forked_process_is_told_to_make_its_own(node: ThreadBroker) -> None:

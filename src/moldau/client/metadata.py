@@ -51,9 +51,14 @@ class Topic(NamedTuple):
     partitions: dict[int, Partition]
 
     def partition(self, index: int) -> Partition:
+        """Raises ClientError if it has none of this number."""
         if index not in self.partitions:
-            last = max(self.partitions, default=-1)
-            raise ClientError(f"topic '{self.name}' has no partition {index}, the last is {last}")
+            count = len(self.partitions)
+            counted = "1 partition" if count == 1 else f"{count} partitions"
+            numbers = f" (0 to {count - 1})" if count > 1 else ""
+            raise ClientError(
+                f"topic '{self.name}' has no partition {index}; it has {counted}{numbers}"
+            )
         return self.partitions[index]
 
     @property

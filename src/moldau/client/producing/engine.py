@@ -100,11 +100,8 @@ class ProducerEngine:
         value, partition, time, headers.
         """
         deadline_ms = self._clock.mono_ms() + self.options.max_block_ms
-        known = await self.topic(topic, deadline_ms)
         key, value, partition, timestamp, headers = record
-        if partition is not None and partition not in known.partitions:
-            backoff_ms = self.options.rules.backoff.first_ms
-            await self.topics.ensure_partition(topic, partition, deadline_ms, backoff_ms)
+        await self.topic(topic, deadline_ms, partition)
         while True:
             delivery = self.appender.append(topic, key, value, partition, timestamp, headers)
             if delivery is not None:
@@ -114,13 +111,24 @@ class ProducerEngine:
             self.options.check_size(key, value, headers)
             await self.wait_for_room(deadline_ms)
 
-    async def topic(self, name: str, deadline_ms: float | None = None) -> Topic:
+    async def topic(
+        self, name: str, deadline_ms: float | None = None, partition: int | None = None
+    ) -> Topic:
+        """Raises if it has no such `partition`, also after a fresh look."""
+        if deadline_ms is None:
+            deadline_ms = self._clock.mono_ms() + self.options.max_block_ms
+        backoff_ms = self.options.rules.backoff.first_ms
         if name not in self.topics.known:
-            if deadline_ms is None:
-                deadline_ms = self._clock.mono_ms() + self.options.max_block_ms
-            await self.topics.ensure(name, deadline_ms, self.options.rules.backoff.first_ms)
+            await self.topics.ensure(name, deadline_ms, backoff_ms)
             self._renew_later(name)
-        return self.topics.known[name]
+        elif partition is not None and partition not in self.topics.known[name].partitions:
+            # It may have been added since. Kafka's producer goes on looking for max.block.ms, which
+            # hides the mistake.
+            await self.topics.ensure(name, deadline_ms, backoff_ms)
+        known = self.topics.known[name]
+        if partition is not None:
+            known.partition(partition)
+        return known
 
     async def wait_for_room(self, deadline_ms: float) -> None:
         """Until a good part of the memory is free: nobody should wait for each record."""

@@ -76,9 +76,7 @@ class ProducerFace:
         engine = self.opened
         if self.transactor is not None:
             self.transactor.state.check_open("send")
-        known = await engine.topic(topic)
-        if partition is not None:
-            known.partition(partition)
+        known = await engine.topic(topic, partition=partition)
         pieces: list[Piece] = []
         for batch in table_batches(engine, known, table, partition):
             await self._file(engine, batch)

@@ -21,6 +21,7 @@ from moldau.core.client.partitioners import (
 
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
 _PARTITION_MAX = 2**31 - 1
+_KEY_BYTES, _VALUE_BYTES = as_bytes("key.serializer"), as_bytes("value.serializer")
 
 
 class ProducerRecord(NamedTuple):
@@ -62,8 +63,7 @@ class Preparation:
         topic: Any = record.topic
         if not isinstance(topic, str) or not topic:
             raise ClientError(f"a topic is named by a str that is not empty, not by {topic!r}")
-        to_key = as_bytes if self._key is None else self._key
-        to_value = as_bytes if self._value is None else self._value
+        to_key, to_value = self._key or _KEY_BYTES, self._value or _VALUE_BYTES
         key, value = to_key(topic, record.key), to_value(topic, record.value)
         _check_number(record.partition, "partition", _PARTITION_MAX)
         _check_number(record.timestamp, "timestamp", 2**63 - 1)
@@ -134,7 +134,9 @@ def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
         if not isinstance(name, str):
             raise ClientError(f"the name of a header is a str, not {type(name).__name__}")
         octets = content.encode() if isinstance(content, str) else content
-        made.append((name, as_bytes(f"header '{name}'", octets)))
+        if not isinstance(octets, bytes | bytearray | memoryview | None):
+            raise ClientError(f"header '{name}' must be bytes or str, not {type(octets).__name__}")
+        made.append((name, None if octets is None else bytes(octets)))
     return tuple(made)
 
 

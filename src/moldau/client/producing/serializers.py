@@ -14,53 +14,89 @@ Serializer: TypeAlias = Callable[[str, Any], bytes | None]
 _JAVA = "org.apache.kafka.common.serialization."
 
 
-def as_bytes(topic: str, value: Any) -> bytes | None:
-    if value is None or type(value) is bytes:
-        return value
-    if isinstance(value, bytearray | memoryview | bytes):
-        return bytes(value)
-    hint = ", or give the producer value_serializer='str'" if isinstance(value, str) else ""
-    raise ClientError(f"{topic}: a {type(value).__name__} is no bytes; encode it{hint}")
+# What a user who gave no serializer, or the wrong one, most likely wants.
+_FITTING = {str: "str", dict: "json", list: "json", tuple: "json", int: "json", float: "json"}
+_FITTING |= {bool: "json", UUID: "UUIDSerializer", bytes: "bytes"}
 
 
-def _text(topic: str, value: Any) -> bytes | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise ClientError(f"{topic}: a {type(value).__name__} is no str")
-    return value.encode()
+def as_bytes(setting: str) -> Serializer:
+    """Bytes as they come. `setting`: the one to change for anything else."""
+
+    def serialize(topic: str, value: Any) -> bytes | None:
+        if value is None or type(value) is bytes:
+            return value
+        if isinstance(value, bytearray | memoryview | bytes):
+            return bytes(value)
+        raise _unfit(topic, value, "bytes", setting)
+
+    return serialize
 
 
-def _json(topic: str, value: Any) -> bytes | None:
-    if value is None:
-        return None
-    try:
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
-    except (TypeError, ValueError) as error:
-        raise ClientError(f"{topic}: cannot be JSON: {error}") from None
+def _unfit(topic: str, value: Any, wanted: str, setting: str) -> ClientError:
+    part, argument = setting.partition(".")[0], setting.replace(".", "_")
+    fitting = _FITTING.get(type(value))
+    advice = f"choose a {argument}" if fitting is None else f"set {argument}={fitting!r}"
+    if wanted == "bytes":
+        advice = f"encode it, or {advice}"
+    return ClientError(
+        f"{topic}: the {part} must be {wanted}, not {type(value).__name__}; {advice}"
+    )
 
 
-def _fixed(form: str) -> Serializer:
-    packed = struct.Struct(form)
+def _text(setting: str) -> Serializer:
+    def serialize(topic: str, value: Any) -> bytes | None:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise _unfit(topic, value, "str", setting)
+        return value.encode()
+
+    return serialize
+
+
+def _json(setting: str) -> Serializer:
+    part = setting.partition(".")[0]
 
     def serialize(topic: str, value: Any) -> bytes | None:
         if value is None:
             return None
         try:
-            return packed.pack(value)
-        except struct.error as error:
-            raise ClientError(f"{topic}: {value!r} is no such number: {error}") from None
+            return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        except (TypeError, ValueError) as error:
+            raise ClientError(f"{topic}: the {part} cannot be JSON: {error}") from None
 
     return serialize
 
 
-def _uuid(topic: str, value: Any) -> bytes | None:
-    if value is None or isinstance(value, UUID):
-        return None if value is None else str(value).encode()
-    raise ClientError(f"{topic}: a {type(value).__name__} is no UUID")
+def _fixed(form: str) -> Callable[[str], Serializer]:
+    packed = struct.Struct(form)
+
+    def serializer(setting: str) -> Serializer:
+        part = setting.partition(".")[0]
+
+        def serialize(topic: str, value: Any) -> bytes | None:
+            if value is None:
+                return None
+            try:
+                return packed.pack(value)
+            except struct.error as error:
+                raise ClientError(f"{topic}: {part} {value!r}: {error}") from None
+
+        return serialize
+
+    return serializer
 
 
-_NAMED: dict[str, Serializer] = {
+def _uuid(setting: str) -> Serializer:
+    def serialize(topic: str, value: Any) -> bytes | None:
+        if value is None or isinstance(value, UUID):
+            return None if value is None else str(value).encode()
+        raise _unfit(topic, value, "UUID", setting)
+
+    return serialize
+
+
+_NAMED: dict[str, Callable[[str], Serializer]] = {
     "bytes": as_bytes,
     "str": _text,
     "json": _json,
@@ -91,7 +127,7 @@ def serializer_of(given: Any, setting: str) -> Serializer | None:
                 f"{setting}={given}: known are bytes, str, json, any function, and the serializers "
                 f"of moldau.schemas{did_you_mean(given, _NAMED)}"
             )
-        return None if _NAMED[name] is as_bytes else _NAMED[name]
+        return None if _NAMED[name] is as_bytes else _NAMED[name](setting)
     if not callable(given):
         raise ConfigError(f"{setting} is neither a name nor a function")
     return _checked(given, setting)

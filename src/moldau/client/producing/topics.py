@@ -2,7 +2,6 @@
 against what is known, and every so often.
 """
 
-import contextlib
 from collections.abc import Callable, Collection, Mapping
 
 from moldau.client.cluster import Cluster
@@ -55,20 +54,6 @@ class ProducerTopics:
                     return self.known[name]
                 problem = UnknownTopicError(name)
             await clock.sleep(min(backoff_ms, max(deadline_ms - clock.mono_ms(), 0)))
-
-    async def ensure_partition(
-        self, name: str, partition: int, deadline_ms: float, backoff_ms: float
-    ) -> None:
-        """Waits until a topic that is known has a partition of this number."""
-        clock = self._cluster.clock
-        while True:
-            with contextlib.suppress(ClientTimeoutError):
-                await self.ensure(name, deadline_ms, backoff_ms)
-            is_over = clock.mono_ms() + backoff_ms >= deadline_ms
-            if is_over or partition in self.known[name].partitions:
-                self.known[name].partition(partition)
-                return
-            await clock.sleep(backoff_ms)
 
 
 def _too_long(name: str, problem: MoldauError | None) -> MoldauError:
