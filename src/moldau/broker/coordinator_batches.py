@@ -29,25 +29,30 @@ class Piece(NamedTuple):
     is_last: bool
 
 
-class PackedBatch(NamedTuple):
-    data: bytes
-    pieces: list[Piece]
+class EncodedAppend(NamedTuple):
+    """What cannot be encoded is found before it shares a batch with anybody."""
+
+    append: Append
+    encoded: list["_Encoded"]
+
+    @classmethod
+    def of(cls, append: Append) -> "EncodedAppend":
+        return cls(append, [_Encoded(record, *encode_record(record)) for record in append.records])
 
 
-def pack(appends: Iterable[Append], limits: PackLimits) -> Iterator[PackedBatch]:
+def pack(appends: Iterable[EncodedAppend], limits: PackLimits) -> Iterator["PackedBatch"]:
     """In the given order. An atomic append is never divided, even if the log will refuse it."""
-    filling = _Filling(limits)
-    for append in appends:
-        encoded = [_Encoded(record, *encode_record(record)) for record in append.records]
+    filling = PackedBatch(limits)
+    for append, encoded in appends:
         room = limits.batch_bytes_max - BATCH_HEADER_SIZE
         parts = [encoded] if append.is_atomic else list(_divide(encoded, room))
         for number, part in enumerate(parts, start=1):
             if filling.pieces and not filling.has_room(part):
-                yield filling.finish()
-                filling = _Filling(limits)
+                yield filling
+                filling = PackedBatch(limits)
             filling.add(append, part, is_last=number == len(parts))
     if filling.pieces:
-        yield filling.finish()
+        yield filling
 
 
 class _Encoded(NamedTuple):
@@ -73,7 +78,7 @@ def _divide(encoded: list[_Encoded], room: int) -> Iterator[list[_Encoded]]:
         yield part
 
 
-class _Filling:
+class PackedBatch:
     def __init__(self, limits: PackLimits) -> None:
         self._limits = limits
         self._size_max = BATCH_HEADER_SIZE
@@ -91,7 +96,7 @@ class _Filling:
             self._size_max += each.size_max
         self.pieces.append(Piece(append, [each.record for each in part], is_last))
 
-    def finish(self) -> PackedBatch:
+    def build(self) -> bytes:
         options = BatchOptions(base_offset=0, compression=self._limits.compression)
         writer = self._limits.writer
         if writer is not None:
@@ -101,4 +106,4 @@ class _Filling:
                 producer_epoch=writer.producer_epoch,
                 is_transactional=True,
             )
-        return PackedBatch(build_batch(self._records, options), self.pieces)
+        return build_batch(self._records, options)

@@ -9,14 +9,21 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, assert_never
 
-from moldau.broker.coordinator_batches import PackedBatch, PackLimits, Piece, pack
+from moldau.broker.coordinator_batches import (
+    EncodedAppend,
+    PackedBatch,
+    PackLimits,
+    Piece,
+    pack,
+)
 from moldau.broker.coordinator_timers import KeyedTimers
 from moldau.core.coordinator.effects import (
     Append,
+    Effect,
     Marker,
     Reply,
     Request,
@@ -45,6 +52,7 @@ from moldau.storage.log_read import Isolation
 from moldau.storage.producer_state import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
 from moldau.storage.verification import Verification
 from moldau.types import NO_PRODUCER_ID
+from moldau.unexpected import apart, log_unexpected
 
 if TYPE_CHECKING:
     from moldau.broker.parked import Bucket, Deadlines
@@ -121,7 +129,7 @@ class ShardHost(Generic[ShardT]):
         self._timers = KeyedTimers(services.clock, self._timer_fired)
         self._tickets = 0
         self._asked: dict[Ticket, asyncio.Future[Any]] = {}
-        self._gathered: list[Append] = []
+        self._gathered: list[EncodedAppend] = []
         self._written: set[_Written] = set()
         self._decided: deque[tuple[_Written, ErrorCode | None]] = deque()
         """Heard of during a turn: they must wait for its end."""
@@ -192,7 +200,7 @@ class ShardHost(Generic[ShardT]):
         self._end_offset = self.partition.log.log_end_offset
         self.run(self.shard.loaded)
         for callback in self._on_loaded:
-            callback()
+            apart(_log, "what waits for a coordinator", callback)
         self._on_loaded.clear()
 
     async def wait_loaded(self) -> None:
@@ -214,7 +222,7 @@ class ShardHost(Generic[ShardT]):
         self._load_ended.set()
         self._timers.stop_all()
         gathered, self._gathered = self._gathered, []
-        for append in gathered:
+        for append, _ in gathered:
             self._refuse(append, ErrorCode.NOT_COORDINATOR)
         for written in list(self._written):
             self._settle(written, ErrorCode.NOT_COORDINATOR)
@@ -246,7 +254,7 @@ class ShardHost(Generic[ShardT]):
             yield
         finally:
             self._depth -= 1
-        self._settle_decided()
+            self._settle_decided()
 
     def _settle_decided(self) -> None:
         if self._depth == 0:
@@ -270,26 +278,37 @@ class ShardHost(Generic[ShardT]):
         answer.add_done_callback(lambda _: self._asked.pop(ticket, None))
         try:
             self.run(lambda turn: event(ticket, turn), depends=depends)
-        except KafkaError as error:
-            answer.set_exception(error)
+        except Exception as error:  # noqa: BLE001 - whoever asked is told, and nobody else
+            if not answer.done():
+                answer.set_exception(error)
         return answer
 
     def _perform(self, turn: Turn) -> None:
+        """A turn may answer several: what goes wrong for one of them does not stop the others."""
+        unexpected: Exception | None = None
         for effect in turn.effects:
-            match effect:
-                case Reply():
-                    self._answer(effect)
-                case StartTimer(key, delay_ms):
-                    self._timers.start(key, delay_ms)
-                case StopTimer(key):
-                    self._timers.stop(key)
-                case Append():
-                    self._append(effect)
-                case Request(what):
-                    assert self._services.requested is not None, what
-                    self._services.requested(self, what)
-                case _:
-                    assert_never(effect)
+            try:
+                self._perform_one(effect)
+            except Exception as error:  # noqa: BLE001 - raised below
+                unexpected = unexpected or error
+        if unexpected is not None:
+            raise unexpected
+
+    def _perform_one(self, effect: Effect) -> None:
+        match effect:
+            case Reply():
+                self._answer(effect)
+            case StartTimer(key, delay_ms):
+                self._timers.start(key, delay_ms)
+            case StopTimer(key):
+                self._timers.stop(key)
+            case Append():
+                self._append(effect)
+            case Request(what):
+                assert self._services.requested is not None, what
+                self._services.requested(self, what)
+            case _:
+                assert_never(effect)
 
     def _answer(self, reply: Reply) -> None:
         waiting = self._asked.pop(reply.ticket, None)
@@ -312,13 +331,19 @@ class ShardHost(Generic[ShardT]):
         elif not append.records:
             self._flush_gathered()
             self._await_commit(_Written([Piece(append, (), True)], self._end_offset - 1))
-        elif append.may_gather:
-            self._gathered.append(append)
-            if len(self._gathered) == 1:
-                self._flush_soon()
         else:
-            self._flush_gathered()
-            self._write([append])
+            try:
+                encoded = EncodedAppend.of(append)
+            except Exception as error:  # noqa: BLE001 - before it shares a batch with anybody
+                self._fail([append], error)
+                return
+            if append.may_gather:
+                self._gathered.append(encoded)
+                if len(self._gathered) == 1:
+                    self._flush_soon()
+            else:
+                self._flush_gathered()
+                self._write([encoded])
 
     def _flush_soon(self) -> None:
         linger_ms = self._services.options().linger_ms
@@ -333,34 +358,44 @@ class ShardHost(Generic[ShardT]):
             with self._in_turn():
                 self._write(gathered)
 
-    def _write(self, appends: list[Append]) -> None:
+    def _write(self, appends: list[EncodedAppend]) -> None:
         try:
             bytes_max = self.partition.log.config.max_message_bytes
         except KafkaError as error:
-            for append in appends:
+            for append, _ in appends:
                 self._refuse(append, as_coordinator_error(error.code))
             return
         options = self._services.options()
-        now_ms, writer = self._services.clock.wall_ms(), appends[0].writer
+        now_ms, writer = self._services.clock.wall_ms(), appends[0].append.writer
         limits = PackLimits(bytes_max, options.compression, now_ms, writer)
         for batch in pack(appends, limits):
             self._write_batch(batch, writer)
 
     def _write_batch(self, batch: PackedBatch, writer: Writer | None) -> None:
-        result = self._into_log(_guarded(batch.data, writer), batch.pieces)
+        try:
+            result = self._into_log(_guarded(batch.build(), writer), batch.pieces)
+        except Exception as error:  # noqa: BLE001 - the other batches are written all the same
+            self._fail([piece.append for piece in batch.pieces], error)
+            return
         if result is None:
             return
         producer_id = NO_PRODUCER_ID if writer is None else writer.producer_id
         offset = result.first_offset
         for piece in batch.pieces:
-            if piece.append.replays:
-                for number, record in enumerate(piece.records):
-                    self.shard.replay(record, offset + number, producer_id)
+            try:
+                self._appended(piece, offset, producer_id)
+            except Exception as error:  # noqa: BLE001 - of this request; others share the batch
+                self._fail([piece.append], error)
             offset += len(piece.records)
-            sequel = piece.append.sequel
-            if piece.is_last and sequel is not None:
-                self._tell(self.shard.appended, sequel)
         self._await_commit(_Written(batch.pieces, result.last_offset))
+
+    def _appended(self, piece: Piece, offset: int, producer_id: int) -> None:
+        if piece.append.replays:
+            for number, record in enumerate(piece.records):
+                self.shard.replay(record, offset + number, producer_id)
+        sequel = piece.append.sequel
+        if piece.is_last and sequel is not None:
+            self._tell(self.shard.appended, sequel)
 
     def _write_marker(self, append: Append, marker: Marker) -> None:
         control_type = ControlType.COMMIT if marker.commits else ControlType.ABORT
@@ -427,7 +462,7 @@ class ShardHost(Generic[ShardT]):
             if refusal is not None:
                 self._refuse(piece.append, as_coordinator_error(refusal))
             elif piece.is_last:
-                self._committed(piece.append)
+                apart(_log, "what follows a commit", self._committed, piece.append)
 
     def _committed(self, append: Append) -> None:
         for reply in append.replies:
@@ -441,7 +476,18 @@ class ShardHost(Generic[ShardT]):
             self._answer(Reply(reply.ticket, code))
         sequel, append.sequel = append.sequel, None
         if sequel is not None:
-            self.run(lambda turn: self.shard.failed(sequel, code, turn), depends=False)
+            apart(
+                _log,
+                "a refused append",
+                self.run,
+                lambda turn: self.shard.failed(sequel, code, turn),
+                depends=False,
+            )
+
+    def _fail(self, appends: Iterable[Append], error: Exception) -> None:
+        log_unexpected(_log, f"an append to {self.partition.topic_partition.topic}", error)
+        for append in appends:
+            self._refuse(append, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def _tell(self, listener: Callable[[object, Turn], None], sequel: object) -> None:
         self.run(lambda turn: listener(sequel, turn), depends=False)

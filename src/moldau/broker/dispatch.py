@@ -1,6 +1,6 @@
 """From a frame to its handler. The two tables are what this node serves: ApiVersions advertises
 them and nothing else. This is the only place that catches the unforeseen: it answers
-UNKNOWN_SERVER_ERROR and logs it once.
+UNKNOWN_SERVER_ERROR and logs it, though not every time.
 """
 
 import importlib
@@ -19,6 +19,7 @@ from moldau.protocol.frame import request_header_version
 from moldau.protocol.messages import request_class
 from moldau.protocol.messages.request_header import RequestHeader
 from moldau.protocol.schema import Message
+from moldau.unexpected import log_unexpected
 
 _log = logging.getLogger(__name__)
 
@@ -259,7 +260,7 @@ def failed(api_key: ApiKey, request: Message, version: int, error: Exception) ->
     if isinstance(error, KafkaError):
         code, detail = error.code, error.detail
     else:
-        _log.error("%s failed unexpectedly", api_key.name, exc_info=error)
+        log_unexpected(_log, api_key.name, error)
         code, detail = ErrorCode.UNKNOWN_SERVER_ERROR, ""
     answer = error_response(request, version, code, detail)
     if answer is None:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from moldau.storage.flushing import FlushTicket, GroupFlusher
+from moldau.unexpected import apart
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,7 +95,7 @@ class FlushRounds:
         tickets = self._tickets
         self.flusher.finish(tickets)
         for ticket in tickets:
-            self._on_flushed(ticket.log)
+            apart(_log, "what follows a flush", self._on_flushed, ticket.log)
         if self._idle is not None:
             self._idle.set_result(None)
         elif self.flusher.has_work and not self._is_stopped:

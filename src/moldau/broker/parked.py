@@ -2,11 +2,16 @@
 in time, so keeping one must cost little: they are kept in buckets, and only a bucket has a timer.
 """
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from moldau.unexpected import apart
+
 if TYPE_CHECKING:
     from moldau.net.clock import Clock
+
+_log = logging.getLogger(__name__)
 
 # A deadline may be missed by a little: by less than this share of the wait.
 _COARSENESS = 16
@@ -41,7 +46,7 @@ class Deadlines:
     def _fire(self, due_ms: int) -> None:
         bucket = self._buckets.pop(due_ms, None)
         while bucket:
-            bucket.popitem()[0]()
+            apart(_log, "a deadline", bucket.popitem()[0])
 
 
 def _power_of_two_below(number: float) -> int:

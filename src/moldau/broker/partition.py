@@ -4,6 +4,7 @@ through here, and here their commitment is heard of.
 
 import asyncio
 import contextlib
+import logging
 from bisect import insort
 from collections import deque
 from collections.abc import Callable
@@ -20,9 +21,13 @@ from moldau.storage.log_append import AppendResult, PreparedBatch, VerifiedBatch
 from moldau.storage.producer_append import AppendOrigin, begin_verification
 from moldau.storage.verification import Verification
 from moldau.types import NO_EPOCH, Buffer, Offset, TopicPartition, Uuid
+from moldau.unexpected import apart
 
 if TYPE_CHECKING:
     from moldau.net.clock import Clock
+
+_log = logging.getLogger(__name__)
+_AFTER_COMMIT = "what follows a commit"
 
 OnCommitted = Callable[[KafkaError | None], None]
 Watcher = Callable[["Partition"], None]
@@ -274,17 +279,17 @@ class Partition:
             return
         refusal = self._commit_refusal()
         while waiting and waiting[0][0] < high_watermark:
-            waiting.popleft()[1](refusal)
+            apart(_log, _AFTER_COMMIT, waiting.popleft()[1], refusal)
 
     def _fail_waiting(self, error: KafkaError) -> None:
         failed, self._waiting = self._waiting, deque()
         for _, callback in failed:
-            callback(error)
+            apart(_log, _AFTER_COMMIT, callback, error)
 
     def _wake_watchers(self) -> None:
         if self._watchers:
             for watcher in list(self._watchers):
-                watcher(self)
+                apart(_log, "a waiting fetch", watcher, self)
 
     def _commit_refusal(self) -> KafkaError | None:
         refused = self.leader.commit_refusal() if self.leader is not None else None

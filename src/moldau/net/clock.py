@@ -5,9 +5,14 @@ move a node's time: `ShiftedClock.advance` fires what falls due.
 import asyncio
 import contextlib
 import heapq
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from itertools import count
+
+from moldau.unexpected import apart
+
+_log = logging.getLogger(__name__)
 
 _SWEEP_AT_MIN = 256
 
@@ -104,7 +109,7 @@ class Clock:
                 timer = heapq.heappop(self._heap)[2]
                 callback, timer.callback = timer.callback, None
                 if callback is not None:
-                    callback()
+                    apart(_log, "a timer", callback)
         finally:
             self._schedule()
 

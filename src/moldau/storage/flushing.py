@@ -10,6 +10,7 @@
 """
 
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -19,11 +20,14 @@ from moldau.protocol.errors import KafkaError
 from moldau.storage.failures import OUT_OF_DESCRIPTORS, NoDescriptorError, SyncFailedError
 from moldau.storage.filesystem import File, FileSystem, sync_path
 from moldau.storage.open_segments import segments_open_max
+from moldau.unexpected import log_unexpected
 
 if TYPE_CHECKING:
     from moldau.storage.epochs import LeaderEpochCache
     from moldau.storage.log_state import LogState
     from moldau.storage.segment import Segment
+
+_log = logging.getLogger(__name__)
 
 
 class FlushTicket:
@@ -131,6 +135,8 @@ class GroupFlusher:
                 self._dirty[log] = None
             except KafkaError:
                 continue
+            except Exception as error:  # noqa: BLE001 - the other logs are synced all the same
+                log_unexpected(_log, "the begin of a flush", error)
         self._running = tickets
         return tickets
 
@@ -143,6 +149,8 @@ class GroupFlusher:
                 ticket.log.finish_flush(ticket)
             except KafkaError:
                 continue
+            except Exception as error:  # noqa: BLE001 - the other logs are synced all the same
+                log_unexpected(_log, "the end of a flush", error)
 
     def run_round(self) -> None:
         """All three steps for all logs, for callers that may block."""

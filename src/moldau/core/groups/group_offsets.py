@@ -46,6 +46,7 @@ from moldau.protocol.messages.txn_offset_commit import (
 from moldau.types import ZERO_UUID, TopicPartition, Uuid
 
 NO_OFFSET = -1
+_LATEST_MS = (1 << 63) - 1
 GROUP_ID_NOT_FOUND_FROM = 9
 """The OffsetCommit version from which clients understand that there is no such group."""
 
@@ -72,7 +73,8 @@ class GroupOffsets:
         self._check_committer(request, version, caller, turn)
         metadata_max = self._settings().offset_metadata_chars_max
         kept_ms = request.retention_time_ms
-        expire_ms = NO_EXPIRY if kept_ms == NO_EXPIRY else turn.now_ms + kept_ms
+        # A client may ask for ever: 2^63-1 from now is not a time that could be stored.
+        expire_ms = NO_EXPIRY if kept_ms == NO_EXPIRY else min(turn.now_ms + kept_ms, _LATEST_MS)
         records: list[CoordinatorRecord] = []
         topics: list[OffsetCommitResponseTopic] = []
         for topic in request.topics:

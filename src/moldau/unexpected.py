@@ -1,0 +1,50 @@
+"""Errors that nobody foresaw. Whoever serves several in a row serves each one apart (`apart`), so
+that a bug that one of them meets stays its own; the log gets one traceback of a kind per interval,
+however often a client causes it.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import ParamSpec
+
+INTERVAL_S = 10.0
+_KINDS_MAX = 200
+
+P = ParamSpec("P")
+
+
+class _Kind:
+    __slots__ = ("left_out", "quiet_until_s")
+
+    def __init__(self) -> None:
+        self.quiet_until_s = 0.0
+        self.left_out = 0
+
+
+_kinds: dict[tuple[str, str, type[BaseException]], _Kind] = {}
+
+
+def log_unexpected(logger: logging.Logger, what: str, error: BaseException) -> None:
+    """`what`: of a bounded number of texts, never what a client wrote."""
+    if len(_kinds) >= _KINDS_MAX:
+        _kinds.clear()
+    kind = _kinds.setdefault((logger.name, what, type(error)), _Kind())
+    now_s = time.monotonic()
+    if now_s < kind.quiet_until_s:
+        kind.left_out += 1
+        return
+    more = f" (and {kind.left_out} times since the last such line)" if kind.left_out else ""
+    kind.quiet_until_s = now_s + INTERVAL_S
+    kind.left_out = 0
+    logger.error("%s failed unexpectedly%s", what, more, exc_info=error)
+
+
+def apart(
+    logger: logging.Logger, what: str, call: Callable[P, object], *args: P.args, **kwargs: P.kwargs
+) -> None:
+    """Calls, and logs what the call did not foresee instead of passing it on to the caller."""
+    try:
+        call(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - what the module is for
+        log_unexpected(logger, what, error)
