@@ -8,7 +8,7 @@ import select
 import socket
 import struct
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from running_node import wait_for
 
@@ -22,6 +22,12 @@ ANSWER_TIMEOUT_S = 30.0
 
 class HungUpError(ConnectionError):
     """The other side closed the connection."""
+
+
+class Asks(Protocol):
+    """Whatever sends a request and gives back its answer."""
+
+    def ask(self, request: Message, version: int | None = None) -> Any: ...
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -136,7 +142,7 @@ def create_topic(
         return bytes(created.topic_id)
 
 
-def has_leaders(client: WireClient, name: str, partitions: int) -> bool:
+def has_leaders(client: Asks, name: str, partitions: int) -> bool:
     from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
     request = MetadataRequest(

@@ -1,7 +1,7 @@
 """Every admin call of confluent-kafka that one node without accounts can answer.
 
-Left to later issues: create_acls, describe_acls and delete_acls, alter_user_scram_credentials and
-describe_user_scram_credentials, set_sasl_credentials; describe_consumer_groups and
+Left to later issues: alter_user_scram_credentials and describe_user_scram_credentials,
+set_sasl_credentials; describe_consumer_groups and
 list_consumer_groups for groups of the newer kind (KIP-848). The library's list_groups, which it
 calls deprecated, fails before it asks anybody.
 """
@@ -296,6 +296,22 @@ def test_a_preferred_leader_that_leads_already_needs_no_election(admin: Any, top
     ((_, error),) = future.result(TIMEOUT_S).items()
     assert error is not None
     assert error.name() == "ELECTION_NOT_NEEDED"
+
+
+def test_access_control_is_said_to_be_off(admin: Any) -> None:
+    binding = [api.ResourceType.TOPIC, "t", api.ResourcePatternType.LITERAL, "User:ann", "*"]
+    entry = [api.AclOperation.READ, api.AclPermissionType.ALLOW]
+    everything = api.AclBindingFilter(*binding, *entry)
+    new = api.AclBinding(*binding, *entry)
+    (created,) = admin.create_acls([new]).values()
+    (deleted,) = admin.delete_acls([everything]).values()
+    # confluent-kafka 2.16 gives back an empty list for the error of describe_acls.
+    for answer in (created, deleted):
+        with pytest.raises(KafkaException) as refused:
+            answer.result(TIMEOUT_S)
+        error: Any = refused.value.args[0]
+        assert error.name() == "SECURITY_DISABLED"
+        assert "No Authorizer is configured" in error.str()
 
 
 def test_offsets_of_a_group_are_altered_and_listed(admin: Any, topic: str) -> None:

@@ -1,9 +1,7 @@
 """Every admin call of kafka-python that one node without accounts can answer.
 
-Left to later issues: create_acls, describe_acls, delete_acls; alter_user_scram_credentials,
-describe_user_scram_credentials; list_transactions, describe_transactions, abort_transaction,
-find_hanging_transactions; alter_partition_reassignments and list_partition_reassignments, which
-need a second broker.
+Left to later issues: alter_user_scram_credentials, describe_user_scram_credentials;
+list_transactions, describe_transactions, abort_transaction, find_hanging_transactions.
 """
 
 from collections.abc import Iterator
@@ -14,16 +12,29 @@ from clients.kafka_python_library import KafkaPythonLibrary, collect_what_was_le
 from clients.libraries import ConsumerOptions, ProducerOptions, Sent
 from clients.members import members
 from kafka import KafkaAdminClient, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType, MemberToRemove
+from kafka.admin import (
+    ACLFilter,
+    ACLOperation,
+    ACLPermissionType,
+    ACLResourcePatternType,
+    ConfigResource,
+    ConfigResourceType,
+    MemberToRemove,
+    ResourcePatternFilter,
+    ResourceType,
+)
 from kafka.errors import (
     ElectionNotNeededError,
     GroupIdNotFoundError,
     InvalidPartitionsError,
+    InvalidReplicationAssignmentError,
     InvalidReplicationFactorError,
     InvalidTopicError,
     InvalidUpdateVersionError,
     NoError,
+    NoReassignmentInProgressError,
     OffsetOutOfRangeError,
+    SecurityDisabledError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -234,6 +245,28 @@ def test_a_preferred_leader_that_leads_already_needs_no_election(admin: Any, top
     (result,) = answer.replica_election_results
     (partition,) = result.partition_result
     assert partition.error_code == ElectionNotNeededError.errno
+
+
+def test_replicas_stay_where_they_are_and_go_nowhere_else(admin: Any, topic: str) -> None:
+    partition = TopicPartition(topic, 0)
+    assert admin.alter_partition_reassignments({partition: [node_id(admin)]}) == {partition: None}
+    nowhere = admin.alter_partition_reassignments({partition: [12345]})
+    assert nowhere == {partition: InvalidReplicationAssignmentError}
+    cancelled = admin.alter_partition_reassignments({partition: None})
+    assert cancelled == {partition: NoReassignmentInProgressError}
+    assert admin.list_partition_reassignments() == {}
+
+
+def test_access_control_is_said_to_be_off(admin: Any) -> None:
+    everything = ACLFilter(
+        principal=None,
+        host="*",
+        operation=ACLOperation.ANY,
+        permission_type=ACLPermissionType.ANY,
+        resource_pattern=ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY),
+    )
+    with pytest.raises(SecurityDisabledError, match="No Authorizer is configured on the broker"):
+        admin.describe_acls(everything)
 
 
 def test_producers_of_a_partition_are_described(admin: Any, address: str, topic: str) -> None:

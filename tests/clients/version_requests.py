@@ -11,6 +11,10 @@ from moldau.protocol import messages as m
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.batch_builder import BatchBuilder
 from moldau.protocol.messages.alter_configs import AlterableConfig, AlterConfigsResource
+from moldau.protocol.messages.alter_partition_reassignments import (
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from moldau.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirTopic,
@@ -242,6 +246,12 @@ def offset_delete(world: World) -> Message:
     return m.OffsetDeleteRequest(group_id=world.group, topics=[topic])
 
 
+def alter_reassignments(world: World) -> Message:
+    stays = ReassignablePartition(partition_index=0, replicas=[world.node_id])
+    topic = ReassignableTopic(name=world.topic, partitions=[stays])
+    return m.AlterPartitionReassignmentsRequest(topics=[topic])
+
+
 def delete_groups(world: World) -> Message:
     group = fresh_name("versions")
     with WireClient(world.address) as client:
@@ -284,6 +294,8 @@ REQUESTS: dict[ApiKey, Callable[[World], Message]] = {
         timeout_ms=10_000,
         validate_only=True,
     ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda _: m.ListPartitionReassignmentsRequest(),
     ApiKey.DELETE_GROUPS: delete_groups,
     ApiKey.ELECT_LEADERS: lambda world: m.ElectLeadersRequest(
         topic_partitions=[TopicPartitions(topic=world.topic, partitions=[0])]

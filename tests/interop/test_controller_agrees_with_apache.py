@@ -2,21 +2,25 @@
 same answers, but for ids, ports and the wording of what is wrong with a setting.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import pytest
 from interop.apache import ApacheOracle
-from interop.live_broker import LiveBroker, LiveMoldau, LiveNode
+from interop.node_pair import TIMEOUT_MS, Pair, Pairs, running_pairs
 from running_node import wait_for
-from wire_client import HungUpError, WireClient, has_leaders
+from wire_client import has_leaders
 
 from moldau.config.alter import Operation
 from moldau.protocol.enums import ConfigResourceType
-from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages import alter_configs as legacy
+from moldau.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from moldau.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from moldau.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -28,7 +32,9 @@ from moldau.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from moldau.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.describe_acls import DescribeAclsRequest
 from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
 from moldau.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -46,109 +52,31 @@ from moldau.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from moldau.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from moldau.protocol.schema import Message, Struct
-from moldau.types import ZERO_UUID, Uuid
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from moldau.protocol.schema import Message
+from moldau.types import Uuid
 
 pytestmark = pytest.mark.interop
 
-# Different in every run, or of every clock.
-UNCOMPARED = {
-    "port",
-    "throttle_time_ms",
-    "high_watermark",
-    "log_end_offset",
-    "last_fetch_timestamp",
-    "last_caught_up_timestamp",
-}
-# What is wrong with a value is said in our own words, and the code is what counts.
-OWN_WORDS = {ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST}
-# Apache takes 0 at its word and does nothing.
-TIMEOUT_MS = 30_000
 UNKNOWN_ID = Uuid(b"u" * 16)
 SETTINGS = {"num.partitions": "2", "log.retention.hours": "100", "log.roll.ms": "3600000"}
 
 
-class Pair(NamedTuple):
-    apache: WireClient
-    ours: WireClient
-
-    def same(self, request: Message, *versions: int) -> Any:
-        """Ask both, in every version unless told otherwise; the last answer of ours."""
-        first, last = request.VERSIONS
-        ours = None
-        for version in versions or range(first, last + 1):
-            theirs = plain(answer(self.apache, request, version))
-            ours = answer(self.ours, request, version)
-            assert plain(ours) == theirs, f"version {version}"
-        return ours
-
-    def create(self, *topics: CreatableTopic) -> None:
-        """Topics that a test needs, if they are not there. Apache's broker learns of them late."""
-        for client in self:
-            client.ask(CreateTopicsRequest(topics=list(topics)))
-            for each in topics:
-                wait_for(partial(is_known, client, each), each.name)
-
-    def delete(self, name: str) -> None:
-        asked = [DeleteTopicState(name=name)]
-        for client in self:
-            client.ask(DeleteTopicsRequest(timeout_ms=TIMEOUT_MS, topics=asked))
-            wait_for(partial(is_gone, client, name), f"the end of {name}")
-
-
-def is_gone(client: WireClient, name: str) -> bool:
-    return all(topic.name != name for topic in client.ask(MetadataRequest(topics=None)).topics)
-
-
-def is_known(client: WireClient, wanted: CreatableTopic) -> bool:
-    return has_leaders(client, wanted.name, wanted.num_partitions)
-
-
-def answer(client: WireClient, request: Message, version: int) -> Any:
-    try:
-        return client.ask(request, version)
-    except HungUpError:
-        return "hung up"
-
-
-def plain(value: Any) -> Any:
-    """A message as plain values that can be compared: no ids, no order of things with names."""
-    if isinstance(value, list):
-        items = [plain(item) for item in value]
-        return sorted(items, key=repr) if any(isinstance(i, dict) for i in items) else items
-    if isinstance(value, Struct):
-        fields = {row[0]: plain(getattr(value, row[0])) for row in value.FIELDS}
-        if fields.get("error_code") in OWN_WORDS and fields.get("error_message"):
-            fields["error_message"] = "some words"
-        return {name: None if name in UNCOMPARED else each for name, each in fields.items()}
-    if isinstance(value, bytes):
-        return "no id" if value == ZERO_UUID else "an id"
-    return value
-
-
 @pytest.fixture(scope="module")
-def pair(apache: ApacheOracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two fresh nodes of one cluster each, same settings but for their ports."""
-    with ExitStack() as stack:
-        clients = []
-        makers: dict[str, Callable[[Path], LiveNode]] = {
-            "apache": lambda folder: LiveBroker(apache, folder, SETTINGS),
-            "moldau": lambda folder: LiveMoldau(folder, SETTINGS),
-        }
-        for name, make in makers.items():
-            folder = tmp_path_factory.mktemp(name)
-            node = make(folder)
-            stack.enter_context(node)
-            node.format()
-            node.start()
-            clients.append(stack.enter_context(WireClient(node.address)))
-        yield Pair(*clients)
+def pairs(apache: ApacheOracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
+    with running_pairs(apache, tmp_path_factory.mktemp("pair"), SETTINGS) as pairs:
+        yield pairs
+
+
+@pytest.fixture
+def pair(pairs: Pairs) -> Pair:
+    return pairs.brokers
 
 
 def topic(name: str, partitions: int = 1, factor: int = 1, **fields: Any) -> CreatableTopic:
@@ -455,3 +383,67 @@ def test_features_are_updated_and_refused_alike(
 
 def test_unknown_brokers_are_not_unregistered(pair: Pair) -> None:
     pair.same(UnregisterBrokerRequest(broker_id=77))
+
+
+def acl_requests(**fields: int) -> Iterator[Message]:
+    entry: dict[str, Any] = {"operation": 3, "permission_type": 3} | fields
+    kind = entry.pop("resource_type", 2)
+    pattern = entry.pop("pattern_type", 3)
+    filters = {"resource_type_filter": kind, "pattern_type_filter": pattern, **entry}
+    new = {"resource_type": kind, "resource_pattern_type": pattern, **entry}
+    yield DescribeAclsRequest(**filters)
+    yield DeleteAclsRequest(filters=[DeleteAclsFilter(**filters)] * 2)
+    yield CreateAclsRequest(creations=[AclCreation(**new)] * 2)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"resource_type": 0},
+        {"pattern_type": 0},
+        {"operation": 0},
+        {"permission_type": 0},
+        {"resource_type": 99, "pattern_type": 99, "operation": 99, "permission_type": 99},
+    ],
+    ids=str,
+)
+def test_access_control_is_said_to_be_off_alike(pairs: Pairs, fields: dict[str, int]) -> None:
+    for pair in pairs:
+        for request in acl_requests(**fields):
+            pair.same(request)
+        pair.same(CreateAclsRequest())
+        pair.same(DeleteAclsRequest())
+
+
+def test_reassignments_are_refused_alike(pairs: Pairs) -> None:
+    pairs.brokers.create(*[topic("moved", 2)])
+    for pair in pairs:
+        for replicas in ([1], None, [], [7], [1, 7], [1, 1], [-1]):
+            asked = [
+                ReassignableTopic(
+                    name=name,
+                    partitions=[
+                        ReassignablePartition(partition_index=index, replicas=replicas)
+                        for index in (0, 1, 1, 9, -1)
+                    ],
+                )
+                for name in ("moved", "nobody", "", "a/b")
+            ]
+            pair.same(AlterPartitionReassignmentsRequest(topics=asked))
+            unsized = AlterPartitionReassignmentsRequest(
+                topics=asked, allow_replication_factor_change=False
+            )
+            pair.same(unsized, 1)
+        pair.same(AlterPartitionReassignmentsRequest())
+
+
+def test_reassignments_are_listed_alike(pairs: Pairs) -> None:
+    pairs.brokers.create(*[topic("listed")])
+    asked = [
+        ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, 0, 9])
+        for name in ("listed", "nobody", "")
+    ]
+    for pair in pairs:
+        for topics in (None, [], asked):
+            pair.same(ListPartitionReassignmentsRequest(topics=topics))

@@ -32,6 +32,7 @@ _CONTROLLER_HANDLERS = "moldau.broker.controller_handlers"
 # Passed on to the active controller; who decides what is in core/controller/machine.py.
 _FORWARDED = "forwarded"
 _DECIDED = "decided"
+_ACLS = "acls"
 
 # What a broker's listener serves: the module of each handler.
 HANDLERS: dict[ApiKey, str] = {
@@ -60,6 +61,9 @@ HANDLERS: dict[ApiKey, str] = {
     ApiKey.END_TXN: "end_txn",
     ApiKey.WRITE_TXN_MARKERS: "write_txn_markers",
     ApiKey.TXN_OFFSET_COMMIT: "txn_offset_commit",
+    ApiKey.DESCRIBE_ACLS: _ACLS,
+    ApiKey.CREATE_ACLS: _ACLS,
+    ApiKey.DELETE_ACLS: _ACLS,
     ApiKey.DESCRIBE_CONFIGS: "describe_configs",
     ApiKey.ALTER_CONFIGS: "alter_configs",
     ApiKey.ALTER_REPLICA_LOG_DIRS: "alter_replica_log_dirs",
@@ -69,6 +73,8 @@ HANDLERS: dict[ApiKey, str] = {
     ApiKey.DELETE_GROUPS: "delete_groups",
     ApiKey.ELECT_LEADERS: _FORWARDED,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _FORWARDED,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _FORWARDED,
     ApiKey.OFFSET_DELETE: "offset_delete",
     ApiKey.DESCRIBE_QUORUM: _FORWARDED,
     ApiKey.UPDATE_FEATURES: _FORWARDED,
@@ -86,11 +92,16 @@ CONTROLLER_HANDLERS: dict[ApiKey, str] = {
     ApiKey.API_VERSIONS: "api_versions",
     ApiKey.CREATE_TOPICS: _DECIDED,
     ApiKey.DELETE_TOPICS: _DECIDED,
+    ApiKey.DESCRIBE_ACLS: _ACLS,
+    ApiKey.CREATE_ACLS: _ACLS,
+    ApiKey.DELETE_ACLS: _ACLS,
     ApiKey.DESCRIBE_CONFIGS: "describe_configs",
     ApiKey.ALTER_CONFIGS: _DECIDED,
     ApiKey.CREATE_PARTITIONS: _DECIDED,
     ApiKey.ELECT_LEADERS: _DECIDED,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _DECIDED,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _DECIDED,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _DECIDED,
     ApiKey.DESCRIBE_QUORUM: _DECIDED,
     ApiKey.ALTER_PARTITION: _DECIDED,
     ApiKey.UPDATE_FEATURES: _DECIDED,

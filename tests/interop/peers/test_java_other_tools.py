@@ -1,5 +1,8 @@
 """Apache's other tools: most are for what Moldau does not serve yet, and wait in the table."""
 
+import json
+from pathlib import Path
+
 import pytest
 from interop.peers.java_tools import (
     CONFIGS,
@@ -15,6 +18,8 @@ from interop.peers.java_tools import (
 )
 
 pytestmark = pytest.mark.interop
+
+REASSIGN = f"{PACKAGE}.reassign.ReassignPartitionsCommand"
 
 
 def fill(tools: JavaTools, topic: str) -> None:
@@ -65,7 +70,10 @@ def test_streams_groups_are_listed(tools: JavaTools) -> None:
 
 
 def test_access_control_is_said_to_be_off(tools: JavaTools) -> None:
-    assert "SecurityDisabledException" in tools.refused(f"{PACKAGE}.AclCommand", "--list")
+    words = "SecurityDisabledException: No Authorizer is configured on the broker"
+    assert words in tools.refused(f"{PACKAGE}.AclCommand", "--list")
+    new = ["--add", "--allow-principal", "User:ann", "--operation", "Read", "--topic", "t"]
+    assert words in tools.refused(f"{PACKAGE}.AclCommand", *new)
 
 
 def test_quotas_and_credentials_of_users_change(tools: JavaTools, name: str) -> None:
@@ -79,8 +87,36 @@ def test_quotas_and_credentials_of_users_change(tools: JavaTools, name: str) -> 
 
 
 def test_reassignments_are_listed(tools: JavaTools) -> None:
-    command = f"{PACKAGE}.reassign.ReassignPartitionsCommand"
-    assert tools.run(command, "--list") == "No partition reassignments found.\n"
+    assert tools.run(REASSIGN, "--list") == "No partition reassignments found.\n"
+
+
+def plan(tmp_path: Path, topic: str, replica: int) -> list[str]:
+    """A file for ReassignPartitionsCommand that gives a topic's first partition one replica."""
+    partition = {"topic": topic, "partition": 0, "replicas": [replica]}
+    path = tmp_path / f"to-{replica}.json"
+    path.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+    return ["--reassignment-json-file", str(path)]
+
+
+def test_replicas_are_reassigned_to_where_they_are(
+    tools: JavaTools, name: str, tmp_path: Path
+) -> None:
+    fill(tools, name)
+    stays = plan(tmp_path, name, 1)
+    started = tools.run(REASSIGN, *stays, "--execute")
+    assert started.endswith(f"Successfully started partition reassignment for {name}-0\n")
+    verified = tools.run(REASSIGN, *stays, "--verify")
+    assert f"Reassignment of partition {name}-0 is completed." in verified
+    cancelled = tools.run(REASSIGN, *stays, "--cancel")
+    assert "None of the specified partition reassignments are active." in cancelled
+
+
+def test_replicas_go_to_no_broker_that_is_not_there(
+    tools: JavaTools, name: str, tmp_path: Path
+) -> None:
+    fill(tools, name)
+    refused = tools.refused(REASSIGN, *plan(tmp_path, name, 7), "--execute")
+    assert "Unknown broker id 7" in refused
 
 
 def test_what_a_streams_application_left_is_reset(tools: JavaTools, name: str) -> None:

@@ -79,14 +79,9 @@ class _Assignment:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if self._broker.broker_id not in partition.replicas:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        place = partition.replicas.index(self._broker.broker_id)
-        directories = (
-            *partition.directories[:place],
-            directory,
-            *partition.directories[place + 1 :],
-        )
         at = PartitionAt(topic, index, partition)
-        record = changed(self._situation, at, Target(directories=directories))
+        target = Target(directory=(self._broker.broker_id, directory))
+        record = changed(self._situation, at, target)
         if record is not None:
             self._records.append(record)
         if not is_online(self._broker, directory):

@@ -80,6 +80,7 @@ def changed(
         may_lead=lambda broker: alive(broker) and situation.may_lead(at.now, broker),
         min_isr=effective_min_isr(situation, at.topic),
         has_eligible_replicas=situation.has_eligible_replicas,
+        default_directory=situation.default_directory if situation.has_directories else None,
         bumps_epoch_on_shrink=situation.level < _EPOCH_ON_SHRINK_UNTIL,
     )
     return change_record(at.topic.topic_id, at.index, at.now, rules, target)

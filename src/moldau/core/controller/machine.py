@@ -38,6 +38,8 @@ DECISIONS: dict[ApiKey, tuple[str, str]] = {
     ApiKey.CREATE_PARTITIONS: ("more_partitions", "decide_create_partitions"),
     ApiKey.ELECT_LEADERS: ("elections", "decide_elect_leaders"),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ("config_changes", "decide_incremental_alter_configs"),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ("reassignments", "decide_alter_reassignments"),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: ("reassignments", "decide_list_reassignments"),
     ApiKey.ALTER_PARTITION: ("in_sync_changes", "decide_alter_partition"),
     ApiKey.UPDATE_FEATURES: ("features", "decide_update_features"),
     ApiKey.BROKER_REGISTRATION: ("registrations", "decide_register_broker"),

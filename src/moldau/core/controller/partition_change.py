@@ -3,11 +3,14 @@
 Candidates for the lead, in this order: the leader (or the preferred replica if it is to be
 preferred), then the replicas in their order, each of which must be in sync, or eligible while
 nobody is in sync; then the last known leader; then, if that is allowed, anybody alive.
+
+Every change also ends a reassignment whose new replicas have all come into sync.
 """
 
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
 
+from moldau.core.controller.reassignment import Reassignment
 from moldau.core.metadata.image import NO_LEADER, PartitionImage
 from moldau.core.metadata.topic_changes import NO_LEADER_CHANGE
 from moldau.frozen import frozen
@@ -32,6 +35,8 @@ class Rules:
     min_isr: int
     has_eligible_replicas: bool
     """Whether the feature eligible.leader.replicas.version is on."""
+    default_directory: Callable[[int], Uuid] | None = None
+    """Where a broker's new replica is put; None before directories had ids."""
     bumps_epoch_on_shrink: bool = False
     """Before 3.6 brokers needed a new epoch when the in-sync set shrank."""
 
@@ -45,7 +50,9 @@ class Target:
     lost_replicas: frozenset[int] = frozenset()
     """Their brokers stopped uncleanly: they may have lost what was acknowledged."""
     recovery_state: int | None = None
-    directories: tuple[Uuid, ...] | None = None
+    directory: tuple[int, Uuid] | None = None
+    """A broker, and the directory that its replica is in."""
+    reassignment: Reassignment | None = None
 
 
 def change_record(
@@ -55,10 +62,10 @@ def change_record(
     change = _Change(now, rules, target)
     record = PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id)
     change.elect(record)
+    change.bump_epoch_if_replicas_go(record)
     change.set_members(record)
     change.set_last_known_leader(record)
-    if target.directories is not None and target.directories != now.directories:
-        record.directories = list(target.directories)
+    change.set_assignment(record)
     if target.recovery_state is not None and target.recovery_state != now.leader_recovery_state:
         record.leader_recovery_state = target.recovery_state
     unchanged = PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id)
@@ -70,7 +77,10 @@ class _Change:
         self._now = now
         self._rules = rules
         self._election = target.election
-        self._isr = now.isr if target.isr is None else target.isr
+        self._directory = target.directory
+        wanted = target.reassignment or Reassignment.of(now)
+        isr = now.isr if target.isr is None else target.isr
+        self._assignment, self._isr = wanted.completed(isr) or (wanted, isr)
         self._eligible = self._eligible_without(target.lost_replicas)
         self._is_unclean = False
 
@@ -86,6 +96,28 @@ class _Change:
         elif leader in self._eligible:
             self._isr = (leader,)
             self._eligible = tuple(r for r in self._eligible if r != leader)
+
+    def bump_epoch_if_replicas_go(self, record: PartitionChangeRecord) -> None:
+        """Without a new epoch a replica that was removed could believe that it is one still."""
+        goes = not set(self._now.replicas) <= set(self._assignment.replicas)
+        if goes and record.leader == NO_LEADER_CHANGE:
+            record.leader = self._now.leader
+
+    def set_assignment(self, record: PartitionChangeRecord) -> None:
+        now, wanted = self._now, self._assignment
+        default = self._rules.default_directory
+        if default is not None:
+            known = dict(zip(now.replicas, now.directories, strict=True))
+            known |= {} if self._directory is None else [self._directory]
+            directories = [known.get(each) or default(each) for each in wanted.replicas]
+            if tuple(directories) != now.directories:
+                record.directories = directories
+        if wanted.replicas != now.replicas:
+            record.replicas = list(wanted.replicas)
+        if wanted.removing != now.removing_replicas:
+            record.removing_replicas = list(wanted.removing)
+        if wanted.adding != now.adding_replicas:
+            record.adding_replicas = list(wanted.adding)
 
     def set_members(self, record: PartitionChangeRecord) -> None:
         if record.isr is not None or not self._rules.has_eligible_replicas:
@@ -128,9 +160,9 @@ class _Change:
 
     def _candidates(self) -> Iterator[int]:
         if self._election is Election.PREFERRED:
-            yield self._now.replicas[0]
+            yield self._assignment.replicas[0]
         yield self._now.leader
-        yield from self._now.replicas
+        yield from self._assignment.replicas
 
     def _unclean_candidates(self) -> Iterator[int]:
         nobody_is_left = not self._isr and not self._eligible
@@ -138,4 +170,4 @@ class _Change:
         if self._rules.has_eligible_replicas and nobody_is_left and len(last_known) == 1:
             yield last_known[0]
         if self._election is Election.UNCLEAN:
-            yield from self._now.replicas
+            yield from self._assignment.replicas
