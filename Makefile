@@ -41,9 +41,10 @@ interop: setup   ## against the real Apache Kafka and other makers' clients (nee
 bench: setup     ## all benchmarks; results go to benchmarks/results
 	for name in startup protocol_codec record_decoding log compaction node clients clients_consuming spark; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
-protocol: setup  ## generate the protocol classes and the page of settings again
+protocol: setup  ## generate the protocol classes, clients' arguments and the pages of settings again
 	$(BIN)/python tools/generate_protocol.py
 	$(BIN)/python tools/generate_configuration.py
+	$(BIN)/python tools/generate_client_arguments.py
 
 clean:           ## remove what the other targets made
 	rm -rf $(VENV) build dist moldau-demo .interop .hypothesis .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

@@ -38,7 +38,7 @@ async def read_all(
     partitions = (await cluster.topic(topic)).topic_partitions
     found: dict[int, list[Record]] = {one.partition: [] for one in partitions}
     bootstrap = ",".join(map(str, cluster.settings.bootstrap))
-    async with Consumer(bootstrap, isolation_level=isolation) as consumer:
+    async with Consumer(bootstrap, config={"isolation.level": isolation}) as consumer:
         consumer.assign(partitions)
         consumer.seek_to_beginning()
         for partition, end in (await consumer.end_offsets(partitions)).items():

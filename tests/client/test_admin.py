@@ -48,7 +48,7 @@ def test_nobody_there_is_an_error_at_once() -> None:
 
 def test_wrong_settings_are_said_before_anything_is_done() -> None:
     with pytest.raises(ConfigError, match="did you mean request_timeout_ms"):
-        moldau.Admin("127.0.0.1:1", requst_timeout_ms=5)
+        moldau.Admin("127.0.0.1:1", requst_timeout_ms=5)  # type: ignore[call-arg]
 
 
 def test_a_changed_level_is_seen_on_the_same_connection(node: ThreadBroker) -> None:

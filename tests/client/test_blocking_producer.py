@@ -283,8 +283,8 @@ def test_a_table_that_cannot_be_sent_is_said_in_one_line(
 
     topic = fresh_topic(node, 2)
     tables: list[tuple[Any, str]] = [
-        ([b"a"], "a list is no pyarrow.Table"),
-        ({"value": [b"a"]}, "a dict is no pyarrow.Table"),
+        ([b"a"], "a list is no table; pyarrow tables, pandas"),
+        ({"value": [b"a"]}, "a dict is no table; .*pyarrow.table"),
         (pa.table({"key": [b"a"]}), "no column named value"),
         (pa.table({"value": [1.5]}), "column value is double"),
         (pa.table({"value": [b"a"], "partition": [2]}), "no partition 2"),
@@ -298,9 +298,10 @@ def test_a_table_that_cannot_be_sent_is_said_in_one_line(
                 producer.send_table(topic, table)
         with pytest.raises(ClientError, match="no partition 9"):
             producer.send_table(topic, pa.table({"value": [b"a"]}), partition=9)
-        monkeypatch.setitem(sys.modules, "pyarrow", None)
-        with pytest.raises(MoldauError, match=r"pip install 'moldau\[arrow\]'"):
-            producer.send_table(topic, pa.table({"value": [b"a"]}))
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, "pyarrow", None)
+            with pytest.raises(MoldauError, match=r"pip install 'moldau\[arrow\]'"):
+                producer.send_table(topic, pa.table({"value": [b"a"]}))
     with (
         producer_of(node, partitioner_class="consistent") as producer,
         pytest.raises(ClientError, match="column partition"),

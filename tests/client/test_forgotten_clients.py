@@ -91,6 +91,6 @@ def test_settings_that_are_refused_leave_no_thread(node: ThreadBroker) -> None:
     before = threading.active_count()
     for make in (Producer, Consumer, Admin):
         with pytest.raises(Exception, match="bogus"):
-            make(node.bootstrap, bogus=1)
+            make(node.bootstrap, config={"bogus": 1})
     gc.collect()
     assert threading.active_count() <= before

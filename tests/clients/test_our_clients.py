@@ -35,7 +35,7 @@ def read_ours(address: str, topic: str, count: int, partitions: int = 1) -> list
 @pytest.mark.parametrize("codec", CODECS)
 def test_what_we_write_everybody_reads(address: str, topic: str, codec: str) -> None:
     sent = every_kind_of_record(next(one for one in LIBRARIES if one.sends_every_null))
-    with Producer(address, compression_type=codec, linger_ms=50) as producer:
+    with Producer(address, config={"compression.type": codec, "linger.ms": 50}) as producer:
         placed = [
             producer.send(
                 topic,

@@ -51,7 +51,7 @@ def committed(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_records_are_taken(bootstrap: str, codec: str) -> None:
     topic = fresh_name("topic")
-    with Producer(bootstrap, compression_type=codec, batch_size=1_000) as producer:
+    with Producer(bootstrap, config={"compression.type": codec, "batch.size": 1_000}) as producer:
         producer.send_many(topic, numbered(2_000)).result(PATIENCE_S)
         last = producer.send(topic, b"last", b"key", headers={"h": b"1"}).result(PATIENCE_S)
     assert last.offset == 2_000

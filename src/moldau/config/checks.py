@@ -17,12 +17,15 @@ def between(minimum: float, maximum: float) -> Check:
 
 
 def one_of(*allowed: str) -> Check:
-    return Check(f"one of {', '.join(allowed)}", lambda value: value in allowed)
+    return Check(f"one of {', '.join(allowed)}", lambda value: value in allowed, allowed)
 
 
 def one_of_any_case(*allowed: str) -> Check:
     lowered = {name.lower() for name in allowed}
-    return Check(f"one of {', '.join(allowed)} in any case", lambda value: value.lower() in lowered)
+    usual = tuple(spelled for name in allowed for spelled in (name.upper(), name.lower()))
+    return Check(
+        f"one of {', '.join(allowed)} in any case", lambda value: value.lower() in lowered, usual
+    )
 
 
 def each_of(*allowed: str) -> Check:

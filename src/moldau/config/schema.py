@@ -36,11 +36,15 @@ PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
 class Check:
     """A rule that completes the sentence "must be …", and whether a value keeps it."""
 
-    __slots__ = ("holds", "rule")
+    __slots__ = ("choices", "holds", "rule")
 
-    def __init__(self, rule: str, holds: Callable[[Any], bool]) -> None:
+    def __init__(
+        self, rule: str, holds: Callable[[Any], bool], choices: tuple[str, ...] = ()
+    ) -> None:
         self.rule = rule
         self.holds = holds
+        self.choices = choices
+        """All values that keep it, if they can be listed."""
 
 
 class Traits(TypedDict, total=False):

@@ -20,7 +20,8 @@ def test_each_reads_the_other_in_every_codec(tools: JavaTools, name: str, codec:
     tools.run(TOPICS, "--create", "--topic", name, "--partitions", "1")
     ours = [f"ours {number} " + "x" * 200 for number in range(COUNT)]
     theirs = [f"theirs {number} " + "y" * 200 for number in range(COUNT)]
-    with Producer(tools.server.address, compression_type=codec, linger_ms=50) as producer:
+    settings = {"compression.type": codec, "linger.ms": 50}
+    with Producer(tools.server.address, config=settings) as producer:
         producer.send_many(name, [value.encode() for value in ours]).result(PATIENCE_S)
     lines = "".join(f"{value}\n" for value in theirs).encode()
     tools.run(CONSOLE_PRODUCER, "--topic", name, "--compression-codec", codec, stdin=lines)

@@ -3,9 +3,10 @@
 import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from moldau.client.admin import face
+from moldau.client.arguments.admin import AdminArguments
 from moldau.client.blocking import LoopThread
 
 Arguments = ParamSpec("Arguments")
@@ -45,7 +46,7 @@ class Admin:
         bootstrap_servers: str | Sequence[str] | None = None,
         *,
         config: Mapping[str, Any] | None = None,
-        **settings: Any,
+        **settings: Unpack[AdminArguments],
     ) -> None:
         """Raises ConfigError. Nothing is connected to before the first call."""
         self._admin = face.Admin(bootstrap_servers, config=config, **settings)

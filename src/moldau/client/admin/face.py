@@ -5,7 +5,7 @@ as a whole is raised. Errors that may pass are tried again for default.api.timeo
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from moldau.client.admin import (
     cluster,
@@ -36,6 +36,7 @@ from moldau.client.admin.transactions import (
     Transaction,
     TransactionFilter,
 )
+from moldau.client.arguments.admin import AdminArguments
 from moldau.client.cluster import Cluster
 from moldau.client.config import client_config
 from moldau.client.consumer.asked import place_of
@@ -75,11 +76,11 @@ class Admin:
         bootstrap_servers: str | Sequence[str] | None = None,
         *,
         config: Mapping[str, Any] | None = None,
-        **settings: Any,
+        **settings: Unpack[AdminArguments],
     ) -> None:
         """Raises ConfigError. Nothing is connected to before the first call."""
-        settings["bootstrap_servers"] = bootstrap_servers
-        self.config = client_config(AdminConfig, config, settings)
+        given = {**settings, "bootstrap_servers": bootstrap_servers}
+        self.config = client_config(AdminConfig, config, given)
         self._cluster = Cluster(admin_settings(self.config))
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None

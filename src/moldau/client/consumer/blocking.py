@@ -6,8 +6,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
+from moldau.client.arguments.consumer import ConsumerArguments
 from moldau.client.blocking import LoopThread
 from moldau.client.consumer.asked import (
     Place,
@@ -64,7 +65,7 @@ class Consumer(BlockingOffsetDesk):
         bootstrap_servers: str | list[str] | None = None,
         *,
         config: Mapping[str, Any] | None = None,
-        **settings: Any,
+        **settings: Unpack[ConsumerArguments],
     ) -> None:
         made = consumer_config(bootstrap_servers, config, settings)
         self._thread = LoopThread("moldau-consumer")

@@ -4,8 +4,9 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
+from moldau.client.arguments.consumer import ConsumerArguments
 from moldau.client.config import client_config
 from moldau.client.consumer.asked import (
     Place,
@@ -76,7 +77,7 @@ class Consumer(OffsetDesk):
         bootstrap_servers: str | list[str] | None = None,
         *,
         config: Mapping[str, Any] | None = None,
-        **settings: Any,
+        **settings: Unpack[ConsumerArguments],
     ) -> None:
         super().__init__(Engine(consumer_config(bootstrap_servers, config, settings), _call))
         self._out = HandingOut(self._engine.positions)

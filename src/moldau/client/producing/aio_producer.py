@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
+from moldau.client.arguments.producer import ProducerArguments
 from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError
 from moldau.client.producing.deliveries import AwaitableDeliveries
 from moldau.client.producing.engine import ProducerEngine
@@ -42,7 +43,7 @@ class Producer:
         bootstrap_servers: str | Iterable[str] | None = None,
         *,
         config: Mapping[str, Any] | None = None,
-        **settings: Any,
+        **settings: Unpack[ProducerArguments],
     ) -> None:
         self._face = ProducerFace(bootstrap_servers, config, settings)
         self._is_plain = False
@@ -137,8 +138,10 @@ class Producer:
     async def send_table(
         self, topic: str, table: Any, *, partition: int | None = None
     ) -> AwaitableDeliveries:
-        """A `pyarrow.Table` or `RecordBatch`: column `value` and, if they are there, `key`,
-        `headers`, `timestamp`, `partition`. Serializers and interceptors are not asked.
+        """A record for each row of a `pyarrow.Table` or `RecordBatch`, a frame of pandas or Polars,
+        or anything else that speaks Arrow's stream interface: column `value` and, if they are
+        there, `key`, `headers`, `timestamp`, `partition`; others are left out. Serializers and
+        interceptors are not asked.
 
         >>> import asyncio, pyarrow
         >>> from moldau.testing import broker

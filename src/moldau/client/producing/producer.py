@@ -8,8 +8,9 @@ import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from moldau.client.arguments.producer import ProducerArguments
 from moldau.client.blocking import LoopThread
 from moldau.client.producing.deliveries import Deliveries, Sent
 from moldau.client.producing.face import ProducerFace
@@ -44,7 +45,7 @@ class Producer:
         bootstrap_servers: str | Iterable[str] | None = None,
         *,
         config: Mapping[str, Any] | None = None,
-        **settings: Any,
+        **settings: Unpack[ProducerArguments],
     ) -> None:
         self._face = ProducerFace(bootstrap_servers, config, settings)
         self._thread = LoopThread("moldau-producer")
@@ -140,8 +141,10 @@ class Producer:
         return Deliveries(pieces)
 
     def send_table(self, topic: str, table: Any, *, partition: int | None = None) -> Deliveries:
-        """A `pyarrow.Table` or `RecordBatch`: column `value` and, if they are there, `key`,
-        `headers`, `timestamp`, `partition`. Serializers and interceptors are not asked.
+        """A record for each row of a `pyarrow.Table` or `RecordBatch`, a frame of pandas or Polars,
+        or anything else that speaks Arrow's stream interface: column `value` and, if they are
+        there, `key`, `headers`, `timestamp`, `partition`; others are left out. Serializers and
+        interceptors are not asked.
 
         >>> import pyarrow
         >>> from moldau.testing import broker

@@ -1,4 +1,4 @@
-"""Arrow tables into batches: columns straight to bytes, no Python object per record."""
+"""Tables and data frames into batches: columns straight to bytes, no Python object per record."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from moldau.client.errors import ClientError
 from moldau.client.metadata import Topic
 from moldau.client.producing.engine import ProducerEngine
 from moldau.core.client.batching import Batch, partitions_of_keys
-from moldau.protocol.arrow import source_columns
+from moldau.protocol.arrow import imported_pyarrow, source_columns
 from moldau.protocol.batches import BATCH_HEADER_SIZE
 from moldau.protocol.record_columns import SourceColumns
 from moldau.protocol.record_loops import encode_columns
@@ -16,12 +16,14 @@ BATCH_BYTES = 1_000_000
 """What a broker takes in one batch if nobody told it otherwise: what a request costs beside its
 bytes weighs little then."""
 
+COLUMNS = frozenset({"key", "value", "headers", "timestamp", "partition"})
+
 
 def table_batches(
     engine: ProducerEngine, topic: Topic, table: Any, partition: int | None
 ) -> Iterator[Batch]:
-    """Of a `pyarrow.Table` or `RecordBatch` with a column `value` and, if they are there, `key`,
-    `headers`, `timestamp` and `partition`.
+    """Of a table with a column `value` and, if they are there, `key`, `headers`, `timestamp` and
+    `partition`.
     """
     now_ms = engine.cluster.clock.wall_ms()
     for chunk in _chunks(table):
@@ -31,15 +33,61 @@ def table_batches(
             yield from _encoded(engine, topic, (number, source_columns(rows, now_ms)), now_ms)
 
 
-def _chunks(table: Any) -> list[Any]:
-    if not hasattr(table, "schema") or not hasattr(table, "num_rows"):
-        raise ClientError(
-            f"a {type(table).__name__} is no pyarrow.Table; pyarrow.Table.from_pandas, Polars' "
-            "to_arrow() and pyarrow.table(dict) make one"
-        )
+def _chunks(given: Any) -> list[Any]:
+    table = _arrow_table(given)
     if "value" not in table.schema.names:
         raise ClientError("the rows have no column named value")
-    return list(table.to_batches()) if hasattr(table, "to_batches") else [table]
+    batches = table.to_batches() if hasattr(table, "to_batches") else [table]
+    return [_plain(rows) for rows in batches]
+
+
+def _plain(rows: Any) -> Any:
+    """The columns of records, without views: pyarrow cannot sort those by partition."""
+    pa = imported_pyarrow()
+    names = [name for name in rows.schema.names if name in COLUMNS]
+    return pa.RecordBatch.from_arrays(
+        [_without_views(pa, rows.column(one)) for one in names], names
+    )
+
+
+def _without_views(pa: Any, column: Any) -> Any:
+    if pa.types.is_dictionary(column.type):
+        values = _without_views(pa, column.dictionary)
+        return pa.DictionaryArray.from_arrays(column.indices, values).cast(values.type)
+    wanted = _type_without_views(pa, column.type)
+    return column if column.type.equals(wanted) else column.cast(wanted)
+
+
+def _type_without_views(pa: Any, kind: Any) -> Any:
+    if pa.types.is_large_list(kind):
+        return pa.list_(_type_without_views(pa, kind.value_type))
+    if pa.types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        return pa.struct([(one.name, _type_without_views(pa, one.type)) for one in fields])
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else kind
+
+
+def _arrow_table(given: Any) -> Any:
+    """Arrow's own as they are, frames of pandas, and what speaks Arrow's stream interface: Polars,
+    DuckDB, a `RecordBatchReader`. None of their packages is imported here.
+    """
+    if hasattr(given, "num_rows") and hasattr(given, "schema"):
+        return given
+    is_pandas = type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns")
+    if not is_pandas and not hasattr(given, "__arrow_c_stream__"):
+        raise ClientError(
+            f"a {type(given).__name__} is no table; pyarrow tables, pandas and Polars frames are, "
+            "and pyarrow.table(…) makes one of a dict"
+        )
+    pa = imported_pyarrow()
+    try:
+        # The index is no part of a record.
+        return pa.Table.from_pandas(given, preserve_index=False) if is_pandas else pa.table(given)
+    except pa.ArrowException as error:
+        reason = " ".join(str(one) for one in error.args)
+        raise ClientError(f"the rows of this {type(given).__name__} do not fit: {reason}") from None
 
 
 def _encoded(

@@ -1,0 +1,85 @@
+"""Tables of every maker are sent as they are."""
+
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from client.clusters import fresh_topic
+from client.produced import PATIENCE_S, producer_of, stored
+
+from moldau.errors import ClientError
+from moldau.protocol.errors import MoldauError
+from moldau.testing import ThreadBroker
+
+KEYS = ["a", None, "ключ"]
+VALUES = ["1", "two", None]
+TIMES_MS = [1_700_000_000_000, 1_700_000_000_001, 1_700_000_000_002]
+
+
+def frames() -> dict[str, Any]:
+    columns = {"key": KEYS, "value": VALUES, "beside": [1, 2, 3], "partition": [1, 1, 1]}
+    with_times = {**columns, "timestamp": pd.to_datetime(TIMES_MS, unit="ms", utc=True)}
+    polars = pl.DataFrame({**columns, "timestamp": TIMES_MS}).with_columns(
+        pl.from_epoch("timestamp", time_unit="ms")
+    )
+    pandas = pd.DataFrame(with_times, index=[7, 8, 9])
+    return {
+        "pandas": pandas,
+        "pandas with arrow types": pandas.convert_dtypes(dtype_backend="pyarrow"),
+        "pandas with string types": pandas.astype({"key": "string", "value": "string"}),
+        "polars": polars,
+        "polars in chunks": pl.concat([polars[:1], polars[1:]], rechunk=False),
+        "polars with categories": polars.with_columns(pl.col("key").cast(pl.Categorical)),
+        "polars with bytes": polars.with_columns(pl.col("value").cast(pl.Binary)),
+        "a stream of Arrow": pa.Table.from_pandas(pandas).to_reader(),
+    }
+
+
+@pytest.mark.parametrize("maker", frames())
+def test_frames_are_sent_as_they_are(node: ThreadBroker, maker: str) -> None:
+    topic = fresh_topic(node, 2)
+    with producer_of(node) as producer:
+        sent = producer.send_table(topic, frames()[maker]).result(PATIENCE_S)
+    assert sum(one.records for one in sent) == len(VALUES)
+    found = stored(node, topic)
+    assert found[0] == []
+    assert [(one.key, one.value, one.timestamp) for one in found[1]] == [
+        (b"a", b"1", TIMES_MS[0]),
+        (None, b"two", TIMES_MS[1]),
+        ("ключ".encode(), None, TIMES_MS[2]),
+    ]
+
+
+def test_headers_of_a_frame_are_sent(node: ThreadBroker) -> None:
+    topic = fresh_topic(node, 2)
+    headers = [[{"key": "from", "value": b"web"}], [], None]
+    frame = pl.DataFrame({"key": KEYS, "value": VALUES, "headers": headers})
+    with producer_of(node) as producer:
+        producer.send_table(topic, frame).result(PATIENCE_S)
+    found = [one for rows in stored(node, topic).values() for one in rows]
+    assert {one.key: one.headers for one in found} == {
+        b"a": (("from", b"web"),),
+        None: (),
+        "ключ".encode(): (),
+    }
+
+
+def test_frames_that_cannot_be_sent_are_said_in_one_line(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    wrong: list[tuple[Any, str]] = [
+        (pd.DataFrame({"values": ["a"]}), "no column named value"),
+        (pd.DataFrame({"value": [b"a", 1]}), "rows of this DataFrame do not fit: .*bytes"),
+        (pd.Series(["a"], name="value"), "a Series is no table"),
+        (pl.DataFrame({"value": [1.5]}), "column value is double"),
+        (pl.LazyFrame({"value": ["a"]}), "a LazyFrame is no table"),
+    ]
+    with producer_of(node) as producer:
+        for frame, text in wrong:
+            with pytest.raises(MoldauError, match=text) as refused:
+                producer.send_table(topic, frame)
+            assert "\n" not in str(refused.value)
+        with pytest.raises(ClientError, match="no partition 3; it has 1 partition"):
+            producer.send_table(topic, pl.DataFrame({"value": ["a"]}), partition=3)
+    assert stored(node, topic) == {0: []}
