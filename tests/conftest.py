@@ -1,13 +1,29 @@
-"""For all tests: `async def` tests run in an event loop of their own."""
+"""For all tests: `async def` tests run in an event loop of their own, and a machine without a C
+compiler tests the Python twins.
+"""
 
 import asyncio
 import inspect
+import os
+import warnings
 
 import pytest
+
+with warnings.catch_warnings():
+    # The report's header says it.
+    warnings.simplefilter("ignore")
+    from moldau.compiled import USE_COMPILED
+if not USE_COMPILED:
+    # Chosen, so that no process of a test warns: tests compare what commands print.
+    os.environ["MOLDAU_PURE_PYTHON"] = "1"
 
 from moldau.broker.runtime import run_in_loop
 
 TEST_DEADLINE_S = 300
+
+
+def pytest_report_header() -> str:
+    return f"moldau: compiled loops: {'yes' if USE_COMPILED else 'no (Python twins)'}"
 
 
 @pytest.hookimpl(tryfirst=True)
