@@ -3,6 +3,7 @@
 import re
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,15 @@ from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTo
 from moldau.storage.directory import CLEAN_STOP_FILE
 
 
+@pytest.fixture
+def heeded_hangup() -> Iterator[None]:
+    """A node inherits what its starter ignores: this suite may run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("heeded_hangup")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_it_cleanly(how: signal.Signals, tmp_path: Path) -> None:
     with RunningNode(tmp_path) as node:

@@ -5,20 +5,28 @@ end of what is to be read, and queries that end their ranges and go on.
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from spark_jobs.rows import fresh_topic, read_batch, read_parts, source
 from spark_sessions import started_copy
 
-from moldau import Producer
+from moldau import Admin, Producer
+from moldau.admin import ConfigChange, ConfigResource, ConfigResourceType, Operation
 from moldau.testing import ThreadBroker, broker
 
 KEYS = 10
 ROUNDS = 40
 WAIT_S = 300
+# Values of min.cleanable.dirty.ratio: what is dirty must be a larger part.
+SOON, NEVER = "0.01", "1"
 Row = tuple[int, bytes, bytes]
+
+
+class Reading(NamedTuple):
+    batch: list[Row]
+    left: list[Row]
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +36,21 @@ def cleaning() -> Iterator[ThreadBroker]:
         yield running
 
 
-def compacted_topic(node: ThreadBroker) -> str:
+def compacted_topic(node: ThreadBroker, dirty_ratio: str = SOON) -> str:
     """With a new segment for every few records: many begin with a gap."""
     return fresh_topic(
         node,
         cleanup_policy="compact",
-        min_cleanable_dirty_ratio="0.01",
+        min_cleanable_dirty_ratio=dirty_ratio,
         internal_segment_bytes="1500",
     )
+
+
+def let_the_cleaner_begin(node: ThreadBroker, topic: str) -> None:
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+    with Admin(node.bootstrap) as admin:
+        begin = ConfigChange("min.cleanable.dirty.ratio", Operation.SET, SOON)
+        assert admin.alter_configs({resource: [begin]}) == {resource: None}
 
 
 def send_rounds(node: ThreadBroker, topic: str, first: int, stop: int) -> None:
@@ -57,12 +72,25 @@ def rows_of(found: list[dict[str, Any]]) -> list[Row]:
     return [(row["offset"], row["key"], row["value"]) for row in found]
 
 
-def wait_for_the_cleaner(node: ThreadBroker, topic: str, before: int) -> list[Row]:
-    """What is left when most records are gone."""
+def wait_for_the_cleaner(node: ThreadBroker, topic: str, before: int) -> None:
+    """Until most records are gone; it may go on with others."""
     deadline = time.monotonic() + WAIT_S
-    while len(left := rows_of(read_batch(node, subscribe=topic))) > before // 2:
+    while (left := len(read_batch(node, subscribe=topic))) > before // 2:
+        assert time.monotonic() < deadline, left
+
+
+def read_between_cleanings(
+    node: ThreadBroker, topic: str, reader: Any, parts: list[Any]
+) -> Reading:
+    """The rows of a batch, and all rows of the topic, which were the same before and after."""
+    deadline = time.monotonic() + WAIT_S
+    left = rows_of(read_batch(node, subscribe=topic))
+    while True:
+        batch = rows_of(read_parts(reader, parts))
+        before, left = left, rows_of(read_batch(node, subscribe=topic))
+        if before == left:
+            return Reading(batch, left)
         assert time.monotonic() < deadline, len(left)
-    return left
 
 
 def last_values(rows: list[Row]) -> dict[bytes, bytes]:
@@ -74,7 +102,7 @@ def test_a_planned_batch_is_read_after_the_cleaner_was_there(
     cleaning: ThreadBroker, tasks: str
 ) -> None:
     """What is left of its range, neither more nor less; the next batches have the rest."""
-    topic = compacted_topic(cleaning)
+    topic = compacted_topic(cleaning, dirty_ratio=NEVER)
     send_rounds(cleaning, topic, 0, ROUNDS)
     known = {"subscribe": topic, "startingOffsets": "earliest", "minPartitions": tasks}
     found = source(cleaning, **known, longPollMs="0")
@@ -82,10 +110,12 @@ def test_a_planned_batch_is_read_after_the_cleaner_was_there(
     before = rows_of(read_batch(cleaning, subscribe=topic))
     start = reader.latestOffset(reader.initialOffset(), ReadMaxRows(45))
     end = reader.latestOffset(start, ReadMaxRows(150))
-    left = wait_for_the_cleaner(cleaning, topic, len(before))
+    let_the_cleaner_begin(cleaning, topic)
+    wait_for_the_cleaner(cleaning, topic, len(before))
     read = []
     while True:
-        batch = rows_of(read_parts(reader, reader.partitions(start, end)))
+        parts = list(reader.partitions(start, end))
+        batch, left = read_between_cleanings(cleaning, topic, reader, parts)
         first, stop = start[topic]["0"], end[topic]["0"]
         assert batch == [row for row in left if first <= row[0] < stop]
         read += batch
