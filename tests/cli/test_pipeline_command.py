@@ -118,6 +118,18 @@ def has_written(path: Path) -> bool:
 
 
 @pytest.mark.spark
+def test_a_wrong_column_is_one_line_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    moldau_here("pipeline", "init", path)
+    path.write_text(path.read_text().replace("amount > 100", "amont > 100"))
+    done = moldau("pipeline", "check", path)
+    assert (done.status, done.output) == (1, "")
+    assert re.fullmatch(
+        rf"moldau: {path}:\d+:\d+: 'big': \[UNRESOLVED_COLUMN.* `amont` .*\n", done.errors
+    ), done.errors
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.*")), ids=lambda path: path.name)
 def test_the_examples_pass_their_own_tests(path: Path) -> None:
     done = moldau("pipeline", "test", path)

@@ -248,3 +248,43 @@ def test_declaring_needs_no_spark() -> None:
         "import sys, moldau.pipelines; assert not {'pyspark', 'yaml', 'pyarrow'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "said"),
+    [
+        (
+            "as mp\n",
+            "as mp; import nowhere_at_all\n",
+            "1:32",
+            "ModuleNotFoundError: No module named 'nowhere_at_all'",
+        ),
+        ("@mp.flow(into=", "@mp.flow(modus='append', into=", "12:2", "argument 'modus'"),
+        ("@mp.flow(into=", "@mp.flow(mode='apend', into=", "12:2", "did you mean append?"),
+        (
+            'into=mp.topic("orders.big", key="user")',
+            'into="orders.big"',
+            "12:2",
+            "into is mp.topic(…), mp.table(…) or mp.postgres(…), not 'orders.big'",
+        ),
+        ('start="earliest"', 'start="erliest"', "4:10", "did you mean earliest?"),
+        ("settings = ", "x = 1; settings = nothing", "3:19", "NameError: name 'nothingmp'"),
+    ],
+)
+@pytest.mark.parametrize("is_relative", [True, False])
+def test_what_is_wrong_in_python_is_told_with_its_line_and_column(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    old: str,
+    new: str,
+    place: str,
+    said: str,
+    is_relative: bool,
+) -> None:
+    assert old in ORDERS_PYTHON
+    path = written(tmp_path, "wrong.py", ORDERS_PYTHON.replace(old, new, 1))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(mp.PipelineError) as caught:
+        mp.load(path.name if is_relative else path)
+    assert f"wrong.py:{place}: " in str(caught.value)
+    assert said in str(caught.value)

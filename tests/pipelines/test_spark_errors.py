@@ -4,6 +4,7 @@ import pytest
 
 from moldau.pipelines.spark_errors import cause_of, in_one_line
 from moldau.protocol.errors import MoldauError
+from moldau.spark.task_errors import comes_again, first_line
 
 PROXY = """\
 An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
@@ -20,14 +21,15 @@ Error: this is of the plan
 """
 CAPTURED = "pyspark.errors.exceptions.captured"
 TOLD = {
-    "ValueError: no such user: a: b": f"""{PROXY}\
+    "orders.py:9: in clean: ValueError: no such user: a: b": f"""{PROXY}\
 {CAPTURED}.PythonException: An exception was thrown from the Python worker:
 Traceback (most recent call last):
   File "orders.py", line 9, in clean
     raise ValueError("no such user")
+  File "/opt/venv/lib/python3.11/site-packages/numpy/core.py", line 400, in sqrt
 ValueError: no such user: a: b
 {QUERY}""",
-    "[CAST_INVALID_INPUT] The value 'u1' cannot be cast": f"""{PROXY}\
+    "orders.py:7: [CAST_INVALID_INPUT] The value 'u1' cannot be cast": f"""{PROXY}\
 {CAPTURED}.NumberFormatException: [CAST_INVALID_INPUT] The value 'u1' cannot be cast SQLSTATE: 22018
 == DataFrame ==
 "cast" was called from
@@ -50,8 +52,49 @@ def test_the_cause_is_told(told: str) -> None:
 
 def test_only_sparks_own_errors_become_one_line() -> None:
     sparks = type("PythonException", (Exception,), {"__module__": CAPTURED})
-    told = "ValueError: no such user: a: b"
+    told = "orders.py:9: in clean: ValueError: no such user: a: b"
     with pytest.raises(MoldauError, match=f"^shop: {told}$"), in_one_line("shop"):
         raise sparks(TOLD[told])
     with pytest.raises(ZeroDivisionError), in_one_line("shop"):
         raise ZeroDivisionError
+
+
+UDF = """\
+An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "{file}", line 9, in clean
+    raise it
+{raised}
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "raised", "is_certain"),
+    [
+        ("/home/me/orders.py", "ValueError: no such user", True),
+        ("/home/me/orders.py", "KeyError: 'user'", True),
+        ("/home/me/orders.py", "ZeroDivisionError", True),
+        # A service that a UDF asks may answer the next time.
+        ("/home/me/orders.py", "ConnectionRefusedError: [Errno 111] refused", False),
+        ("/home/me/orders.py", "requests.exceptions.Timeout: too slow", False),
+        ("/opt/lib/python3.11/site-packages/moldau/client/cluster.py", "ValueError: x", False),
+        ("/src/moldau/spark/transaction_tasks.py", "moldau.errors.KafkaError: NOT_LEADER", False),
+    ],
+)
+def test_only_what_would_fail_again_is_not_tried_again(
+    file: str, raised: str, is_certain: bool
+) -> None:
+    failure = RuntimeError(UDF.format(file=file, raised=raised))
+    assert comes_again(failure) is is_certain
+    assert first_line(failure).startswith(raised)
+
+
+def test_values_that_do_not_fit_are_not_tried_again() -> None:
+    def failure(state: str) -> Exception:
+        found = ValueError("[CAST_INVALID_INPUT] The value 'u1' cannot be cast")
+        found.getSqlState = lambda: state  # type: ignore[attr-defined]
+        return found
+
+    assert comes_again(failure("22018"))
+    assert comes_again(failure("P0001"))
+    assert not comes_again(failure("XXKST"))

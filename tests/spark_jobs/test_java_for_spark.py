@@ -39,10 +39,33 @@ def test_what_is_no_java_has_no_version(tmp_path: Path) -> None:
 def test_the_machines_own_comes_first(
     without_java: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    fake_java(tmp_path, "21.0.1")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert ensure_java() == str(tmp_path)
-    assert os.environ["JAVA_HOME"] == str(tmp_path)
+    """Without the module that it would warn about, and with all else that a home has."""
+    own = tmp_path / "own"
+    java = fake_java(own, "21.0.1")
+    java.write_text(java.read_text() + 'for one do echo "<$one>" >&2; done\n')
+    (own / "lib").mkdir()
+    (own / "bin" / "keytool").write_text("#!/bin/sh\n")
+    monkeypatch.setenv("JAVA_HOME", str(own))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    home = Path(ensure_java())
+    assert os.environ["JAVA_HOME"] == str(home)
+    command = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-version"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    assert said.splitlines() == ['openjdk version "21.0.1" 2026-01-01', "<-version>"]
+    assert (home / "lib").resolve() == own / "lib"
+    assert (home / "bin" / "keytool").resolve() == own / "bin" / "keytool"
+    # A process that is started by one that has asked already.
+    assert ensure_java() == str(home)
+
+
+def test_a_home_that_cannot_be_made_is_done_without(
+    without_java: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake_java(tmp_path / "own", "21.0.1")
+    (tmp_path / "cache").write_text("no folder")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "own"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert ensure_java() == str(tmp_path / "own")
 
 
 def test_one_that_is_too_old_gives_way_to_the_one_that_comes_along(
@@ -64,7 +87,8 @@ def test_other_arguments_reach_java_as_they_are(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    shows = tmp_path / "shows"
+    shows = tmp_path / "home" / "bin" / "shows"
+    shows.parent.mkdir(parents=True)
     shows.write_text('#!/bin/sh\nfor one do echo "<$one>"; done\n')
     shows.chmod(0o755)
     arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "x=*"]

@@ -6,12 +6,15 @@ from typing import Any, TypeAlias
 from moldau.core.pipelines.graph import Delivery, Flow, Pipeline, Postgres, Table, TableKind
 from moldau.pipelines.compiling import Outputs, Query, outputs_of, pass_outputs
 from moldau.pipelines.delta_table import DeltaTarget
+from moldau.pipelines.failing_record import failing_record
 from moldau.pipelines.iceberg_table import IcebergTarget
 from moldau.pipelines.parquet_table import ParquetTable
 from moldau.pipelines.postgres_target import PostgresTarget
 from moldau.pipelines.sources import kafka_options
+from moldau.pipelines.spark_errors import cause_of
 from moldau.protocol.errors import MoldauError
 from moldau.spark.exactly_once_sink import ExactlyOnceSink
+from moldau.spark.task_errors import comes_again
 
 TableTarget: TypeAlias = ParquetTable | DeltaTarget | IcebergTarget | PostgresTarget
 
@@ -31,6 +34,10 @@ def table_target(flow: Flow, name: str, checkpoint: str) -> TableTarget:
     if table.kind is TableKind.ICEBERG:
         return IcebergTarget(table, name, checkpoint)
     return ParquetTable(table, name, checkpoint)
+
+
+class FailingRecordError(MoldauError):
+    """A flow fails at a record, and would again."""
 
 
 class BatchWork:
@@ -75,6 +82,10 @@ class BatchWork:
         try:
             self._write(rows, batch_id)
             self.last_done = batch_id
+        except Exception as error:
+            if self._query.is_pass and comes_again(error) and (found := self._record(rows)):
+                raise FailingRecordError(f"{cause_of(error)}; {found}") from error
+            raise
         finally:
             self.is_busy = False
 
@@ -96,6 +107,21 @@ class BatchWork:
         finally:
             if is_read_often:
                 rows.unpersist()
+
+    def _record(self, rows: Any) -> str | None:
+        """That a flow fails at."""
+
+        def fails(some: Any) -> bool:
+            outputs = self._outputs(some)
+            frames = [*outputs.topics, *outputs.letters, *(frame for _, frame in outputs.tables)]
+            try:
+                for frame in frames:
+                    frame.write.format("noop").mode("overwrite").save()
+            except Exception as error:  # noqa: BLE001 - Spark raises all sorts
+                return comes_again(error)
+            return False
+
+        return failing_record(rows, self._pipeline.sources[self._query.sources[0]], fails)
 
     def _outputs(self, rows: Any) -> Outputs:
         if self._query.is_pass:

@@ -18,8 +18,8 @@ from moldau.core.pipelines.graph import (
     Table,
 )
 from moldau.core.pipelines.graph_checks import sources_of
+from moldau.pipelines.arguments import wrong
 from moldau.pipelines.change_events import DELETED
-from moldau.pipelines.declare import wrong
 from moldau.pipelines.flow_frames import frames_of, short_text, told
 from moldau.pipelines.values import (
     STEP_ERROR,

@@ -1,10 +1,8 @@
 """What users write: topics, formats, tables, flows. Each keeps the line where it was written."""
 
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import datetime
 from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,9 +21,7 @@ from moldau.core.pipelines.graph import (
     Http,
     Mode,
     OnError,
-    PipelineError,
     Postgres,
-    Problem,
     Spot,
     Sql,
     Table,
@@ -36,7 +32,16 @@ from moldau.core.pipelines.graph import (
 )
 from moldau.core.pipelines.sql_inputs import tables_in
 from moldau.frozen import frozen
+from moldau.pipelines.arguments import (
+    duration_ms,
+    format_of,
+    start_of,
+    trigger_of,
+    word_of,
+    wrong,
+)
 from moldau.pipelines.formats import pairs_of
+from moldau.pipelines.spots import caller
 
 FLOW_MARK = "__moldau_flow__"
 RECORD_COLUMNS = ("key", "topic", "partition", "offset", "timestamp", "headers")
@@ -44,10 +49,7 @@ EVENT_COLUMNS = ("op", "ts_ms")
 """Of Debezium's events alone."""
 FILE_FORMATS = ("json", "csv", "text", "parquet")
 HTTP_LINES = ("json_lines", "csv", "text")
-_STARTS = ("latest", "earliest", "group")
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 Function = TypeVar("Function", bound=Callable[..., Any])
-Word = TypeVar("Word", bound=StrEnum)
 
 
 @frozen(kw_only=True)
@@ -88,7 +90,7 @@ def topic(  # noqa: PLR0913 - a topic has many sides
     spot: Spot | None = None,
 ) -> Topic:
     """A topic to read (its variable's name is the dataset's), or to write into."""
-    spot = spot or _caller()
+    spot = spot or caller()
     if not str(name).strip():
         raise wrong(spot, "a topic needs a name")
     made = format_of(format, schema, spot)
@@ -134,7 +136,7 @@ def http(  # noqa: PLR0913 - as of a topic
     spot: Spot | None = None,
 ) -> Http:
     """An address that is asked again and again. `path`: where in its JSON the rows are."""
-    spot = spot or _caller()
+    spot = spot or caller()
     is_lines = format in HTTP_LINES
     if isinstance(format, Format):
         is_lines = format.kind is not FormatKind.JSON
@@ -191,7 +193,7 @@ def files(  # noqa: PLR0913 - as of a topic
     spot: Spot | None = None,
 ) -> Files:
     """A folder whose new files are read, each once."""
-    spot = spot or _caller()
+    spot = spot or caller()
     if format not in FILE_FORMATS:
         raise wrong(
             spot,
@@ -221,7 +223,7 @@ def table(
     """A table to write into: parquet, delta or iceberg. `catalog`: of iceberg, by the name that
     pyiceberg knows it by, or its properties; the path is the table's name in it then.
     """
-    spot = spot or _caller()
+    spot = spot or caller()
     kind = word_of(TableKind, format, "format", spot)
     columns = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
     return Table(
@@ -257,7 +259,7 @@ def postgres(  # noqa: PLR0913 - read and written
     spot: Spot | None = None,
 ) -> Postgres:
     """A table of PostgreSQL: to read on and on by a column that grows, or to write into."""
-    spot = spot or _caller()
+    spot = spot or caller()
     if not str(name).strip():
         raise wrong(spot, "a table needs a name")
     if not url.startswith("env:") and _has_password(url):
@@ -305,17 +307,20 @@ def flow(
     *, into: Target | None = None, mode: str = "append", on_error: str | None = None
 ) -> Callable[[Function], Function]:
     """Marks a function as a flow and gives it back unchanged. Its arguments' names are datasets."""
-    spot = _caller()
+    spot = caller()
+    target = _target_of(into, spot)
+    chosen = word_of(Mode, mode, "mode", spot)
+    reaction = None if on_error is None else word_of(OnError, on_error, "on_error", spot)
 
     def mark(function: Function) -> Function:
         made = Flow(
             name=function.__name__,
             inputs=tuple(signature(function).parameters),
             body=function,
-            spot=_line_of(function, spot),
-            into=into,
-            mode=word_of(Mode, mode, "mode", spot),
-            on_error=None if on_error is None else word_of(OnError, on_error, "on_error", spot),
+            spot=spot,
+            into=target,
+            mode=chosen,
+            on_error=reaction,
         )
         setattr(function, FLOW_MARK, made)
         return function
@@ -323,17 +328,23 @@ def flow(
     return mark
 
 
+def _target_of(into: object, spot: Spot) -> Target | None:
+    if into is None or isinstance(into, Topic | Table | Postgres):
+        return into
+    raise wrong(spot, f"into is mp.topic(…), mp.table(…) or mp.postgres(…), not {into!r}")
+
+
 def sql(
     text: str, *, into: Target | None = None, mode: str = "append", on_error: str | None = None
 ) -> SqlFlow:
     """A flow written in Spark SQL; its name is that of its variable."""
-    spot = _caller()
+    spot = caller()
     made = Flow(
         name="",
         inputs=tables_in(text),
         body=Sql(text, spot),
         spot=spot,
-        into=into,
+        into=_target_of(into, spot),
         mode=word_of(Mode, mode, "mode", spot),
         on_error=None if on_error is None else word_of(OnError, on_error, "on_error", spot),
     )
@@ -350,7 +361,7 @@ def pipeline(
     spot: Spot | None = None,
 ) -> Settings:
     """What holds for all of a file. `settings` are the client's, such as bootstrap.servers."""
-    spot = spot or _caller()
+    spot = spot or caller()
     return Settings(
         spot=spot,
         name=name,
@@ -367,85 +378,8 @@ def example(
     expect: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> Example:
     """For `moldau pipeline test`: rows in, rows out."""
-    return Example(name, _rows(given), _rows(expect), _caller())
+    return Example(name, _rows(given), _rows(expect), caller())
 
 
 def _rows(given: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
     return {name: [dict(row) for row in rows] for name, rows in given.items()}
-
-
-# What both ways of writing a pipeline need.
-
-
-def wrong(spot: Spot, text: str) -> PipelineError:
-    return PipelineError(Problem(spot, text))
-
-
-def word_of(kind: type[Word], value: object, what: str, spot: Spot) -> Word:
-    words = [one.value for one in kind]
-    if value not in words:
-        hint = suggestion(str(value), words)
-        raise wrong(spot, f"{what} is {', '.join(words[:-1])} or {words[-1]}, not '{value}'{hint}")
-    return kind(value)
-
-
-def format_of(given: Format | str, schema: str | None, spot: Spot) -> Format:
-    if isinstance(given, Format):
-        if schema is not None:
-            raise wrong(spot, "the schema belongs into the format: mp.json('id BIGINT')")
-        return given
-    kind = word_of(FormatKind, given, "format", spot)
-    if kind in {FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.JSON_SCHEMA}:
-        raise wrong(spot, f"{kind} needs a registry")
-    return Format(kind, schema)
-
-
-def start_of(given: str | int | datetime, spot: Spot) -> str:
-    """A word, or milliseconds since 1970."""
-    if isinstance(given, datetime):
-        moment = given if given.tzinfo is not None else given.replace(tzinfo=UTC)
-        return str(round(moment.timestamp() * 1000))
-    if isinstance(given, int):
-        return str(given)
-    if given in _STARTS or str(given).isdecimal():
-        return given
-    try:
-        return start_of(datetime.fromisoformat(given), spot)
-    except (ValueError, TypeError):
-        hint = suggestion(str(given), _STARTS)
-        raise wrong(
-            spot, f"start is latest, earliest, group or a time, not '{given}'{hint}"
-        ) from None
-
-
-def trigger_of(given: str | None, spot: Spot) -> Trigger:
-    if given is None:
-        return Trigger()
-    if given == "available_now":
-        return Trigger(available_now=True)
-    try:
-        return Trigger(every_ms=duration_ms(given))
-    except OptionError as error:
-        raise wrong(spot, f"trigger {error}, or available_now") from None
-
-
-def duration_ms(given: str) -> int:
-    """`500ms`, `10s`, `5m`. Raises OptionError."""
-    number = str(given).rstrip("abcdefghijklmnopqrstuvwxyz ")
-    unit = str(given)[len(number) :].strip()
-    if not number.isdecimal() or unit not in _UNITS_MS:
-        raise OptionError(f"'{given}' is no duration; write 500ms, 10s, 5m or 2h")
-    return int(number) * _UNITS_MS[unit]
-
-
-def _caller() -> Spot:
-    """The user's line: the first one outside of this file."""
-    frame = sys._getframe(1)
-    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
-        frame = frame.f_back
-    return Spot(frame.f_code.co_filename, frame.f_lineno)
-
-
-def _line_of(function: Callable[..., Any], default: Spot) -> Spot:
-    code = getattr(function, "__code__", None)
-    return default if code is None else Spot(code.co_filename, code.co_firstlineno)

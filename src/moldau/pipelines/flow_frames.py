@@ -1,7 +1,6 @@
 """Flows as Spark's frames. What Spark says is wrong is told with the line of the user's file."""
 
 import re
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,11 +9,11 @@ from moldau.core.pipelines.graph import (
     Pipeline,
     PipelineError,
     Problem,
-    Spot,
     Sql,
 )
 from moldau.core.pipelines.graph_checks import order_of
-from moldau.pipelines.declare import wrong
+from moldau.pipelines.arguments import wrong
+from moldau.pipelines.spots import last_in
 
 _POSITION = re.compile(r"line (\d+),? pos (\d+)")
 _TEXT_MAX = 500
@@ -61,13 +60,9 @@ def told(error: Exception, flow: Flow) -> PipelineError:
         if match is not None:
             spot = flow.body.spot_of(int(match[1]), int(match[2]) + 1)
         return wrong(spot, f"'{flow.name}': {text}")
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == flow.spot.file
-    ]
-    spot = Spot(flow.spot.file, lines[-1] or 1) if lines else flow.spot
-    return wrong(spot, f"'{flow.name}': {text}")
+    code = getattr(flow.body, "__code__", None)
+    inside = None if code is None else last_in(code.co_filename, error)
+    return wrong(flow.spot if inside is None else inside, f"'{flow.name}': {text}")
 
 
 def short_text(error: BaseException) -> str:

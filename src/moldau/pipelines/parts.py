@@ -13,7 +13,8 @@ from moldau.core.pipelines.graph import (
     Sql,
     Table,
 )
-from moldau.pipelines.declare import Settings, wrong
+from moldau.pipelines.arguments import wrong
+from moldau.pipelines.declare import Settings
 
 
 @dataclass

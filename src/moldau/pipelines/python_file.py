@@ -1,7 +1,6 @@
 """A pipeline written in Python: the file is run, and what it declares is found by its variables."""
 
 import sys
-import traceback
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -17,8 +16,12 @@ from moldau.core.pipelines.graph import (
     Spot,
     Topic,
 )
-from moldau.pipelines.declare import FLOW_MARK, Settings, SqlFlow, wrong
+from moldau.pipelines.arguments import wrong
+from moldau.pipelines.declare import FLOW_MARK, Settings, SqlFlow
 from moldau.pipelines.parts import Parts
+from moldau.pipelines.spots import last_in
+
+_NO_SESSION = "[SESSION_OR_CONTEXT_NOT_EXISTS]"
 
 
 def read_python(path: Path) -> Parts:
@@ -44,8 +47,19 @@ def run_file(path: Path) -> ModuleType:
         spot = Spot(str(path), error.lineno or 1, error.offset or 1)
         raise wrong(spot, f"{error.msg}") from None
     except Exception as error:  # noqa: BLE001 - a user's file may raise anything
-        raise wrong(_where(error, path), f"{type(error).__name__}: {error}") from None
+        inside = last_in(str(path), error)
+        raise wrong(Spot(str(path), 1) if inside is None else inside, _told(error)) from None
     return module
+
+
+def _told(error: Exception) -> str:
+    text = f"{type(error).__name__}: {str(error).strip()}"
+    if _NO_SESSION in text:
+        text += (
+            " A file is read before Spark starts: give a UDF its type as DoubleType(), not as a "
+            "text, or make it inside the flow."
+        )
+    return text
 
 
 def parts_of(module: ModuleType) -> Parts:
@@ -64,13 +78,3 @@ def parts_of(module: ModuleType) -> Parts:
         elif isinstance(flow := getattr(value, FLOW_MARK, None), Flow):
             found.flows[flow.name] = flow
     return found
-
-
-def _where(error: Exception, path: Path) -> Spot:
-    """The last line of the user's own file."""
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename) == path
-    ]
-    return Spot(str(path), (lines[-1] if lines else 1) or 1)

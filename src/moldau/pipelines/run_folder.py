@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from moldau.core.pipelines.graph import Http, Pipeline
-from moldau.pipelines.declare import wrong
+from moldau.pipelines.arguments import wrong
 from moldau.protocol.errors import MoldauError
 
 _OWN = "moldau"

@@ -38,6 +38,10 @@ _LOCAL_SETTINGS = {
 }
 
 
+# PySpark writes JSON with a Java stack for what is raised anyway, and told in one line.
+_NOISE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
 def new_session(
     name: str, master: str, settings: Mapping[str, str], *, checkpoint: str = ""
 ) -> Any:
@@ -48,6 +52,7 @@ def new_session(
     from moldau.spark.java import ensure_java
 
     check_master(master)
+    quiet_pyspark()
     if SparkSession.getActiveSession() is None:
         ensure_java()
     builder = SparkSession.builder.master(master).appName(f"moldau.{name}")
@@ -65,6 +70,14 @@ def new_session(
     except Exception as error:  # noqa: BLE001 - Spark raises all sorts
         raise MoldauError(f"Spark does not start at {master}: {_first_line(error)}") from None
     return session
+
+
+def quiet_pyspark() -> None:
+    """Errors of plans are raised, and not printed on the way."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _NOISE:
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def _first_line(error: Exception) -> str:

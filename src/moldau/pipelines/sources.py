@@ -10,7 +10,7 @@ from moldau.core.pipelines.graph import Files, Http, OnError, Pipeline, Postgres
 from moldau.core.pipelines.offset_json import Offsets, nested, parse_numbers
 from moldau.core.pipelines.options import SourceOptions, source_options
 from moldau.core.pipelines.postgres_sql import write_position
-from moldau.pipelines.declare import wrong
+from moldau.pipelines.arguments import wrong
 from moldau.pipelines.flow_frames import short_text
 from moldau.pipelines.postgres_source import (
     FORMAT,

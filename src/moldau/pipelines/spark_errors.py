@@ -1,19 +1,15 @@
 """Of what Spark raises, the line that says something."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from moldau.pipelines.flow_frames import short_text
 from moldau.protocol.errors import MoldauError
+from moldau.spark.task_errors import called_from, raised_in_python
 
 _SPARKS = ("pyspark", "py4j")
 _RAISED = "[USER_RAISED_EXCEPTION] "
 """By raise_error in a plan: ours, or the user's."""
-_TRACEBACK = "Traceback (most recent call last):"
-_QUERY = "=== Streaming Query ==="
-"""What comes behind it is Spark's description of the query."""
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*: ")
 _TEXT_MAX = 500
 
 
@@ -38,18 +34,20 @@ def cause_of(failure: BaseException) -> str:
     said = [line.partition(_RAISED)[2] for line in lines if _RAISED in line]
     if said:
         return said[0].partition(" SQLSTATE: ")[0]
-    return _end_of_traceback(text) or short_text(failure)
+    return _raised_by_task(text) or _with_place(short_text(failure), called_from(text))
 
 
-def _end_of_traceback(text: str) -> str | None:
-    """What a batch has raised in Python. Of several, one in another, the last is the cause: it may
-    come from a task.
-    """
-    rest = text.partition(_QUERY)[0].rpartition(_TRACEBACK)
-    raised = next((line for line in rest[2].splitlines() if _EXCEPTION.match(line)), None)
-    if not rest[1] or raised is None:
+def _raised_by_task(text: str) -> str | None:
+    raised = raised_in_python(text)
+    if raised is None:
         return None
-    name, _, said = raised.partition(": ")
-    if said.startswith("["):
-        return short_text(ValueError(said))
-    return f"{name.rpartition('.')[2]}: {said}"[:_TEXT_MAX]
+    if raised.said.startswith("["):
+        return _with_place(short_text(ValueError(raised.said)), called_from(text))
+    told = f"{raised.name.rpartition('.')[2]}: {raised.said}"[:_TEXT_MAX]
+    if raised.function is not None:
+        told = f"in {raised.function}: {told}"
+    return _with_place(told, raised.place)
+
+
+def _with_place(told: str, place: str | None) -> str:
+    return told if place is None else f"{place}: {told}"

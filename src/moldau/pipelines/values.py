@@ -22,13 +22,14 @@ from moldau.core.pipelines.graph import (
 )
 from moldau.core.pipelines.postgres_sql import BAD_REASON, BAD_ROW
 from moldau.core.pipelines.query_progress import OBSERVED
+from moldau.pipelines.arguments import wrong
 from moldau.pipelines.change_events import (
     DELETED,
     event_columns,
     event_error,
     event_schema,
 )
-from moldau.pipelines.declare import EVENT_COLUMNS, wrong
+from moldau.pipelines.declare import EVENT_COLUMNS
 from moldau.pipelines.registry_values import FromRow, RegistryFormat, ToJson
 
 CORRUPT = "__moldau_corrupt"
@@ -80,7 +81,9 @@ def read_values(records: Any, source: Source, name: str) -> Any:
     if source.on_error is OnError.FAIL and can_fail:
         complaint = sql.raise_error(_complaint(source))
         row = sql.when(sql.col(ERROR).isNull(), row).otherwise(complaint)
-        return prepared.select(row.alias(ROW), sql.lit(None).cast("string").alias(ERROR))
+        # Their places, for what flows fail at.
+        places = [sql.col(one) for one in _origin(source) if one in prepared.columns]
+        return prepared.select(row.alias(ROW), sql.lit(None).cast("string").alias(ERROR), *places)
     if source.on_error is OnError.DEAD_LETTER:
         kept = [sql.col(one) for one in (*_RECORD, *_origin(source))]
         return prepared.select(row.alias(ROW), ERROR, *kept)

@@ -19,7 +19,7 @@ from moldau.core.pipelines.graph import (
 )
 from moldau.core.pipelines.sql_inputs import tables_in
 from moldau.pipelines import declare
-from moldau.pipelines.declare import word_of, wrong
+from moldau.pipelines.arguments import start_of, trigger_of, word_of, wrong
 from moldau.pipelines.parts import Parts
 from moldau.pipelines.python_file import read_python
 from moldau.pipelines.yaml_nodes import Node, read_document
@@ -99,7 +99,7 @@ def _settings(top: dict[str, Node], document: Node) -> declare.Settings:
         delivery=declared.delivery
         if delivery is None
         else word_of(type(declared.delivery), delivery, "delivery", spot_of("delivery")),
-        trigger=declare.trigger_of(text("trigger"), spot_of("trigger")),
+        trigger=trigger_of(text("trigger"), spot_of("trigger")),
     )
 
 
@@ -134,7 +134,7 @@ def _start(node: Node) -> Any:
     if isinstance(value, dict):
         return _start(node.items("start", ("timestamp",))["timestamp"])
     try:
-        return declare.start_of(value, node.spot)
+        return start_of(value, node.spot)
     except AttributeError:
         raise node.wrong(f"start is latest, earliest, group or a time, not {value!r}") from None
 

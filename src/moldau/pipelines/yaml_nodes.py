@@ -6,7 +6,7 @@ from typing import Any
 
 from moldau.core.pipelines.errors import suggestion
 from moldau.core.pipelines.graph import PipelineError, Spot, Sql
-from moldau.pipelines.declare import wrong
+from moldau.pipelines.arguments import wrong
 from moldau.protocol.errors import MoldauError
 
 _SIZE_MAX = 4 * 1024 * 1024

@@ -15,6 +15,7 @@ from moldau.core.pipelines.exactly_once import Marker, Verdict, digest_of, judge
 from moldau.core.pipelines.offset_json import read_query_offsets
 from moldau.core.pipelines.options import sink_options
 from moldau.spark.schema import check_rows
+from moldau.spark.task_errors import comes_again, first_line
 from moldau.spark.transaction import DriverTransaction, TransactionTicket
 from moldau.spark.transaction_tasks import (
     ENCODED_SCHEMA,
@@ -106,10 +107,14 @@ class ExactlyOnceSink:
             except Exception as error:
                 # Raises if somebody else has taken over: then nothing more is tried.
                 self._transaction.abort()
-                if attempt == ATTEMPTS_MAX or FencedRunError.__name__ in str(error):
+                is_last = attempt == ATTEMPTS_MAX or comes_again(error)
+                if is_last or FencedRunError.__name__ in str(error):
                     raise
                 _log.warning(
-                    "'%s': batch %s is written again: %s", self.name, marker.batch_id, error
+                    "'%s': batch %s is written again: %s",
+                    self.name,
+                    marker.batch_id,
+                    first_line(error),
                 )
                 continue
             self._commit(marker, offsets, written)

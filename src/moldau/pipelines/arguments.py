@@ -1,0 +1,80 @@
+"""Values that users write, in Python and in YAML alike: words, times, formats."""
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TypeVar
+
+from moldau.core.pipelines.errors import OptionError, suggestion
+from moldau.core.pipelines.graph import (
+    Format,
+    FormatKind,
+    PipelineError,
+    Problem,
+    Spot,
+    Trigger,
+)
+
+_STARTS = ("latest", "earliest", "group")
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+Word = TypeVar("Word", bound=StrEnum)
+
+
+def wrong(spot: Spot, text: str) -> PipelineError:
+    return PipelineError(Problem(spot, text))
+
+
+def word_of(kind: type[Word], value: object, what: str, spot: Spot) -> Word:
+    words = [one.value for one in kind]
+    if value not in words:
+        hint = suggestion(str(value), words)
+        raise wrong(spot, f"{what} is {', '.join(words[:-1])} or {words[-1]}, not '{value}'{hint}")
+    return kind(value)
+
+
+def format_of(given: Format | str, schema: str | None, spot: Spot) -> Format:
+    if isinstance(given, Format):
+        if schema is not None:
+            raise wrong(spot, "the schema belongs into the format: mp.json('id BIGINT')")
+        return given
+    kind = word_of(FormatKind, given, "format", spot)
+    if kind in {FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.JSON_SCHEMA}:
+        raise wrong(spot, f"{kind} needs a registry")
+    return Format(kind, schema)
+
+
+def start_of(given: str | int | datetime, spot: Spot) -> str:
+    """A word, or milliseconds since 1970."""
+    if isinstance(given, datetime):
+        moment = given if given.tzinfo is not None else given.replace(tzinfo=UTC)
+        return str(round(moment.timestamp() * 1000))
+    if isinstance(given, int):
+        return str(given)
+    if given in _STARTS or str(given).isdecimal():
+        return given
+    try:
+        return start_of(datetime.fromisoformat(given), spot)
+    except (ValueError, TypeError):
+        hint = suggestion(str(given), _STARTS)
+        raise wrong(
+            spot, f"start is latest, earliest, group or a time, not '{given}'{hint}"
+        ) from None
+
+
+def trigger_of(given: str | None, spot: Spot) -> Trigger:
+    if given is None:
+        return Trigger()
+    if given == "available_now":
+        return Trigger(available_now=True)
+    try:
+        return Trigger(every_ms=duration_ms(given))
+    except OptionError as error:
+        raise wrong(spot, f"trigger {error}, or available_now") from None
+
+
+def duration_ms(given: str) -> int:
+    """`500ms`, `10s`, `5m`. Raises OptionError."""
+    number = str(given).rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = str(given)[len(number) :].strip()
+    if not number.isdecimal() or unit not in _UNITS_MS:
+        raise OptionError(f"'{given}' is no duration; write 500ms, 10s, 5m or 2h")
+    return int(number) * _UNITS_MS[unit]

@@ -1,0 +1,75 @@
+"""What a failing flow tells: the line inside of it, and the record; and that it is not tried again
+when it would only fail again.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipelines.at_work import make_topics, queries_of, run_once, send
+from pipelines.pipeline_files import written
+
+import moldau.pipelines as mp
+from moldau.testing import ThreadBroker
+
+pytestmark = pytest.mark.spark
+
+UDF = """\
+import moldau.pipelines as mp
+from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType
+
+settings = mp.pipeline(settings={{"bootstrap.servers": "{bootstrap}"}})
+numbers = mp.topic("failing", schema="n INT", start="earliest")
+
+
+def share(n):
+    return 1 / (n - 2)
+
+
+@mp.flow(into=mp.topic("failing.shares"))
+def shares(numbers):
+    return numbers.select(F.udf(share, DoubleType())("n").alias("share"))
+"""
+INSIDE = """\
+import moldau.pipelines as mp
+
+numbers = mp.topic("failing", schema="n INT")
+
+
+@mp.flow(into=mp.topic("failing.first"))
+def first(numbers):
+    found = numbers.where("n > 1")
+    return found.select("m")
+
+
+@mp.flow(into=mp.topic("failing.second"))
+def second(numbers):
+    found = numbers
+    return undefined(found)
+"""
+
+
+def test_a_failing_function_is_told_with_its_line_and_record_and_tried_once(
+    session: Any, node: ThreadBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_topics(node, "failing")
+    send(node, "failing", [{"n": n} for n in range(4)])
+    path = written(tmp_path, "udf.py", UDF.format(bootstrap=node.bootstrap))
+    with caplog.at_level(logging.WARNING), pytest.raises(mp.MoldauError) as caught:
+        run_once(session, mp.load(path), tmp_path)
+    assert str(caught.value) == (
+        f"udf.numbers: {path}:10: in share: ZeroDivisionError: division by zero; "
+        "record failing-0 offset 2: {'n': 2}"
+    )
+    assert "written again" not in caplog.text
+
+
+def test_an_error_inside_a_flow_is_told_with_the_line_inside(session: Any, tmp_path: Path) -> None:
+    path = written(tmp_path, "inside.py", INSIDE)
+    with pytest.raises(mp.PipelineError) as caught:
+        queries_of(session, path)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"{path}:9:12: 'first': [UNRESOLVED_COLUMN")
+    assert second == f"{path}:15:12: 'second': NameError: name 'undefined' is not defined"
