@@ -95,6 +95,14 @@ class Peer(ABC):
             return bool(connection.recv(4))
         return False
 
+    @property
+    def pid(self) -> int:
+        return int(self._running().pid)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def rss_mb(self) -> float:
         return self._running().memory_info().rss / 1e6
 

@@ -19,6 +19,8 @@ if not USE_COMPILED:
 
 from moldau.broker.runtime import run_in_loop
 
+pytest_plugins = ["rotation"]
+
 TEST_DEADLINE_S = 300
 
 

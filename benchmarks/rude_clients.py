@@ -1,0 +1,398 @@
+"""Clients that misbehave, one function each: what `fairness.py` measures others beside. Each gets a
+port and the time at which it stops; none sends more than its loop says.
+"""
+
+import contextlib
+import resource
+import select
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import NamedTuple
+
+from node_clients import (
+    CREATE_TOPICS_VERSION,
+    FETCH_VERSION,
+    PRODUCE_VERSION,
+    RawConnection,
+    create_topics,
+    produce_request,
+    request_frame,
+)
+from node_peers import API_VERSIONS_V0, HOST
+
+from moldau.protocol.batch_builder import BatchOptions, build_batch
+from moldau.protocol.batches import Record
+from moldau.protocol.compression import Compression
+from moldau.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from moldau.protocol.messages.describe_groups import DescribeGroupsRequest
+from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from moldau.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from moldau.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from moldau.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from moldau.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from moldau.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+TOPIC = "rude"
+LOADED_TOPIC = "rude-loaded"
+BIG_BATCH_TOPIC = "rude-big-batch"
+GROUP = "rude-group"
+WIDE_TOPIC = "rude-wide"
+GROUP_OFFSETS = 1_000
+TOPIC_RESOURCE = 2
+FIND_COORDINATOR_VERSION = 4
+LONG_NAME = "g" * 32_000
+CONNECTIONS_MAX = 3_000
+DESCRIPTORS = 8_192
+FRAME_BYTES = 100_000_000
+BIG_BATCH_RECORDS = 1_000_000
+# Retention leaves it alone.
+NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
+
+
+class Deadline:
+    def __init__(self, seconds: float) -> None:
+        self._at = perf_counter() + seconds
+
+    @property
+    def left(self) -> float:
+        return max(self._at - perf_counter(), 0.0)
+
+    def wait(self) -> None:
+        """Until the end, doing nothing."""
+        while self.left:
+            select.select([], [], [], self.left)
+
+
+def send_and_drop(port: int, frames: bytes, deadline: Deadline) -> None:
+    """Send the same bytes as fast as they are taken, and throw away what is answered."""
+    with connected(port) as connection:
+        connection.setblocking(False)
+        view = memoryview(frames)
+        position = 0
+        while deadline.left:
+            readable, writable, _ = select.select([connection], [connection], [], deadline.left)
+            if readable and not connection.recv(1 << 20):
+                return
+            if writable:
+                position += connection.send(view[position:])
+                if position == len(view):
+                    position = 0
+
+
+def one_after_the_other(port: int, frame: bytes, deadline: Deadline) -> None:
+    """Ask, wait for the whole answer, ask again. A node may hang up: then over a new connection."""
+    while deadline.left:
+        with contextlib.suppress(OSError), connected(port) as connection:
+            connection.settimeout(max(deadline.left, 0.01))
+            while deadline.left:
+                connection.sendall(frame)
+                _drop_answer(connection)
+
+
+def _drop_answer(connection: socket.socket) -> None:
+    head = connection.recv(4, socket.MSG_WAITALL)
+    if not head:
+        raise ConnectionError
+    left = struct.unpack(">i", head)[0]
+    while left:
+        got = len(connection.recv(min(left, 1 << 20)))
+        if not got:
+            raise ConnectionError
+        left -= got
+
+
+@contextlib.contextmanager
+def connected(port: int) -> Iterator[socket.socket]:
+    with socket.create_connection((HOST, port), timeout=60) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield connection
+
+
+# What must be there first
+
+
+def prepare(port: int) -> None:
+    create_topics(port, [TOPIC, LOADED_TOPIC, BIG_BATCH_TOPIC])
+    with RawConnection(port) as connection:
+        _prepare_group(connection)
+        _prepare_records(connection)
+        _prepare_big_batch(connection)
+
+
+def _prepare_group(connection: RawConnection) -> None:
+    """With a thousand offsets."""
+    find = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
+    for _ in range(600):
+        found = connection.ask(find, FIND_COORDINATOR_VERSION, FindCoordinatorResponse)
+        if not found.coordinators[0].error_code:
+            break
+        select.select([], [], [], 0.1)
+    wide = CreatableTopic(name=WIDE_TOPIC, num_partitions=GROUP_OFFSETS, replication_factor=1)
+    create = CreateTopicsRequest(topics=[wide], timeout_ms=60_000)
+    connection.ask(create, CREATE_TOPICS_VERSION, CreateTopicsResponse)
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=number, committed_offset=1)
+        for number in range(GROUP_OFFSETS)
+    ]
+    topic = OffsetCommitRequestTopic(name=WIDE_TOPIC, partitions=partitions)
+    request = OffsetCommitRequest(group_id=GROUP, topics=[topic])
+    codes: set[int] = set()
+    for _ in range(600):
+        answer = connection.ask(request, 2, OffsetCommitResponse)
+        codes = {each.error_code for topic in answer.topics for each in topic.partitions}
+        if codes == {0}:
+            return
+        select.select([], [], [], 0.1)
+    raise SystemExit(f"{GROUP}: errors {codes}")
+
+
+def _prepare_records(connection: RawConnection) -> None:
+    """16 MB in one partition."""
+    record = Record(offset=0, timestamp=NOW_MS, key=None, value=bytes(500_000))
+    for _ in range(32):
+        _produce(connection, LOADED_TOPIC, build_batch([record]))
+
+
+def _prepare_big_batch(connection: RawConnection) -> None:
+    """Below the default max.message.bytes once compressed. The last record is the latest."""
+    records = [
+        Record(offset=offset, timestamp=NOW_MS - 1, key=None, value=None)
+        for offset in range(BIG_BATCH_RECORDS - 1)
+    ]
+    records.append(Record(offset=len(records), timestamp=NOW_MS, key=None, value=None))
+    options = BatchOptions(compression=Compression.ZSTD)
+    _produce(connection, BIG_BATCH_TOPIC, build_batch(records, options))
+
+
+def _produce(connection: RawConnection, topic: str, records: bytes) -> None:
+    partition = PartitionProduceData(index=0, records=records)
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=60_000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[partition])],
+    )
+    answer = connection.ask(request, PRODUCE_VERSION, ProduceResponse)
+    code = answer.responses[0].partition_responses[0].error_code
+    if code:
+        raise SystemExit(f"{topic}: error {code}")
+
+
+# Too many requests
+
+
+def pipelined_small_requests(port: int, deadline: Deadline) -> None:
+    send_and_drop(port, API_VERSIONS_V0 * 16_384, deadline)
+
+
+def pipelined_unacknowledged_records(port: int, deadline: Deadline) -> None:
+    request = produce_request(TOPIC, 100)
+    request.acks = 0
+    send_and_drop(port, request_frame(request, PRODUCE_VERSION) * 4_096, deadline)
+
+
+def answers_never_read(port: int, deadline: Deadline) -> None:
+    frame = _fetch_frame([FetchPartition(partition=0, partition_max_bytes=1 << 24)], min_bytes=1)
+    with contextlib.ExitStack() as stack:
+        for _ in range(50):
+            connection = stack.enter_context(connected(port))
+            connection.sendall(frame * 20)
+        deadline.wait()
+
+
+# The same thing named again and again
+
+
+def one_topic_described_often(port: int, deadline: Deadline) -> None:
+    resource_ = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=TOPIC)
+    request = DescribeConfigsRequest(resources=[resource_] * 2_500, include_documentation=True)
+    one_after_the_other(port, request_frame(request, 4), deadline)
+
+
+def one_group_fetched_often(port: int, deadline: Deadline) -> None:
+    groups = [OffsetFetchRequestGroup(group_id=GROUP, topics=None)] * 30_000
+    one_after_the_other(port, request_frame(OffsetFetchRequest(groups=groups), 8), deadline)
+
+
+# Frames that never end
+
+
+def many_half_frames(port: int, deadline: Deadline) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(CONNECTIONS_MAX):
+            with contextlib.suppress(OSError):
+                connection = stack.enter_context(connected(port))
+                connection.sendall(struct.pack(">i", FRAME_BYTES) + b"later")
+            if not deadline.left:
+                break
+        deadline.wait()
+
+
+def large_half_frames(port: int, deadline: Deadline) -> None:
+    """Sixty at once, each as far as the node lets it come, up to 90 of 100 MB."""
+    piece = memoryview(bytes(1 << 20))
+    with contextlib.ExitStack() as stack:
+        left: dict[socket.socket, int] = {}
+        for _ in range(60):
+            connection = stack.enter_context(connected(port))
+            connection.sendall(struct.pack(">i", FRAME_BYTES))
+            connection.setblocking(False)
+            left[connection] = 90_000_000
+        while left and deadline.left:
+            _, writable, _ = select.select([], list(left), [], deadline.left)
+            for connection in writable:
+                try:
+                    left[connection] -= connection.send(piece[: left[connection]])
+                except OSError:
+                    left[connection] = 0
+                if not left[connection]:
+                    del left[connection]
+        deadline.wait()
+
+
+# Waiting fetches
+
+
+def _fetch_frame(
+    partitions: list[FetchPartition], *, min_bytes: int, topic: str = LOADED_TOPIC
+) -> bytes:
+    request = FetchRequest(
+        max_wait_ms=30_000,
+        min_bytes=min_bytes,
+        max_bytes=2**31 - 1,
+        topics=[FetchTopic(topic=topic, partitions=partitions)],
+    )
+    return request_frame(request, FETCH_VERSION)
+
+
+def fetches_that_wait_with_data(port: int, deadline: Deadline) -> None:
+    """Each could have 16 MB, and asks for more than there is."""
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=2**31 - 1)
+    _wait_with(port, _fetch_frame([partition], min_bytes=2**31 - 1), 200, deadline)
+
+
+def a_thousand_waiting_fetches(port: int, deadline: Deadline) -> None:
+    """At the end of the topic that the others write to."""
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    frame = _fetch_frame([partition], min_bytes=2**31 - 1, topic=TOPIC)
+    _wait_with(port, frame, 1_000, deadline)
+
+
+def _wait_with(port: int, frame: bytes, count: int, deadline: Deadline) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            stack.enter_context(connected(port)).sendall(frame)
+        deadline.wait()
+
+
+# Requests that are long to serve
+
+
+def commits_kept_for_ever(port: int, deadline: Deadline) -> None:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    request = OffsetCommitRequest(
+        group_id=GROUP,
+        retention_time_ms=2**63 - 1,
+        topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
+    )
+    one_after_the_other(port, request_frame(request, 2), deadline)
+
+
+def coordinators_of_long_names(port: int, deadline: Deadline) -> None:
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=[LONG_NAME] * 1_000)
+    one_after_the_other(port, request_frame(request, FIND_COORDINATOR_VERSION), deadline)
+
+
+def groups_of_long_names(port: int, deadline: Deadline) -> None:
+    names = [f"{number}{LONG_NAME}"[:32_000] for number in range(1_000)]
+    one_after_the_other(port, request_frame(DescribeGroupsRequest(groups=names), 5), deadline)
+
+
+def offsets_by_time(port: int, deadline: Deadline) -> None:
+    """In a batch of a million records."""
+    partition = ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)
+    request = ListOffsetsRequest(
+        topics=[ListOffsetsTopic(name=BIG_BATCH_TOPIC, partitions=[partition])]
+    )
+    one_after_the_other(port, request_frame(request, 7), deadline)
+
+
+def many_topics_checked(port: int, deadline: Deadline) -> None:
+    topics = [
+        CreatableTopic(name=f"{TOPIC}-{number}", num_partitions=1, replication_factor=1)
+        for number in range(5_000)
+    ]
+    request = CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=True)
+    one_after_the_other(port, request_frame(request, CREATE_TOPICS_VERSION), deadline)
+
+
+def many_topics_deleted(port: int, deadline: Deadline) -> None:
+    """None of them exists."""
+    topics = [DeleteTopicState(name=f"none-{number}") for number in range(50_000)]
+    request = DeleteTopicsRequest(topics=topics, timeout_ms=60_000)
+    one_after_the_other(port, request_frame(request, 6), deadline)
+
+
+class Case(NamedTuple):
+    name: str
+    rude: Callable[[int, Deadline], None]
+
+
+CASES = [
+    Case("nobody", lambda _port, deadline: deadline.wait()),
+    Case("small requests, pipelined", pipelined_small_requests),
+    Case("records with acks=0, pipelined", pipelined_unacknowledged_records),
+    Case("DescribeConfigs of one topic, 2,500 times in a request", one_topic_described_often),
+    Case("OffsetFetch of one group, 30,000 times in a request", one_group_fetched_often),
+    Case("3,000 connections with 9 bytes of a frame", many_half_frames),
+    Case("60 connections with up to 90 of 100 MB", large_half_frames),
+    Case("50 connections that never read 1,000 answers", answers_never_read),
+    Case("200 waiting fetches with 16 MB each", fetches_that_wait_with_data),
+    Case("1,000 waiting fetches of the topic written to", a_thousand_waiting_fetches),
+    Case("OffsetCommit kept for 2^63-1 ms", commits_kept_for_ever),
+    Case("FindCoordinator of 32 MB of names", coordinators_of_long_names),
+    Case("DescribeGroups of 32 MB of names", groups_of_long_names),
+    Case("ListOffsets by time in a million records", offsets_by_time),
+    Case("CreateTopics of 5,000, only checked", many_topics_checked),
+    Case("DeleteTopics of 50,000 unknown", many_topics_deleted),
+]
+
+
+def run(name: str, port: int, seconds: float) -> None:
+    """In a process of its own."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard), hard))
+    rude = next(case.rude for case in CASES if case.name == name)
+    with contextlib.suppress(OSError):
+        rude(port, Deadline(seconds))
