@@ -19,6 +19,7 @@ def _choose() -> bool:
         "moldau.protocol._records",
         "moldau.storage._compaction",
         "moldau.core.client._batching",
+        "moldau.core.coordinator._placement",
     )
     if all(importlib.util.find_spec(name) for name in loops):
         return True

@@ -1,6 +1,10 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""
 
+import asyncio
+import inspect
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker.data_node import DataNode, batch, open_transaction, running, values_of
@@ -8,6 +12,10 @@ from broker.data_node import DataNode, batch, open_transaction, running, values_
 from moldau.broker.handlers.delete_records import handle_delete_records
 from moldau.broker.handlers.list_offsets import handle_list_offsets
 from moldau.broker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
+from moldau.broker.replicas import WORKERS_MAX
+from moldau.protocol.batch_builder import BatchOptions, build_batch
+from moldau.protocol.batches import Record
+from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -27,6 +35,7 @@ from moldau.protocol.messages.offset_for_leader_epoch import (
 )
 
 NEWEST = 11
+MAX_TIMESTAMP = -3
 
 
 async def fill(node: DataNode, times_ms: list[int], topic: str = "orders") -> None:
@@ -37,7 +46,7 @@ async def fill(node: DataNode, times_ms: list[int], topic: str = "orders") -> No
     await partition.wait_committed(last)
 
 
-def list_offset(
+async def list_offset(
     node: DataNode,
     timestamp: int,
     version: int = NEWEST,
@@ -55,7 +64,38 @@ def list_offset(
         isolation_level=isolation,
         topics=[ListOffsetsTopic(name="orders", partitions=[asked])],
     )
-    return handle_list_offsets(node.context(request, version), request).topics[0].partitions[0]
+    response: Any = handle_list_offsets(node.context(request, version), request)
+    if inspect.isawaitable(response):
+        response = await response
+    found: ListOffsetsPartitionResponse = response.topics[0].partitions[0]
+    return found
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+async def test_large_batches_are_looked_into_in_a_thread(
+    tmp_path: Path, codec: Compression
+) -> None:
+    """While all threads are busy, the loop answers what needs none."""
+    count = 30_000
+    times_ms = [1_000 + min(number, count - number) for number in range(count)]
+    records = [Record(n, time_ms, None, b"%016x" % hash(n)) for n, time_ms in enumerate(times_ms)]
+    large = build_batch(records, BatchOptions(base_offset=0, compression=codec))
+    async with running(tmp_path) as node:
+        node.create_topic("orders")
+        partition = node.replicas.lookup("orders", 0)
+        partition.append(batch(b"x", timestamp_ms=500))
+        await partition.wait_committed(partition.append(bytearray(large)).last_offset)
+        release = threading.Event()
+        for _ in range(WORKERS_MAX):
+            node.replicas.workers.submit(release.wait)
+        latest = asyncio.ensure_future(list_offset(node, MAX_TIMESTAMP))
+        by_time = asyncio.ensure_future(list_offset(node, 1_000 + 77))
+        assert (await list_offset(node, 500)).offset == 0
+        assert (await list_offset(node, -1)).offset == count + 1
+        assert not latest.done()
+        release.set()
+        for found, time_ms in ((await latest, 1_000 + count // 2), (await by_time, 1_077)):
+            assert (found.timestamp, found.offset) == (time_ms, 1 + times_ms.index(time_ms))
 
 
 async def test_offsets_are_found_by_time_and_by_their_special_names(tmp_path: Path) -> None:
@@ -74,7 +114,7 @@ async def test_offsets_are_found_by_time_and_by_their_special_names(tmp_path: Pa
             (-5, -1, -1, -1),
             (-6, -1, -1, -1),
         ]:
-            found = list_offset(node, timestamp)
+            found = await list_offset(node, timestamp)
             assert (found.error_code, found.timestamp, found.offset, found.leader_epoch) == (
                 0, time_ms, offset, epoch,
             ), timestamp  # fmt: skip
@@ -84,27 +124,27 @@ async def test_special_names_need_the_version_that_brought_them(tmp_path: Path) 
     async with running(tmp_path) as node:
         node.create_topic("orders")
         for timestamp, version in [(-3, 7), (-4, 8), (-5, 9), (-6, 11)]:
-            assert list_offset(node, timestamp, version).error_code == 0
-            older = list_offset(node, timestamp, version - 1)
+            assert (await list_offset(node, timestamp, version)).error_code == 0
+            older = await list_offset(node, timestamp, version - 1)
             assert older.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert list_offset(node, -7).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert (await list_offset(node, -7)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 async def test_bad_questions_about_offsets_are_refused(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         node.change_partition(leader=1)
-        assert list_offset(node, -1, epoch=1).error_code == 0
+        assert (await list_offset(node, -1, epoch=1)).error_code == 0
         for found, code in [
-            (list_offset(node, -1, index=4), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-            (list_offset(node, -1, epoch=0), ErrorCode.FENCED_LEADER_EPOCH),
-            (list_offset(node, -1, epoch=9), ErrorCode.UNKNOWN_LEADER_EPOCH),
-            (list_offset(node, -1, isolation=5), ErrorCode.INVALID_REQUEST),
+            (await list_offset(node, -1, index=4), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (await list_offset(node, -1, epoch=0), ErrorCode.FENCED_LEADER_EPOCH),
+            (await list_offset(node, -1, epoch=9), ErrorCode.UNKNOWN_LEADER_EPOCH),
+            (await list_offset(node, -1, isolation=5), ErrorCode.INVALID_REQUEST),
         ]:
             assert (found.error_code, found.offset) == (code, -1)
         twice = [ListOffsetsPartition(timestamp=-1), ListOffsetsPartition(timestamp=-2)]
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="orders", partitions=twice)])
-        response = handle_list_offsets(node.context(request), request)
+        response: Any = handle_list_offsets(node.context(request), request)
         codes = [each.error_code for each in response.topics[0].partitions]
         assert codes == [ErrorCode.INVALID_REQUEST] * 2
 
@@ -118,11 +158,13 @@ async def test_the_end_is_what_the_asker_may_see(tmp_path: Path) -> None:
             batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True),
         )
         await partition.wait_committed(partition.append(batch(b"b")).last_offset)
-        assert list_offset(node, -1).offset == 2
-        assert list_offset(node, -1, isolation=1).offset == 0
-        assert list_offset(node, 0, isolation=1).offset == -1
+        assert (await list_offset(node, -1)).offset == 2
+        assert (await list_offset(node, -1, isolation=1)).offset == 0
+        assert (await list_offset(node, 0, isolation=1)).offset == -1
         partition.append(batch(b"c"))
-        assert list_offset(node, -1, replica_id=2).offset == 2, "a client that poses as a broker"
+        assert (await list_offset(node, -1, replica_id=2)).offset == 2, (
+            "a client that poses as a broker"
+        )
 
 
 async def test_a_new_leader_does_not_know_the_end_yet(tmp_path: Path) -> None:
@@ -130,10 +172,10 @@ async def test_a_new_leader_does_not_know_the_end_yet(tmp_path: Path) -> None:
         node.create_topic("orders", replicas=(1, 2))
         node.replicas.lookup("orders", 0).append(batch(b"a"))
         node.change_partition(leader=1)
-        assert list_offset(node, -1).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
-        assert list_offset(node, -1, 4).error_code == ErrorCode.LEADER_NOT_AVAILABLE
-        assert list_offset(node, 0).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
-        assert list_offset(node, -2).error_code == 0
+        assert (await list_offset(node, -1)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        assert (await list_offset(node, -1, 4)).error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert (await list_offset(node, 0)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+        assert (await list_offset(node, -2)).error_code == 0
         node.replicas.lookup("orders", 0).follower_fetched(2, 1)
 
 
@@ -151,7 +193,7 @@ async def test_epochs_end_where_the_next_one_begins(tmp_path: Path) -> None:
             request = OffsetForLeaderEpochRequest(
                 topics=[OffsetForLeaderTopic(topic="orders", partitions=[asked])]
             )
-            response = handle_offset_for_leader_epoch(node.context(request), request)
+            response: Any = handle_offset_for_leader_epoch(node.context(request), request)
             found = response.topics[0].partitions[0]
             return found.error_code, found.leader_epoch, found.end_offset
 
@@ -187,7 +229,7 @@ async def test_deleted_records_stay_deleted_after_a_crash(tmp_path: Path) -> Non
         node.start()
         log = node.replicas.lookup("orders", 0).log
         assert log.log_start_offset == 2
-        assert list_offset(node, -2).offset == 2
+        assert (await list_offset(node, -2)).offset == 2
         assert len(values_of(log.read(2, 1000).records)) == 1
         assert delete(node, -1) == (0, 3)
 

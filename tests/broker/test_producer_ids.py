@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker.data_node import batch, running
@@ -69,7 +70,7 @@ async def test_partitions_tell_who_writes_to_them(tmp_path: Path) -> None:
                 TopicRequest(name="not a name", partition_indexes=[0]),
             ]
         )
-        response = handle_describe_producers(node.context(request), request)
+        response: Any = handle_describe_producers(node.context(request), request)
         known, missing = response.topics[0].partitions
         producer = known.active_producers[0]
         assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (9, 2, 1)

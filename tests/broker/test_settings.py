@@ -81,8 +81,9 @@ class Node:
             resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
         )
         request = DescribeConfigsRequest(resources=[resource], **options)
-        response = handle_describe_configs(self.context(ApiKey.DESCRIBE_CONFIGS, 4), request)
-        return response.results[0]
+        response: Any = handle_describe_configs(self.context(ApiKey.DESCRIBE_CONFIGS, 4), request)
+        result: DescribeConfigsResult = response.results[0]
+        return result
 
     def resources(self, *kinds: int, version: int = 1) -> tuple[int, set[tuple[int, str]]]:
         response = handle_list_config_resources(

@@ -1,8 +1,12 @@
 """What DescribeConfigs is answered on either listener: the settings of topics, of this node, of
 groups and client metrics subscriptions, with where they come from.
+
+A resource that is named again is answered once (Kafka answers it again, however often that is), and
+resources with the same settings share one description.
 """
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Hashable, Iterable, Mapping
+from typing import NamedTuple
 
 from moldau.broker.context import BrokerServices
 from moldau.broker.loggers import logger_levels
@@ -16,6 +20,8 @@ from moldau.config.describe import (
     describe_topic,
 )
 from moldau.core.controller.topic_names import name_problem
+from moldau.core.metadata.image import MetadataImage
+from moldau.net.slices import in_slices
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -28,72 +34,143 @@ from moldau.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+_STORED = {
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.GROUP,
+    ConfigResourceType.CLIENT_METRICS,
+}
+"""Whose settings are only what is stored for the name, and defaults."""
+ANSWER_BYTES_MAX = 32 << 20
+_FIXED_BYTES = 16
+"""Of a row or a synonym, beside its texts."""
+
 
 def described_configs(
     broker: BrokerServices, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[_describe(broker, one, request) for one in request.resources]
+) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
+    distinct = {
+        (one.resource_type, one.resource_name, _keys(one.configuration_keys)): one
+        for one in request.resources
+    }
+    description = _Description(broker, request)
+    return in_slices(
+        description.of, distinct.values(), lambda found: DescribeConfigsResponse(results=found)
     )
 
 
-def _describe(
-    broker: BrokerServices, resource: DescribeConfigsResource, request: DescribeConfigsRequest
-) -> DescribeConfigsResult:
-    result = DescribeConfigsResult(
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
-    try:
-        found = _settings_of(broker, resource.resource_type, resource.resource_name)
-    except KafkaError as error:
-        result.error_code, result.error_message = error.code, error.detail
+def _keys(names: list[str] | None) -> frozenset[str]:
+    """No names are all names."""
+    return frozenset(names or ())
+
+
+class _Rows(NamedTuple):
+    rows: list[DescribeConfigsResourceResult]
+    size_bytes: int
+
+
+class _Description:
+    """For one request. Of one image and one configuration, whatever happens between slices."""
+
+    def __init__(self, broker: BrokerServices, request: DescribeConfigsRequest) -> None:
+        self._node_id = broker.node_id
+        self._image = broker.image
+        self._config = broker.config
+        self._request = request
+        self._shared: dict[Hashable, _Rows] = {}
+        self._size_bytes = 0
+
+    def of(self, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+        kind, name = resource.resource_type, resource.resource_name
+        result = DescribeConfigsResult(resource_type=kind, resource_name=name)
+        try:
+            found = self._settings_of(kind, name)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.detail
+            return result
+        wanted = _keys(resource.configuration_keys)
+        if wanted:
+            result.configs = [row for row in found.rows if row.name in wanted]
+        else:
+            result.configs = found.rows
+            self._size_bytes += found.size_bytes
+        if self._size_bytes > ANSWER_BYTES_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"The answer would be larger than {ANSWER_BYTES_MAX} bytes: ask for less at once.",
+            )
         return result
-    wanted = frozenset(resource.configuration_keys or ())
-    result.configs = [_row(one, request) for one in found if not wanted or one.name in wanted]
-    return result
+
+    def _settings_of(self, kind: int, name: str) -> _Rows:
+        """Shared by all resources that have the same settings."""
+        stored: dict[str, str] = {}
+        if kind in _STORED and name:
+            _check_topic(self._image, kind, name)
+            stored = dict(self._image.config_of(ConfigResourceType(kind), name))
+            key: Hashable = (kind, frozenset(stored.items()))
+        else:
+            key = (kind, name)
+        known = self._shared.get(key)
+        if known is None:
+            known = self._shared[key] = self._rows(self._work_out(kind, name, stored))
+        return known
+
+    def _rows(self, settings: Iterable[Described]) -> _Rows:
+        rows = [_row(one, self._request) for one in settings]
+        return _Rows(rows, sum(map(_row_bytes, rows)))
+
+    def _work_out(self, kind: int, name: str, stored: Mapping[str, str]) -> Iterable[Described]:
+        match kind:
+            case ConfigResourceType.TOPIC:
+                _check_topic(self._image, kind, name)
+                return describe_topic(stored, self._config)
+            case ConfigResourceType.BROKER if not name:
+                return describe_broker_defaults(self._config)
+            case ConfigResourceType.BROKER:
+                self._check_node(name)
+                return describe_broker(self._config)
+            case ConfigResourceType.BROKER_LOGGER:
+                self._check_node(name)
+                return [
+                    Described(logger, level, Source.DYNAMIC_BROKER_LOGGER)
+                    for logger, level in logger_levels().items()
+                ]
+            case ConfigResourceType.CLIENT_METRICS if name:
+                return describe_client_metrics(stored)
+            case ConfigResourceType.GROUP if name:
+                return describe_consumer_group(stored, self._config)
+            case ConfigResourceType.CLIENT_METRICS | ConfigResourceType.GROUP:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource needs a name")
+            case _:
+                detail = f"resources of type {kind} do not exist"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
+
+    def _check_node(self, name: str) -> None:
+        """A broker knows only its own settings."""
+        if name != str(self._node_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"this is broker {self._node_id}, not broker {name!r}"
+            )
 
 
-def _settings_of(broker: BrokerServices, kind: int, name: str) -> Iterable[Described]:
-    match kind:
-        case ConfigResourceType.TOPIC:
-            problem = name_problem(name)
-            if problem is not None:
-                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
-            if broker.image.topic(name) is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return describe_topic(_stored(broker, kind, name), broker.config)
-        case ConfigResourceType.BROKER if not name:
-            return describe_broker_defaults(broker.config)
-        case ConfigResourceType.BROKER:
-            _check_node(broker, name)
-            return describe_broker(broker.config)
-        case ConfigResourceType.BROKER_LOGGER:
-            _check_node(broker, name)
-            return [
-                Described(logger, level, Source.DYNAMIC_BROKER_LOGGER)
-                for logger, level in logger_levels().items()
-            ]
-        case ConfigResourceType.CLIENT_METRICS if name:
-            return describe_client_metrics(_stored(broker, kind, name))
-        case ConfigResourceType.GROUP if name:
-            return describe_consumer_group(_stored(broker, kind, name), broker.config)
-        case ConfigResourceType.CLIENT_METRICS | ConfigResourceType.GROUP:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource needs a name")
-        case _:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {kind} do not exist")
+def _check_topic(image: MetadataImage, kind: int, name: str) -> None:
+    if kind != ConfigResourceType.TOPIC:
+        return
+    problem = name_problem(name)
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if image.topic(name) is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _stored(broker: BrokerServices, kind: int, name: str) -> dict[str, str]:
-    return dict(broker.image.config_of(ConfigResourceType(kind), name))
-
-
-def _check_node(broker: BrokerServices, name: str) -> None:
-    """A broker knows only its own settings."""
-    if name != str(broker.node_id):
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not broker {name!r}"
-        )
+def _row_bytes(row: DescribeConfigsResourceResult) -> int:
+    """About what it takes in an answer."""
+    return (
+        _FIXED_BYTES
+        + len(row.name)
+        + len(row.value or "")
+        + len(row.documentation or "")
+        + sum(_FIXED_BYTES + len(said.name) + len(said.value or "") for said in row.synonyms)
+    )
 
 
 def _row(one: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -21,6 +21,7 @@ from moldau.core.groups.listing import count_groups, count_members, describe_gro
 from moldau.core.groups.member import Caller
 from moldau.core.groups.settings import GroupSettings
 from moldau.core.groups.shard import GroupShard
+from moldau.net.slices import slices_of
 from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from moldau.broker.metadata_feed import MetadataFeed
     from moldau.broker.replicas import Replicas
     from moldau.config.broker import BrokerConfig
+    from moldau.core.groups.offset_reading import OffsetReading
     from moldau.core.metadata.delta import MetadataDelta
     from moldau.core.metadata.image import MetadataImage
     from moldau.net.clock import Clock
@@ -215,8 +217,11 @@ class GroupCoordinator:
             answer = host.shard.offsets.fetch(request, requires_stable=requires_stable)
             turn.append(Append(records=(), replies=[Reply(ticket, answer)]))
 
-        response: OffsetFetchResponseGroup = await host.ask(event)
-        return response
+        reading: OffsetReading = await host.ask(event)
+        if not reading.is_complete:
+            # As it was in its turn, however long it takes to write it down.
+            await slices_of(reading.add, reading.parts())
+        return reading.response
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         host = self._hosts.of_key(request.group_id)

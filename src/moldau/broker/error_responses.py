@@ -2,7 +2,8 @@
 topic, partition, group or resource that they asked about, or once at the top if there are none.
 """
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
@@ -34,12 +35,27 @@ def _field_in(part: type[Struct], name: str, version: int) -> bool:
     return any(row[0] == name and contains(row[2], version) for row in part.FIELDS)
 
 
+class _Shape(NamedTuple):
+    """How a part of an answer mirrors a part of a request: worked out once, a request may have very
+    many such parts.
+    """
+
+    lists: list[tuple[str, type[Struct]]]
+    """Lists of things with errors, in order, and what is in them."""
+    same: list[tuple[str, tuple[str, ...]]]
+    """Fields that are copied, and what they may be called in the request."""
+    told: dict[str, Any]
+    """What is said of the error here."""
+
+
 class _Teller:
     def __init__(self, version: int, code: ErrorCode, detail: str) -> None:
         self.version = version
         self.code = code
         self.detail = detail
         self.is_told = False
+        self._shapes: dict[tuple[int, int], _Shape] = {}
+        """By the identities of both classes."""
 
     def error_fields(self, part: type[Struct]) -> dict[str, Any]:
         fields: dict[str, Any] = {"error_code": self.code}
@@ -49,21 +65,59 @@ class _Teller:
 
     def mirrored(self, asked: Struct, answer: type[Struct], depth: int) -> dict[str, Any]:
         """Fields of the answer for what was asked: same names, and lists of things with errors."""
+        shape = self._shape(type(asked), answer)
         values: dict[str, Any] = {}
-        lists = [
-            value
-            for row in asked.FIELDS
-            if isinstance(value := getattr(asked, row[0]), list) and value
-        ]
+        if depth:
+            for name, names in shape.same:
+                found = _first_value(asked, names)
+                if found is not None:
+                    values[name] = found
+            values |= shape.told
+            self.is_told = self.is_told or bool(shape.told)
+        if shape.lists:
+            given = [
+                value
+                for row in asked.FIELDS
+                if isinstance(value := getattr(asked, row[0]), list) and value
+            ]
+            for (name, part), elements in zip(shape.lists, given, strict=False):
+                values[name] = [self._element(each, part, depth + 1) for each in elements]
+        return values
+
+    def _element(self, asked: Any, part: type[Struct], depth: int) -> Struct:
+        if isinstance(asked, Struct):
+            return part(**self.mirrored(asked, part, depth))
+        shape = self._shape(type(asked), part)
+        ((name, _),) = shape.same
+        self.is_told = self.is_told or bool(shape.told)
+        return part(**{name: asked}, **shape.told)
+
+    def _shape(self, asked: type, answer: type[Struct]) -> _Shape:
+        key = (id(asked), id(answer))
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self._worked_out(asked, answer)
+        return shape
+
+    def _worked_out(self, asked: type, answer: type[Struct]) -> _Shape:
+        told: dict[str, Any] = {}
+        if _field_in(answer, "error_code", self.version):
+            told = self.error_fields(answer)
+        if not issubclass(asked, Struct):
+            return _Shape([], [(_first_field(answer, asked), ())], told)
+        lists: list[tuple[str, type[Struct]]] = []
+        same: list[tuple[str, tuple[str, ...]]] = []
+        known = {row[0] for row in asked.FIELDS}
         for name, kind, versions, *_ in answer.FIELDS:
             if kind.startswith("[]") and kind[2:3].isupper() and contains(versions, self.version):
                 part = struct_named(answer, kind[2:])
-                if lists and self._tells_errors(part, _DEEPEST):
-                    elements = lists.pop(0)
-                    values[name] = [self._element(each, part, depth + 1) for each in elements]
-            elif depth and (found := _same(asked, name, kind)) is not None:
-                values[name] = found
-        return values
+                if self._tells_errors(part, _DEEPEST):
+                    lists.append((name, part))
+            elif not kind.startswith("[]") and not kind[:1].isupper():
+                names = tuple(other for other in _also_called(name) if other in known)
+                if names:
+                    same.append((name, names))
+        return _Shape(lists, same, told)
 
     def _tells_errors(self, part: type[Struct], levels: int) -> bool:
         if _field_in(part, "error_code", self.version):
@@ -74,31 +128,22 @@ class _Teller:
             if row[1].startswith("[]") and row[1][2:3].isupper()
         )
 
-    def _element(self, asked: Any, part: type[Struct], depth: int) -> Struct:
-        values = (
-            self.mirrored(asked, part, depth)
-            if isinstance(asked, Struct)
-            else {_first_field(part, asked): asked}
-        )
-        if _field_in(part, "error_code", self.version):
-            values |= self.error_fields(part)
-            self.is_told = True
-        return part(**values)
 
-
-def _same(asked: Struct, name: str, kind: str) -> Any:
-    if kind.startswith("[]") or kind[:1].isupper():
-        return None
+def _also_called(name: str) -> Iterator[str]:
     for names in (_PARTITION_NAMES, _TOPIC_NAMES, (name,)):
         if name in names:
-            for other in names:
-                value = getattr(asked, other, None)
-                if value is not None and not isinstance(value, list | Struct):
-                    return value
+            yield from names
+
+
+def _first_value(asked: Struct, names: tuple[str, ...]) -> Any:
+    for name in names:
+        value = getattr(asked, name)
+        if value is not None and not isinstance(value, list | Struct):
+            return value
     return None
 
 
-def _first_field(part: type[Struct], value: object) -> str:
+def _first_field(part: type[Struct], kind: type) -> str:
     """Where a bare partition number or name goes."""
-    wanted = "string" if isinstance(value, str) else "int32"
+    wanted = "string" if kind is str else "int32"
     return next(row[0] for row in part.FIELDS if row[1] == wanted)

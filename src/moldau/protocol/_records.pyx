@@ -618,3 +618,4 @@ def encode_records(
 
 include "_record_columns.pxi"
 include "_record_cursor.pxi"
+include "_record_times.pxi"

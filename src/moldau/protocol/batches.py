@@ -12,7 +12,7 @@ from moldau.protocol.compression import Compression, codec_of, decompress, outpu
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.record import Record as Record  # noqa: PLC0414  (offered from here)
-from moldau.protocol.record_loops import decode_records
+from moldau.protocol.record_loops import decode_records, first_record_at
 from moldau.types import NO_SEQUENCE, Buffer
 
 if TYPE_CHECKING:
@@ -205,6 +205,23 @@ class RecordBatch:
             self.base_offset,
             self.base_timestamp,
             self.max_timestamp if self.attributes & APPEND_TIME_FLAG else None,
+        )
+
+    def first_record_at(
+        self, timestamp_min: int, offset_min: int, decompressed_bytes_max: int | None = None
+    ) -> tuple[int, int] | None:
+        """Offset and timestamp of the first record that is neither older nor before."""
+        if self.record_count == 0:
+            return None
+        buffer, start = self.body(decompressed_bytes_max)
+        append_time = self.max_timestamp if self.attributes & APPEND_TIME_FLAG else None
+        return first_record_at(
+            buffer,
+            (start, len(buffer)),
+            self.record_count,
+            (self.base_offset, self.base_timestamp, append_time),
+            timestamp_min,
+            offset_min,
         )
 
     def validate(self, rules: "ValidationRules") -> "ValidatedBatch":

@@ -19,6 +19,7 @@ from moldau.protocol._records_twin import (
 if TYPE_CHECKING or not USE_COMPILED:
     from moldau.protocol._record_columns_twin import ColumnSink, encode_columns
     from moldau.protocol._record_cursor_twin import ConsumerRecord, RecordCursor
+    from moldau.protocol._record_times_twin import first_record_at
     from moldau.protocol._records_twin import (
         decode_records,
         encode_records,
@@ -34,6 +35,7 @@ else:
         decode_records,
         encode_columns,
         encode_records,
+        first_record_at,
         scan_batches,
         stamp_batch,
         validate_records,
@@ -56,6 +58,7 @@ __all__ = [
     "decode_records",
     "encode_columns",
     "encode_records",
+    "first_record_at",
     "scan_batches",
     "stamp_batch",
     "validate_records",

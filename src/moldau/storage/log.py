@@ -12,7 +12,7 @@ from functools import partial
 from moldau.storage import log_append, log_read
 from moldau.storage.failures import refused_if_full
 from moldau.storage.log_append import AppendResult, PreparedBatch, VerifiedBatch
-from moldau.storage.log_read import FoundOffset, Isolation, ReadResult
+from moldau.storage.log_read import BatchOfTime, FoundOffset, Isolation, ReadResult
 from moldau.storage.log_state import LoadedLog, LogOptions, LogState
 from moldau.storage.producer_replay import replay_segment
 from moldau.storage.producer_state import AppendOrigin
@@ -77,6 +77,13 @@ class Log(LogState):
         """The first record at or after a time, or one of ListOffsets' special values."""
         with self.guard:
             return log_read.offset_for_timestamp(self, timestamp_ms)
+
+    def batch_of_time(self, timestamp_ms: int, start_offset: int) -> BatchOfTime | None:
+        """Where `offset_for_timestamp` looks for a time or for the largest one, for those who look
+        into large batches elsewhere.
+        """
+        with self.guard:
+            return log_read.batch_of_time(self, timestamp_ms, start_offset)
 
     def start_leader_epoch(self, epoch: int) -> None:
         """We lead from here on: the epoch is known before its first record is, which also takes it

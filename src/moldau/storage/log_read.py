@@ -2,7 +2,6 @@
 read without a copy.
 """
 
-from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +25,10 @@ LATEST_TIERED_TIMESTAMP = -5
 EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 
 NO_OFFSET = -1
+
+# More than these take milliseconds to look through.
+_HEAVY_RECORDS = 20_000
+_HEAVY_COMPRESSED_BYTES = 64 << 10
 
 
 class Isolation(Enum):
@@ -151,47 +154,64 @@ def offset_for_timestamp(log: "Log", timestamp_ms: int) -> FoundOffset | None:
     if timestamp_ms in {LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP}:
         # Nothing is tiered here.
         return FoundOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
+    start_offset = log.log_start_offset
+    while (batch := batch_of_time(log, timestamp_ms, start_offset)) is not None:
+        found = batch.find()
+        if found is not None or timestamp_ms == MAX_TIMESTAMP:
+            return found
+        start_offset = batch.last_offset + 1
+    return None
+
+
+class BatchOfTime(NamedTuple):
+    """The batch that should hold the record that is looked for. To look into a large one takes
+    long: `find` may run in any thread, on a copy of the batch (`detached`).
+    """
+
+    batch: RecordBatch
+    timestamp_min: int
+    offset_min: int
+    last_offset: int
+    leader_epoch: int | None
+
+    @property
+    def is_heavy(self) -> bool:
+        if self.batch.is_compressed:
+            return self.batch.size_in_bytes > _HEAVY_COMPRESSED_BYTES
+        return self.batch.record_count > _HEAVY_RECORDS
+
+    def detached(self) -> "BatchOfTime":
+        return self._replace(batch=RecordBatch(bytes(self.batch.view)))
+
+    def find(self) -> FoundOffset | None:
+        found = self.batch.first_record_at(
+            self.timestamp_min, self.offset_min, STORED_OUTPUT_BYTES_MAX
+        )
+        return None if found is None else FoundOffset(found[1], found[0], self.leader_epoch)
+
+
+def batch_of_time(log: "Log", timestamp_ms: int, start_offset: int) -> BatchOfTime | None:
+    """The first batch from an offset on with a record at or after a time; for MAX_TIMESTAMP the one
+    with the largest time of all. If nothing is found in it, ask from behind it.
+    """
     if timestamp_ms == MAX_TIMESTAMP:
-        return _latest_record(log)
+        return _latest_batch(log)
     for segment in log.segments:
         if segment.largest_timestamp_ms() >= timestamp_ms:
-            found = _first_at_or_after(segment, timestamp_ms, log.log_start_offset)
-            if found is not None:
-                return found
+            for span in segment.batches_from_time(timestamp_ms, start_offset):
+                if span.max_timestamp_ms >= timestamp_ms and span.last_offset >= start_offset:
+                    return _of_span(segment, span, timestamp_ms, start_offset)
     return None
 
 
-def _first_at_or_after(
-    segment: Segment, timestamp_ms: int, start_offset: int
-) -> FoundOffset | None:
-    for span in segment.batches_from_time(timestamp_ms, start_offset):
-        if span.max_timestamp_ms < timestamp_ms or span.last_offset < start_offset:
-            continue
-        for offset, record_ms in _times(segment, span):
-            if record_ms >= timestamp_ms and offset >= start_offset:
-                return FoundOffset(record_ms, offset, _epoch(span))
-    return None
-
-
-def _latest_record(log: "Log") -> FoundOffset | None:
-    """The record with the largest timestamp of all, the first one if there are several."""
+def _latest_batch(log: "Log") -> BatchOfTime | None:
     segment = max(log.segments, key=lambda candidate: candidate.max_timestamp[0])
     max_ms, last_offset = segment.max_timestamp
-    if max_ms < 0:
-        return None
-    span = segment.locate(last_offset)
-    if span is None:
-        return None
-    for offset, record_ms in _times(segment, span):
-        if record_ms == max_ms:
-            return FoundOffset(max_ms, offset, _epoch(span))
-    return None
+    span = segment.locate(last_offset) if max_ms >= 0 else None
+    return None if span is None else _of_span(segment, span, max_ms, span.base_offset)
 
 
-def _times(segment: Segment, span: BatchSpan) -> Iterator[tuple[int, int]]:
+def _of_span(segment: Segment, span: BatchSpan, timestamp_min: int, offset_min: int) -> BatchOfTime:
     batch = RecordBatch(segment.slice(span.position, span.position + span.size))
-    return ((record.offset, record.timestamp) for record in batch.records(STORED_OUTPUT_BYTES_MAX))
-
-
-def _epoch(span: BatchSpan) -> int | None:
-    return span.leader_epoch if span.leader_epoch >= 0 else None
+    epoch = span.leader_epoch if span.leader_epoch >= 0 else None
+    return BatchOfTime(batch, timestamp_min, offset_min, span.last_offset, epoch)

@@ -62,7 +62,7 @@ class Loaded:
     def offset(self, *, stable: bool = False) -> int | ErrorCode:
         asked = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
         request = OffsetFetchRequestGroup(group_id="g", topics=[asked])
-        (topic,) = self.shard.offsets.fetch(request, requires_stable=stable).topics
+        (topic,) = self.shard.offsets.fetch(request, requires_stable=stable).response.topics
         (found,) = topic.partitions
         return ErrorCode(found.error_code) if found.error_code else found.committed_offset
 

@@ -1,7 +1,10 @@
 """Everybody must find a key's coordinator in the same place: Java's arithmetic decides."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from moldau.core.coordinator import _placement_twin
 from moldau.core.coordinator.placement import java_hash, partition_for
 
 
@@ -18,7 +21,13 @@ from moldau.core.coordinator.placement import java_hash, partition_for
     ],
 )
 def test_hashes_are_javas(text: str, expected: int) -> None:
-    assert java_hash(text) == expected
+    assert java_hash(text) == expected == _placement_twin.java_hash(text)
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=200))
+def test_the_compiled_loop_agrees_with_its_twin(text: str) -> None:
+    compiled = pytest.importorskip("moldau.core.coordinator._placement")
+    assert compiled.java_hash(text) == _placement_twin.java_hash(text)
 
 
 def test_the_smallest_integer_has_no_absolute_value_and_counts_as_zero() -> None:

@@ -281,7 +281,7 @@ class Scenario:
             for topic, index in (w.rsplit("-", 1) for w in words if w != "stable")
         ]
         request = OffsetFetchRequestGroup(group_id=client.group_id, topics=topics or None)
-        fetched = self.bench.shard.offsets.fetch(request, requires_stable=stable)
+        fetched = self.bench.shard.offsets.fetch(request, requires_stable=stable).response
         found = [
             f"{topic.name}-{p.partition_index}={_offset_text(p.committed_offset, p.error_code)}"
             + (f"/{p.metadata}" if p.metadata else "")

@@ -90,7 +90,7 @@ def test_a_topic_made_again_does_not_inherit_and_does_not_lose() -> None:
     )
     asked = OffsetFetchRequestTopics(name="t", topic_id=NEW, partition_indexes=[0, 1, 2])
     request = OffsetFetchRequestGroup(group_id="g", topics=[asked])
-    (fetched,) = bench.shard.offsets.fetch(request, requires_stable=True).topics
+    (fetched,) = bench.shard.offsets.fetch(request, requires_stable=True).response.topics
     assert [p.committed_offset for p in fetched.partitions] == [-1, 7, 9]
     turn = bench.turn()
     bench.shard.decide_topics_deleted([("t", OLD)], turn)

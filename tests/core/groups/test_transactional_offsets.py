@@ -139,7 +139,7 @@ def _fetched(shard: GroupShard, place: Place, *, stable: bool) -> int:
     group, topic, index = place
     asked = OffsetFetchRequestTopics(name=topic, partition_indexes=[index])
     request = OffsetFetchRequestGroup(group_id=group, topics=[asked])
-    answer = shard.offsets.fetch(request, requires_stable=stable)
+    answer = shard.offsets.fetch(request, requires_stable=stable).response
     found = answer.topics[0].partitions[0]
     return found.error_code or found.committed_offset
 

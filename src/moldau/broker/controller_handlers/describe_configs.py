@@ -1,5 +1,7 @@
 """DescribeConfigs on the controller's listener: the same as on the broker's."""
 
+from collections.abc import Awaitable
+
 from moldau.broker.config_descriptions import described_configs
 from moldau.broker.context import RequestContext
 from moldau.protocol.messages.describe_configs import (
@@ -10,5 +12,5 @@ from moldau.protocol.messages.describe_configs import (
 
 def handle_describe_configs(
     ctx: RequestContext, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
+) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
     return described_configs(ctx.broker, request)

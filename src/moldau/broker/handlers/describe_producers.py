@@ -1,6 +1,11 @@
-"""DescribeProducers (version 0): the producers, idempotent or transactional, of partitions."""
+"""DescribeProducers (version 0): the producers, idempotent or transactional, of partitions. One
+that is named again is answered once: Kafka answers it again, however many producers it has.
+"""
+
+from collections.abc import Awaitable
 
 from moldau.broker.context import RequestContext
+from moldau.net.slices import in_slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.describe_producers import (
@@ -11,21 +16,24 @@ from moldau.protocol.messages.describe_producers import (
     TopicResponse,
 )
 from moldau.storage.checkpoints import is_topic_name
+from moldau.types import TopicPartition
 
 
 def handle_describe_producers(
     ctx: RequestContext, request: DescribeProducersRequest
-) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[
-                    _producers(ctx, topic.name, index) for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
+) -> DescribeProducersResponse | Awaitable[DescribeProducersResponse]:
+    topics = {topic.name: TopicResponse(name=topic.name, partitions=[]) for topic in request.topics}
+    asked = dict.fromkeys(
+        TopicPartition(topic.name, index)
+        for topic in request.topics
+        for index in topic.partition_indexes
+    )
+
+    def answer(partition: TopicPartition) -> None:
+        topics[partition.topic].partitions.append(_producers(ctx, *partition))
+
+    return in_slices(
+        answer, asked, lambda _: DescribeProducersResponse(topics=list(topics.values()))
     )
 
 

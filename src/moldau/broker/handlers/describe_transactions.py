@@ -1,8 +1,14 @@
-"""DescribeTransactions (version 0): what transactional ids are doing."""
+"""DescribeTransactions (version 0): what transactional ids are doing. One that is named again is
+answered once: Kafka answers it again, however many partitions it has.
+"""
+
+from collections.abc import Awaitable
+from functools import partial
 
 from moldau.broker.context import RequestContext
 from moldau.core.transactions.listing import describe_transaction
 from moldau.core.transactions.states import TransactionState
+from moldau.net.slices import in_slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.describe_transactions import (
@@ -14,9 +20,11 @@ from moldau.protocol.messages.describe_transactions import TransactionState as D
 
 def handle_describe_transactions(
     ctx: RequestContext, request: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse:
-    return DescribeTransactionsResponse(
-        transaction_states=[_described(ctx, each) for each in request.transactional_ids]
+) -> DescribeTransactionsResponse | Awaitable[DescribeTransactionsResponse]:
+    return in_slices(
+        partial(_described, ctx),
+        dict.fromkeys(request.transactional_ids),
+        lambda states: DescribeTransactionsResponse(transaction_states=states),
     )
 
 

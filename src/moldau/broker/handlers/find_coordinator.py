@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from moldau.broker.context import RequestContext
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from moldau.net.slices import in_slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.find_coordinator import (
     Coordinator,
@@ -54,12 +55,13 @@ async def _answer_after_creation(
     ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     await ctx.broker.topic_creation.ensure([_TOPICS[request.key_type]])
-    return _answers(ctx, request, None)
+    answer = _answers(ctx, request, None)
+    return answer if isinstance(answer, FindCoordinatorResponse) else await answer
 
 
 def _answers(
     ctx: RequestContext, request: FindCoordinatorRequest, refused: _Found | None
-) -> FindCoordinatorResponse:
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     key_type = request.key_type
     if ctx.version < _KEYS_FROM:
         found = refused or _find(ctx, key_type, request.key)
@@ -70,10 +72,10 @@ def _answers(
             host=found.host,
             port=found.port,
         )
-    return FindCoordinatorResponse(
-        coordinators=[
-            _answer(key, refused or _find(ctx, key_type, key)) for key in request.coordinator_keys
-        ]
+    return in_slices(
+        lambda key: _answer(key, refused or _find(ctx, key_type, key)),
+        request.coordinator_keys,
+        lambda found: FindCoordinatorResponse(coordinators=found),
     )
 
 

@@ -1,7 +1,13 @@
 """ListOffsets (versions 1 to 11): offsets by time, and the special ones."""
 
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Iterator
+from typing import NamedTuple
+
 from moldau.broker.context import RequestContext
 from moldau.broker.partition import Partition
+from moldau.net.slices import in_slices, slices_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.list_offsets import (
@@ -9,9 +15,9 @@ from moldau.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
-    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
+from moldau.storage.log import Log
 from moldau.storage.log_read import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -19,6 +25,7 @@ from moldau.storage.log_read import (
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    BatchOfTime,
     FoundOffset,
 )
 from moldau.types import NO_TIMESTAMP
@@ -40,24 +47,124 @@ _SPECIAL_SINCE = {
 _ALWAYS_VISIBLE = {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}
 
 
-def handle_list_offsets(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    doubled = _doubled(request)
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _answer(ctx, request, topic, asked, is_doubled=_key(topic, asked) in doubled)
-                    for asked in topic.partitions
-                ],
+def handle_list_offsets(
+    ctx: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    answering = _Answering(ctx, request)
+    by_time = any(_is_by_time(p.timestamp) for topic in request.topics for p in topic.partitions)
+    if by_time:
+        return answering.with_large_batches()
+    return in_slices(answering.add, answering.asked(), lambda _: answering.response)
+
+
+def _is_by_time(timestamp_ms: int) -> bool:
+    return timestamp_ms >= 0 or timestamp_ms == MAX_TIMESTAMP
+
+
+class _Search(NamedTuple):
+    """One partition's question, as it is seen from its turn on."""
+
+    answer: ListOffsetsPartitionResponse
+    log: Log
+    timestamp_ms: int
+    visible_end: int
+    is_lagging: bool
+    """A new leader that does not know yet how much was committed might take back what the last one
+    said about the end (KIP-207).
+    """
+
+
+class _Answering:
+    def __init__(self, ctx: RequestContext, request: ListOffsetsRequest) -> None:
+        self._ctx = ctx
+        self._request = request
+        self._doubled = _doubled(request)
+        self._large: list[tuple[_Search, BatchOfTime]] = []
+        self.response = ListOffsetsResponse(
+            topics=[ListOffsetsTopicResponse(name=t.name, partitions=[]) for t in request.topics]
+        )
+
+    def asked(self) -> Iterator[tuple[ListOffsetsTopicResponse, ListOffsetsPartition]]:
+        for answered, topic in zip(self.response.topics, self._request.topics, strict=True):
+            for partition in topic.partitions:
+                yield answered, partition
+
+    def add(self, part: tuple[ListOffsetsTopicResponse, ListOffsetsPartition]) -> None:
+        topic, asked = part
+        answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+        topic.partitions.append(answer)
+        version = self._ctx.version
+        is_doubled = (topic.name, asked.partition_index) in self._doubled
+        if is_doubled or self._request.isolation_level not in _ISOLATION_LEVELS:
+            answer.error_code = ErrorCode.INVALID_REQUEST
+        elif asked.timestamp < 0 and version < _SPECIAL_SINCE.get(asked.timestamp, 1 << 15):
+            answer.error_code = ErrorCode.UNSUPPORTED_VERSION
+        else:
+            with self._told(answer):
+                self._search(topic.name, asked, answer)
+
+    async def with_large_batches(self) -> ListOffsetsResponse:
+        """They are looked into in a thread; everything else at once."""
+        await slices_of(self.add, self.asked())
+        for search, batch in self._large:
+            with self._told(search.answer):
+                self._tell(search, await self._look_into(search, batch))
+        return self.response
+
+    async def _look_into(self, search: _Search, batch: BatchOfTime) -> FoundOffset | None:
+        loop, workers = asyncio.get_running_loop(), self._ctx.broker.replicas.workers
+        looked_into: BatchOfTime | None = batch
+        while looked_into is not None:
+            found = await loop.run_in_executor(workers, looked_into.detached().find)
+            if found is not None or search.timestamp_ms == MAX_TIMESTAMP:
+                return found
+            looked_into = search.log.batch_of_time(search.timestamp_ms, looked_into.last_offset + 1)
+        return None
+
+    @contextlib.contextmanager
+    def _told(self, answer: ListOffsetsPartitionResponse) -> Iterator[None]:
+        try:
+            yield
+        except KafkaError as error:
+            answer.error_code = _known_code(error.code, self._ctx.version)
+
+    def _search(
+        self, topic: str, asked: ListOffsetsPartition, answer: ListOffsetsPartitionResponse
+    ) -> None:
+        partition = self._ctx.broker.replicas.lookup(
+            topic, asked.partition_index, asked.current_leader_epoch
+        )
+        leader, log = partition.leading(), partition.log
+        visible_end = _visible_end(self._ctx, self._request, partition)
+        is_lagging = leader.is_lagging and visible_end < log.log_end_offset
+        search = _Search(answer, log, asked.timestamp, visible_end, is_lagging)
+        if asked.timestamp == LATEST_TIMESTAMP:
+            self._tell(search, FoundOffset(NO_TIMESTAMP, visible_end, leader.leader_epoch))
+        elif not _is_by_time(asked.timestamp):
+            self._tell(search, log.offset_for_timestamp(asked.timestamp))
+        else:
+            batch = log.batch_of_time(asked.timestamp, log.log_start_offset)
+            found = None if batch is None or batch.is_heavy else batch.find()
+            if batch is not None and found is None:
+                self._large.append((search, batch))
+            else:
+                self._tell(search, found)
+
+    def _tell(self, search: _Search, found: FoundOffset | None) -> None:
+        answer, timestamp_ms = search.answer, search.timestamp_ms
+        if timestamp_ms == LATEST_TIMESTAMP:
+            is_visible = not search.is_lagging
+        else:
+            is_visible = timestamp_ms in _ALWAYS_VISIBLE or (
+                found is not None and found.offset < search.visible_end
             )
-            for topic in request.topics
-        ]
-    )
-
-
-def _key(topic: ListOffsetsTopic, asked: ListOffsetsPartition) -> tuple[str, int]:
-    return topic.name, asked.partition_index
+        if not is_visible and search.is_lagging:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        if found is not None and is_visible:
+            answer.timestamp = found.timestamp_ms
+            answer.offset = found.offset
+            if found.leader_epoch is not None and self._ctx.version >= LEADER_EPOCH_SINCE_VERSION:
+                answer.leader_epoch = found.leader_epoch
 
 
 def _doubled(request: ListOffsetsRequest) -> set[tuple[str, int]]:
@@ -65,39 +172,9 @@ def _doubled(request: ListOffsetsRequest) -> set[tuple[str, int]]:
     doubled: set[tuple[str, int]] = set()
     for topic in request.topics:
         for asked in topic.partitions:
-            (doubled if _key(topic, asked) in seen else seen).add(_key(topic, asked))
+            key = (topic.name, asked.partition_index)
+            (doubled if key in seen else seen).add(key)
     return doubled
-
-
-def _answer(
-    ctx: RequestContext,
-    request: ListOffsetsRequest,
-    topic: ListOffsetsTopic,
-    asked: ListOffsetsPartition,
-    *,
-    is_doubled: bool,
-) -> ListOffsetsPartitionResponse:
-    answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
-    if is_doubled or request.isolation_level not in _ISOLATION_LEVELS:
-        answer.error_code = ErrorCode.INVALID_REQUEST
-        return answer
-    if asked.timestamp < 0 and ctx.version < _SPECIAL_SINCE.get(asked.timestamp, 1 << 15):
-        answer.error_code = ErrorCode.UNSUPPORTED_VERSION
-        return answer
-    try:
-        partition = ctx.broker.replicas.lookup(
-            topic.name, asked.partition_index, asked.current_leader_epoch
-        )
-        found = _find(partition, asked.timestamp, _visible_end(ctx, request, partition))
-    except KafkaError as error:
-        answer.error_code = _known_code(error.code, ctx.version)
-        return answer
-    if found is not None:
-        answer.timestamp = found.timestamp_ms
-        answer.offset = found.offset
-        if found.leader_epoch is not None and ctx.version >= LEADER_EPOCH_SINCE_VERSION:
-            answer.leader_epoch = found.leader_epoch
-    return answer
 
 
 def _visible_end(ctx: RequestContext, request: ListOffsetsRequest, partition: Partition) -> int:
@@ -108,27 +185,6 @@ def _visible_end(ctx: RequestContext, request: ListOffsetsRequest, partition: Pa
     if request.isolation_level == READ_COMMITTED:
         return log.last_stable_offset
     return log.high_watermark
-
-
-def _find(partition: Partition, timestamp_ms: int, visible_end: int) -> FoundOffset | None:
-    leader = partition.leading()
-    log = partition.log
-    # A new leader that does not know yet how much was committed might take back what the last one
-    # said about the end (KIP-207).
-    not_available = KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
-    is_lagging = leader.is_lagging and visible_end < log.log_end_offset
-    if timestamp_ms == LATEST_TIMESTAMP:
-        if is_lagging:
-            raise not_available
-        return FoundOffset(NO_TIMESTAMP, visible_end, leader.leader_epoch)
-    found = log.offset_for_timestamp(timestamp_ms)
-    if timestamp_ms in _ALWAYS_VISIBLE:
-        return found
-    if found is not None and found.offset < visible_end:
-        return found
-    if is_lagging:
-        raise not_available
-    return None
 
 
 def _known_code(code: ErrorCode, version: int) -> ErrorCode:

@@ -1,7 +1,10 @@
 """OffsetFetch: what groups have committed, for the partitions asked about or for all."""
 
+from collections.abc import Iterator
+
 from moldau.broker.context import RequestContext
 from moldau.core.metadata.image import MetadataImage
+from moldau.net.slices import Slices, slices_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.offset_fetch import (
@@ -29,12 +32,31 @@ async def handle_offset_fetch(
     ctx: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
     if ctx.version >= _GROUPS_FROM:
-        groups = [await _fetch(ctx, group, request.require_stable) for group in request.groups]
+        groups = []
+        slices = Slices()
+        for group in _distinct(request.groups):
+            groups.append(await _fetch(ctx, group, request.require_stable))
+            if slices.is_over:
+                await slices.next()
         return OffsetFetchResponse(groups=groups)
-    group = await _fetch(ctx, _only_group(request), request.require_stable)
+    only = await _fetch(ctx, _only_group(request), request.require_stable)
     return OffsetFetchResponse(
-        error_code=group.error_code, topics=[_as_old(topic) for topic in group.topics]
+        error_code=only.error_code, topics=await slices_of(_as_old, only.topics)
     )
+
+
+def _distinct(asked: list[OffsetFetchRequestGroup]) -> Iterator[OffsetFetchRequestGroup]:
+    """All offsets of a group are told once, however often they are asked for: Kafka tells them each
+    time, and a small request can have an answer without bounds. Partitions that are named are told
+    as often as they are named.
+    """
+    told: set[str] = set()
+    for group in asked:
+        if group.topics is None:
+            if group.group_id in told:
+                continue
+            told.add(group.group_id)
+        yield group
 
 
 def _only_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:

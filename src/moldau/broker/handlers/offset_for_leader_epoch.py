@@ -1,6 +1,9 @@
 """OffsetForLeaderEpoch (versions 2 to 4): where a leader epoch ends in the leader's log."""
 
+from collections.abc import Awaitable
+
 from moldau.broker.context import RequestContext
+from moldau.net.slices import in_slices
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -14,16 +17,19 @@ from moldau.types import LeaderEpoch, Offset
 
 def handle_offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_end_offset(ctx, topic.topic, asked) for asked in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
+    topics = [OffsetForLeaderTopicResult(topic=t.topic, partitions=[]) for t in request.topics]
+    asked = [
+        (answered, partition)
+        for answered, topic in zip(topics, request.topics, strict=True)
+        for partition in topic.partitions
+    ]
+
+    def answer(part: tuple[OffsetForLeaderTopicResult, OffsetForLeaderPartition]) -> None:
+        topic, partition = part
+        topic.partitions.append(_end_offset(ctx, topic.topic, partition))
+
+    return in_slices(answer, asked, lambda _: OffsetForLeaderEpochResponse(topics=topics))
 
 
 def _end_offset(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:

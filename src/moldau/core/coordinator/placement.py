@@ -2,17 +2,20 @@
 it is Java's arithmetic.
 """
 
+from typing import TYPE_CHECKING
 
-def java_hash(text: str) -> int:
-    """String.hashCode(): over UTF-16 code units, 32 bits, signed."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for at in range(0, len(units), 2):
-        value = (31 * value + (units[at] << 8) + units[at + 1]) & 0xFFFF_FFFF
-    return value - (1 << 32) if value & 0x8000_0000 else value
+from moldau.compiled import USE_COMPILED
+
+if TYPE_CHECKING or not USE_COMPILED:
+    from moldau.core.coordinator._placement_twin import java_hash
+else:
+    from moldau.core.coordinator._placement import java_hash
 
 
 def partition_for(key: str, partition_count: int) -> int:
     hashed = java_hash(key)
     # Java cannot negate its smallest integer; Kafka takes zero for it.
     return 0 if hashed == -(1 << 31) else abs(hashed) % partition_count
+
+
+__all__ = ["java_hash", "partition_for"]

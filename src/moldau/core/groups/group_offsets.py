@@ -9,7 +9,8 @@ from moldau.core.groups.classic_group import ClassicGroup
 from moldau.core.groups.foreign_group import ForeignKind
 from moldau.core.groups.group_records import offset_record, offset_tombstone
 from moldau.core.groups.member import Caller
-from moldau.core.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetStore, differs
+from moldau.core.groups.offset_reading import AT_ONCE_MAX, OffsetReading
+from moldau.core.groups.offsets import NO_EXPIRY, CommittedOffset, OffsetStore
 from moldau.core.groups.rebalancing import expect_heartbeat
 from moldau.core.groups.registry import AnyGroup, GroupRegistry
 from moldau.core.groups.settings import GroupSettings
@@ -30,12 +31,7 @@ from moldau.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-from moldau.protocol.messages.offset_fetch import (
-    OffsetFetchRequestGroup,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
+from moldau.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from moldau.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -45,7 +41,6 @@ from moldau.protocol.messages.txn_offset_commit import (
 )
 from moldau.types import ZERO_UUID, TopicPartition, Uuid
 
-NO_OFFSET = -1
 _LATEST_MS = (1 << 63) - 1
 GROUP_ID_NOT_FOUND_FROM = 9
 """The OffsetCommit version from which clients understand that there is no such group."""
@@ -176,58 +171,14 @@ class GroupOffsets:
 
     # Fetching
 
-    def fetch(
-        self, request: OffsetFetchRequestGroup, *, requires_stable: bool
-    ) -> OffsetFetchResponseGroup:
-        group_id = request.group_id
-        committed = self._store.of_group(group_id)
-        topics: list[OffsetFetchResponseTopics] = []
-        if request.topics is None:
-            for name, offsets in committed.items():
-                answered = [
-                    self._fetched(group_id, TopicPartition(name, index), found, requires_stable)
-                    for index, found in offsets.items()
-                ]
-                topics.append(OffsetFetchResponseTopics(name=name, partitions=answered))
+    def fetch(self, request: OffsetFetchRequestGroup, *, requires_stable: bool) -> OffsetReading:
+        """Complete if it is small; otherwise a copy from which the rest can be read later."""
+        reading = OffsetReading(self._store, request, requires_stable=requires_stable)
+        if reading.size > AT_ONCE_MAX:
+            reading.detach()
         else:
-            for topic in request.topics:
-                offsets = committed.get(topic.name, {})
-                answered = []
-                for index in topic.partition_indexes:
-                    found = offsets.get(index)
-                    if found is not None and differs(found.topic_id, topic.topic_id):
-                        found = None
-                    place = TopicPartition(topic.name, index)
-                    answered.append(self._fetched(group_id, place, found, requires_stable))
-                topics.append(
-                    OffsetFetchResponseTopics(
-                        name=topic.name, topic_id=topic.topic_id, partitions=answered
-                    )
-                )
-        return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
-
-    def _fetched(
-        self,
-        group_id: str,
-        partition: TopicPartition,
-        found: CommittedOffset | None,
-        requires_stable: bool,
-    ) -> OffsetFetchResponsePartitions:
-        index = partition.partition
-        if requires_stable and self._store.is_pending(group_id, partition):
-            return OffsetFetchResponsePartitions(
-                partition_index=index,
-                committed_offset=NO_OFFSET,
-                error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
-            )
-        if found is None:
-            return OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET)
-        return OffsetFetchResponsePartitions(
-            partition_index=index,
-            committed_offset=found.offset,
-            committed_leader_epoch=found.leader_epoch,
-            metadata=found.metadata,
-        )
+            reading.read_all()
+        return reading
 
     # Deleting
 

@@ -1,0 +1,55 @@
+"""Long work leaves the loop to others in between; short work is done at once."""
+
+import asyncio
+import inspect
+import time
+
+import pytest
+
+from moldau.net import slices
+from moldau.net.slices import ITEMS_BETWEEN_LOOKS, SLICE_S, Slices, in_slices
+
+
+def test_short_work_is_done_at_once() -> None:
+    assert in_slices(str, range(ITEMS_BETWEEN_LOOKS - 1), "".join) == "0123456"
+
+
+async def test_long_work_is_done_in_order_and_others_have_their_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # Every look finds the slice over.
+    seen: list[object] = []
+    loop = asyncio.get_running_loop()
+
+    def work(number: int) -> int:
+        if number % ITEMS_BETWEEN_LOOKS == 0:
+            loop.call_soon(seen.append, "other")
+        seen.append(number)
+        return number
+
+    outcome = in_slices(work, range(4 * ITEMS_BETWEEN_LOOKS), list)
+    assert inspect.isawaitable(outcome)
+    assert await outcome == list(range(4 * ITEMS_BETWEEN_LOOKS))
+    assert [at for at, each in enumerate(seen) if each == "other"] == [8, 17, 26, 35]
+
+
+async def test_what_raises_later_is_raised_to_the_one_who_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    outcome = in_slices(lambda number: 1 // (20 - number), range(40), list)
+    assert inspect.isawaitable(outcome)
+    with pytest.raises(ZeroDivisionError):
+        await outcome
+
+
+async def test_a_slice_is_over_when_its_time_is() -> None:
+    turns = Slices()
+    ends_s = time.perf_counter() + SLICE_S
+    while time.perf_counter() < ends_s:
+        pass
+    assert turns.is_over
+    others: list[str] = []
+    asyncio.get_running_loop().call_soon(others.append, "served")
+    await turns.next()
+    assert others == ["served"]
