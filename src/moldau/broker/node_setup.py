@@ -26,12 +26,18 @@ from moldau.storage.directory import LogDirectory
 from moldau.storage.failures import DirectoryOfflineError, DiskFullError, ForeignDirectoryError
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.meta_properties import META_PROPERTIES_FILE, read_meta_properties
-from moldau.storage.open_segments import DESCRIPTORS_PER_SEGMENT, segments_open_max
+from moldau.storage.open_segments import (
+    DESCRIPTORS_PER_SEGMENT,
+    descriptor_limit,
+    segments_open_max,
+)
 from moldau.types import BrokerId
 
 _log = logging.getLogger(__name__)
 
 _OTHER_DESCRIPTORS = 64
+# OPEN_MAX: the most that its kernel always grants.
+_DESCRIPTORS_ON_MACOS = 10_240
 _CONNECTIONS_MIN = 8
 _LOOPBACK_NAMES = {"localhost", "ip6-localhost", "ip6-loopback"}
 
@@ -93,19 +99,24 @@ def is_loopback(host: str) -> bool:
 
 
 def raise_descriptor_limit() -> None:
-    """Each connection and each open segment takes a descriptor: take what we are allowed."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
+    """Each connection and each open segment takes a descriptor: take what we are allowed. macOS
+    calls that unlimited and refuses more than its kernel's limit.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        if soft < _DESCRIPTORS_ON_MACOS:
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS_ON_MACOS, hard))
 
 
 def connections_possible() -> int:
     """What the logs leave of the descriptors. A client beyond them would take one from a log, and a
     log that cannot open its files takes its directory offline.
     """
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     for_logs = segments_open_max() * DESCRIPTORS_PER_SEGMENT
-    return max(limit - for_logs - _OTHER_DESCRIPTORS, _CONNECTIONS_MIN)
+    return max(descriptor_limit() - for_logs - _OTHER_DESCRIPTORS, _CONNECTIONS_MIN)
 
 
 def with_ports(config: BrokerConfig, ports: Mapping[str, int]) -> BrokerConfig:

@@ -14,9 +14,14 @@ _FILES = "Files"
 _NODE = "Node"
 
 COMMANDS = {
-    "start": LazyCommand("moldau.cli.start:start", "Run a node: broker and controller.", _NODE),
+    "start": LazyCommand(
+        "moldau.cli.start:start", "Run a node: broker and controller.", _NODE, needs_locks=True
+    ),
     "demo": LazyCommand(
-        "moldau.cli.demo:demo", "See orders, a node and a pipeline at work.", _NODE
+        "moldau.cli.demo:demo",
+        "See orders, a node and a pipeline at work.",
+        _NODE,
+        needs_locks=True,
     ),
     "produce": LazyCommand("moldau.cli.produce:produce", "Write records to a topic.", _USE, True),
     "consume": LazyCommand("moldau.cli.consume:consume", "Read records of topics.", _USE, True),
@@ -39,14 +44,21 @@ COMMANDS = {
         "moldau.cli.logdirs:logdirs", "Sizes on disk, by broker and directory.", _ADMINISTER
     ),
     "pipeline": LazyCommand(
-        "moldau.cli.pipeline:app", "Pipelines on Spark, in Python or YAML.", _USE
+        "moldau.cli.pipeline:app", "Pipelines on Spark, in Python or YAML.", _USE, needs_locks=True
     ),
     "bench": LazyCommand("moldau.cli.bench:app", "Measure a broker under load.", _ADMINISTER),
     "storage": LazyCommand(
-        "moldau.cli.storage:app", "Format log directories, say whose they are.", _FILES
+        "moldau.cli.storage:app",
+        "Format log directories, say whose they are.",
+        _FILES,
+        needs_locks=True,
     ),
     "dump": LazyCommand(
-        "moldau.cli.dump:dump", "Show files of a log directory and what is wrong.", _FILES, True
+        "moldau.cli.dump:dump",
+        "Show files of a log directory and what is wrong.",
+        _FILES,
+        needs_arguments=True,
+        needs_locks=True,
     ),
 }
 

@@ -162,9 +162,13 @@ async def _ended_by_sigterm(work: Awaitable[Result]) -> Result:
         task.cancel()
 
     loop = asyncio.get_running_loop()
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main:
-        loop.add_signal_handler(signal.SIGTERM, terminate)
+    is_heard = threading.current_thread() is threading.main_thread()
+    if is_heard:
+        try:
+            loop.add_signal_handler(signal.SIGTERM, terminate)
+        except NotImplementedError:
+            # On Windows nothing sends it.
+            is_heard = False
     try:
         return await task
     except asyncio.CancelledError:
@@ -172,7 +176,7 @@ async def _ended_by_sigterm(work: Awaitable[Result]) -> Result:
             raise typer.Exit(TERMINATED_STATUS) from None
         raise
     finally:
-        if is_main:
+        if is_heard:
             loop.remove_signal_handler(signal.SIGTERM)
 
 

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from moldau.platforms import refuse_windows
+
 
 class LazyCommand(NamedTuple):
     target: str
@@ -15,6 +17,8 @@ class LazyCommand(NamedTuple):
     panel: str
     needs_arguments: bool = False
     """Without any it shows its help."""
+    needs_locks: bool = False
+    """It runs a node or opens log directories, which Windows cannot."""
 
 
 def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
@@ -41,6 +45,8 @@ def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
 
 
 def _load(name: str, lazy: LazyCommand) -> Any:
+    if lazy.needs_locks:
+        refuse_windows(f"moldau {name}")
     module, _, attribute = lazy.target.partition(":")
     found = getattr(import_module(module), attribute)
     if not isinstance(found, typer.Typer):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from moldau.storage.disk_calls import sync_directory, sync_file, write_buffers
 from moldau.storage.failures import (
     OUT_OF_DESCRIPTORS,
     READ_ONLY,
@@ -183,7 +184,7 @@ class DiskFile:
             for start in range(0, len(buffers), _IOV_MAX):
                 group = buffers[start : start + _IOV_MAX]
                 wanted = sum(map(len, group)) if len(group) > 1 else len(group[0])
-                written = os.pwritev(self._fd, group, self._size)
+                written = write_buffers(self._fd, group, self._size)
                 self._size += written
                 if written < wanted:
                     self.write_at(self._size, memoryview(b"".join(group))[written:])
@@ -211,7 +212,7 @@ class DiskFile:
 
     def sync(self) -> None:
         with _syncing(self.path):
-            os.fdatasync(self._fd)
+            sync_file(self._fd)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -330,7 +331,7 @@ class DiskFileSystem:
 
         def sync() -> None:
             with _syncing(path):
-                os.fsync(fd)
+                sync_directory(fd)
 
         try:
             yield sync

@@ -15,6 +15,7 @@ DESCRIPTORS_PER_SEGMENT = 2
 
 _SHARE = 5
 _SEGMENTS_MIN = 16
+_MANY = 1 << 20
 
 
 class Holder(Protocol):
@@ -34,9 +35,14 @@ class _Held(threading.local):
 _held = _Held()
 
 
-def segments_open_max() -> int:
+def descriptor_limit() -> int:
+    """How many files and connections this process may have open."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(limit // _SHARE, _SEGMENTS_MIN)
+    return _MANY if limit == resource.RLIM_INFINITY else limit
+
+
+def segments_open_max() -> int:
+    return max(descriptor_limit() // _SHARE, _SEGMENTS_MIN)
 
 
 def opened(segment: Holder) -> None:

@@ -6,6 +6,8 @@ second.
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from moldau.platforms import refuse_windows
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
@@ -26,6 +28,7 @@ def broker(
     """A running broker; `settings` are Kafka's. `process=True` runs it in a process of its own,
     which a test can kill. `directory` keeps the data there.
     """
+    refuse_windows("a broker for tests")
     # Imported when used: the pytest plugin lives in this package and must cost nothing.
     from moldau.testing.process_broker import ProcessBroker
     from moldau.testing.thread_broker import ThreadBroker

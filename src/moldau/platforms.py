@@ -1,0 +1,14 @@
+"""What this package can do on this operating system. Clients run everywhere; nodes and log
+directories need the locks and syncs of Linux or macOS.
+"""
+
+from importlib.util import find_spec
+
+HAS_LOCKS = find_spec("fcntl") is not None
+"""Not on Windows."""
+
+
+def refuse_windows(what: str) -> None:
+    """Raises OSError with a line for the user where `what` cannot run."""
+    if not HAS_LOCKS:
+        raise OSError(f"{what} needs Linux or macOS; on Windows run it in WSL")

@@ -1,0 +1,112 @@
+"""macOS and Windows, as far as Linux can play them: what they lack is taken away before Moldau is
+imported (`as_on_macos.py`, `as_on_windows.py`).
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moldau.testing import broker
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "NO_COLOR": "1"}
+MACOS_QUICK = (
+    "tests/storage/test_filesystem.py",
+    "tests/storage/test_flushing.py",
+    "tests/storage/test_log_append.py",
+    "tests/storage/test_open_files.py",
+    "tests/testing/test_broker.py",
+)
+MACOS_ALL = ("tests/storage", "tests/broker", "tests/node", "tests/testing")
+WINDOWS_SUITES = ("tests/clients/test_our_clients.py", "tests/net")
+
+A_SYNC = """
+from platforms import as_on_macos
+from pathlib import Path
+from moldau.storage.filesystem import DiskFileSystem
+filesystem = DiskFileSystem()
+file = filesystem.open(Path({path!r}), create=True)
+file.append([b"one", b"two"])
+file.sync()
+filesystem.sync_directory(Path({path!r}).parent)
+print(as_on_macos.full_syncs, file.read(0, 6))
+"""
+A_COMMAND = """
+from platforms import as_on_windows
+from moldau.cli import main
+main()
+"""
+
+
+def run(*arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**ENVIRONMENT, **more},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def suite(plugin: str, *tests: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    return run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", plugin, *tests, **more)
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """Of a node that runs on Linux."""
+    with broker(process=True) as running:
+        yield running.bootstrap
+
+
+def moldau_on_windows(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return run("-c", A_COMMAND, *arguments)
+
+
+def test_a_sync_on_macos_goes_through_the_cache_of_the_drive(tmp_path: Path) -> None:
+    done = run("-c", A_SYNC.format(path=str(tmp_path / "file")))
+    assert done.stdout == "2 b'onetwo'\n", done.stderr
+
+
+def test_logs_and_nodes_work_with_what_macos_has() -> None:
+    done = suite("platforms.as_on_macos", "-x", *MACOS_QUICK)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+@pytest.mark.slow
+def test_all_of_storage_and_nodes_works_with_what_macos_has() -> None:
+    done = suite("platforms.as_on_macos", *MACOS_ALL)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_clients_work_with_what_windows_has(bootstrap: str) -> None:
+    done = suite("platforms.as_on_windows", "-x", *WINDOWS_SUITES, KAFKA_UNDER_TEST=bootstrap)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_client_commands_work_with_what_windows_has(bootstrap: str) -> None:
+    assert moldau_on_windows("topics", "create", "win", "-b", bootstrap).returncode == 0
+    described = moldau_on_windows("topics", "describe", "win", "-b", bootstrap)
+    assert "win" in described.stdout, described.stderr
+
+
+@pytest.mark.parametrize("command", ["start", "demo", "storage", "dump", "pipeline"])
+def test_what_needs_a_posix_system_says_so_in_one_line_on_windows(command: str) -> None:
+    refused = moldau_on_windows(command, "info")
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"moldau: moldau {command} needs Linux or macOS; on Windows run it in WSL\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "module", ["moldau", "moldau.aio", "moldau.admin", "moldau.schemas", "moldau.spark.source"]
+)
+def test_what_clients_import_is_there_on_windows(module: str) -> None:
+    done = run("-c", f"from platforms import as_on_windows; import {module}")
+    assert done.returncode == 0, done.stderr
