@@ -229,3 +229,4 @@ def test_metrics_show_requests_logs_and_lag() -> None:
     assert 'moldau_log_end_offset{partition="0",topic="orders"} 2.0' in page
     assert 'moldau_group_lag{group="reader",partition="0",topic="orders"} 0.0' in page
     assert "moldau_event_loop_lag_seconds" in page
+    assert "moldau_event_loop_held_max_seconds" in page

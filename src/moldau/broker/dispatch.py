@@ -5,12 +5,15 @@ UNKNOWN_SERVER_ERROR and logs it, though not every time.
 
 import importlib
 import logging
+import time
 from collections.abc import Callable, Mapping
 from struct import Struct
+from types import CoroutineType
 from typing import Any, NamedTuple
 
 from moldau.broker.context import BrokerServices, Handler, Peer, RequestContext, Staged
 from moldau.broker.error_responses import error_response
+from moldau.broker.loop_watch import LoopWatch, Watched
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
 from moldau.protocol.codec import decode_prefix
 from moldau.protocol.error_codes import ErrorCode
@@ -192,9 +195,12 @@ Interceptor = Callable[[RequestContext, Message], Any]
 
 
 class Dispatcher:
-    def __init__(self, services: BrokerServices, table: HandlerTable) -> None:
+    def __init__(
+        self, services: BrokerServices, table: HandlerTable, watch: LoopWatch | None = None
+    ) -> None:
         self.services = services
         self.table = table
+        self.watch = watch or LoopWatch()
         self.interceptor: Interceptor | None = None
         """For tests: sees each request first and may give its outcome."""
         # Of served versions only, so that no client can make it grow.
@@ -204,6 +210,7 @@ class Dispatcher:
         """Reads the request and starts its handler, which must not keep views of `frame` beyond its
         synchronous part. Raises MalformedRequestError if the connection is of no use any more.
         """
+        began_s = time.perf_counter()
         route = self._routes.get(bytes(frame[: _ROUTE.size])) or self._new_route(frame)
         api_key, version, answer_version, header_version, message_class = route
         header, start = decode_prefix(RequestHeader, header_version, frame)
@@ -215,7 +222,11 @@ class Dispatcher:
         context = RequestContext(
             self.services, peer, api_key, version, header.client_id or "", self.table.versions
         )
-        return Begun(route, header.correlation_id, request, self._outcome(context, request))
+        outcome = self._outcome(context, request)
+        self.watch.held(context, began_s)
+        if type(outcome) is CoroutineType:
+            outcome = Watched(outcome, self.watch, context)
+        return Begun(route, header.correlation_id, request, outcome)
 
     async def serve(self, peer: Peer, request: Message, version: int) -> Message:
         """What the node asks itself: no bytes, and the answer waits for everything. Raises

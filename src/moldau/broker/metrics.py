@@ -4,6 +4,7 @@ somebody asks.
 
 from bisect import bisect_left
 
+from moldau.broker.loop_watch import LoopWatch
 from moldau.protocol.api_keys import ApiKey
 
 LATENCY_BOUNDS_MS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
@@ -31,6 +32,7 @@ class Metrics:
         self.loop_lag_ms = 0.0
         """The latest measurement."""
         self.loop_lag_max_ms = 0.0
+        self.loop = LoopWatch()
 
     def request_served(self, api_key: ApiKey, took_ms: float, is_answered: bool) -> None:
         api = self.by_api.get(api_key)

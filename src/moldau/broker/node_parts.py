@@ -93,10 +93,10 @@ class NodeParts:
         )
         self.replicas.on_placement(assignments.placed)
         self.services = self._new_services()
-        table = broker_table(unstable=config.unstable_api_versions_enable)
-        self.dispatcher = Dispatcher(self.services, table)
+        table, watch = broker_table(unstable=config.unstable_api_versions_enable), node.metrics.loop
+        self.dispatcher = Dispatcher(self.services, table, watch)
         self.peers.serve_with(self.dispatcher)
-        self.controller_dispatcher = Dispatcher(self.services, controller_table())
+        self.controller_dispatcher = Dispatcher(self.services, controller_table(), watch)
 
     def _new_lifecycle(self) -> BrokerLifecycle:
         config, directories = self._node.config, self.directories

@@ -78,6 +78,19 @@ class NodeCollector:
             "The worst since the start.",
             value=metrics.loop_lag_max_ms / 1000,
         )
+        yield GaugeMetricFamily(
+            "moldau_event_loop_held_max_seconds",
+            "The longest time of the last minute for which everybody waited for one.",
+            value=metrics.loop.recent_ms() / 1000,
+        )
+        by_api = GaugeMetricFamily(
+            "moldau_request_held_max_seconds",
+            "The longest time of the last minute for which a request kept the event loop busy.",
+            labels=["api"],
+        )
+        for name, longest_ms in metrics.loop.recent_ms_by_api().items():
+            by_api.add_metric([name], longest_ms / 1000)
+        yield by_api
 
     def _logs(self) -> Iterator[Metric]:
         labels = ["topic", "partition"]

@@ -1,0 +1,67 @@
+"""Requests that keep the event loop busy are counted, and the log names their client."""
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+
+import pytest
+from broker.data_node import running
+
+from moldau.broker.dispatch import Dispatcher, HandlerTable
+from moldau.broker.loop_watch import SLOW_MS, RecentMax
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.frame import build_request
+from moldau.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+
+def work_for(ms: float) -> None:
+    ends_s = time.perf_counter() + ms / 1000
+    while time.perf_counter() < ends_s:
+        pass
+
+
+@pytest.mark.parametrize("in_steps", [False, True], ids=["at once", "in steps"])
+async def test_a_request_that_holds_the_loop_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, in_steps: bool
+) -> None:
+    async def steps() -> ApiVersionsResponse:
+        await asyncio.sleep(0)
+        work_for(SLOW_MS)
+        await asyncio.sleep(0)
+        return ApiVersionsResponse()
+
+    def outcome(*_: object) -> object:
+        if in_steps:
+            return steps()
+        work_for(SLOW_MS)
+        return ApiVersionsResponse()
+
+    async with running(tmp_path) as node:
+        request = ApiVersionsRequest()
+        context = node.context(request)
+        modules = {ApiKey.API_VERSIONS: "api_versions"}
+        table = HandlerTable("moldau.broker.handlers", modules, controller=False)
+        dispatcher = Dispatcher(context.broker, table, context.broker.metrics.loop)
+        dispatcher.interceptor = outcome
+        sent = build_request(request, 3, correlation_id=1, client_id="greedy")
+        frame = memoryview(b"".join(sent))[4:]
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                begun = dispatcher.begin(context.peer, frame)
+                if in_steps:
+                    await asyncio.ensure_future(begun.outcome)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "API_VERSIONS request of client 'greedy' at 127.0.0.1 kept all others waiting" in line
+    watch = context.broker.metrics.loop
+    assert watch.recent_ms() >= SLOW_MS
+    assert watch.recent_ms_by_api()["API_VERSIONS"] >= SLOW_MS
+
+
+def test_a_maximum_is_forgotten_after_a_minute() -> None:
+    recent = RecentMax()
+    recent.add(7, 100.0)
+    recent.add(3, 140.0)
+    assert recent.of(159.0) == 7
+    assert recent.of(171.0) == 3
+    assert recent.of(300.0) == 0
