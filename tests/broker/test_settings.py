@@ -120,8 +120,8 @@ def test_what_can_not_be_used_is_logged_and_left_out(caplog: pytest.LogCaptureFi
     assert node.settings.current.num_partitions == 1
     assert node.settings.current.message_max_bytes == 1_048_588
     assert node.settings.current.log_cleaner_backoff_ms == 5
-    assert "num.partitions can not be changed at run time" in caplog.text
-    assert "message.max.bytes='lots'" in caplog.text
+    assert "Cannot update these configs dynamically: [num.partitions]" in caplog.text
+    assert "Invalid value lots for configuration message.max.bytes" in caplog.text
 
 
 def test_what_does_not_fit_together_leaves_everything_as_it_was(
@@ -132,13 +132,13 @@ def test_what_does_not_fit_together_leaves_everything_as_it_was(
     node.put(BROKER, "", "log.cleaner.dedupe.buffer.size", "1")
     assert node.settings.current.message_max_bytes == 7
     assert node.settings.current.log_cleaner_dedupe_buffer_size == 128 << 20
-    assert "log.cleaner.dedupe.buffer.size=1 must be" in caplog.text
+    assert "log.cleaner.dedupe.buffer.size must be at least 1MB" in caplog.text
 
 
 def test_a_change_is_checked_before_it_is_made() -> None:
     node = Node()
     node.settings.check_change("", {"message.max.bytes": "5"})
-    with pytest.raises(KafkaError, match="only for one broker"):
+    with pytest.raises(KafkaError, match="broker id must be specified"):
         node.settings.check_change("", {"listeners": "PLAINTEXT://h:1"})
     with pytest.raises(KafkaError, match="INVALID_REQUEST"):
         node.settings.check_change("1", {"num.partitions": "1"})

@@ -183,10 +183,31 @@ def test_a_missing_or_wrong_file_is_one_line(tmp_path: Path) -> None:
     missing = formatted(tmp_path / "none.properties", "-s")
     assert (missing.status, len(missing.errors.splitlines())) == (1, 1)
     path = tmp_path / "server.properties"
-    path.write_text(SETTINGS + "colour=red\n")
+    path.write_text(SETTINGS + "num.partitions=red\n")
     wrong = formatted(path, "-s")
     assert wrong.status == 1
-    assert "colour" in wrong.errors
+    assert "num.partitions" in wrong.errors
+
+
+def test_settings_of_others_are_named_and_passed_over_unless_strict(
+    properties: Path, tmp_path: Path
+) -> None:
+    with properties.open("a") as file:
+        file.write("colour=red\nlog.unclean.leader.election.enable=true\n")
+    refused = formatted(properties, "-s", "--strict")
+    assert (refused.status, refused.errors) == (
+        1,
+        "moldau: INVALID_CONFIG: colour: unknown setting\n",
+    )
+    assert not (tmp_path / "one").exists()
+    run = formatted(properties, "-s")
+    assert run.status == 0
+    meant = "unclean.leader.election.enable"
+    assert run.errors.splitlines() == [
+        "moldau: warning: colour: unknown setting",
+        f"moldau: warning: log.{meant}: unknown setting; did you mean {meant}?",
+    ]
+    assert (tmp_path / "one" / "meta.properties").exists()
 
 
 def test_a_file_in_the_way_is_one_line(properties: Path, tmp_path: Path) -> None:

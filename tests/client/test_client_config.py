@@ -55,11 +55,23 @@ def test_a_password_keeps_its_spaces_and_is_not_shown() -> None:
         ),
         ({"linger.ms": 5.5}, {}, "linger.ms=5.5 is not a whole number of 64 bits"),
         ({"linger.ms": True}, {}, "linger.ms=True is not a whole number of 64 bits"),
-        ({"linger.ms": -1}, {}, "linger.ms='-1' must be at least 0"),
-        ({"linger.ms": "soon"}, {}, "linger.ms='soon' is not a whole number of 64 bits"),
+        (
+            {"linger.ms": -1},
+            {},
+            "Invalid value -1 for configuration linger.ms: Value must be at least 0",
+        ),
+        (
+            {"linger.ms": "soon"},
+            {},
+            "Invalid value soon for configuration linger.ms: Not a number of type LONG",
+        ),
         ({"batch.size": 2**31}, {}, "batch.size=2147483648 is not a whole number of 32 bits"),
         ({"enable.idempotence": 1}, {}, "enable.idempotence=1 is not true or false"),
-        ({"acks": "some"}, {}, "acks='some' must be one of all, -1, 0, 1"),
+        (
+            {"acks": "some"},
+            {},
+            "Invalid value some for configuration acks: String must be one of: all, -1, 0, 1",
+        ),
         ({"group.id": "g"}, {}, "group.id: unknown setting"),
     ],
 )

@@ -45,7 +45,7 @@ def test_settings_come_from_properties_and_unknown_ones_are_passed_over() -> Non
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("request.timeout.ms", "soon", "is not a whole number"),
+        ("request.timeout.ms", "soon", "Not a number of type INT"),
         ("request.timeout.ms", "-1", "must be at least 0"),
         ("security.protocol", "SASL_SSL", "sasl.mechanism=GSSAPI is not supported"),
     ],

@@ -38,7 +38,7 @@ def test_credentials_are_read_as_java_writes_them(jaas: str) -> None:
             "give one of them",
         ),
         (LOGIN | {"sasl.mechanism": "OAUTHBEARER"}, "sasl.mechanism=OAUTHBEARER is not supported"),
-        ({"security.protocol": "TLS"}, "must be one of"),
+        ({"security.protocol": "TLS"}, "String must be one of"),
         (TLS | {"ssl.ca.location": "/no/such/file"}, "No such file or directory"),
         (TLS | {"ssl.enabled.protocols": "TLSv1.1"}, "there are TLSv1.2, TLSv1.3"),
         (TLS | {"ssl.endpoint.identification.algorithm": "LDAP"}, "there is https, or nothing"),

@@ -16,6 +16,7 @@ def test_text_values_are_parsed_by_type() -> None:
             "segment.ms": "5",
             "min.cleanable.dirty.ratio": "0.25",
         },
+        "topic",
     )
     assert config.compacts
     assert config.deletes
@@ -26,17 +27,17 @@ def test_text_values_are_parsed_by_type() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("retention.ms", "abc", "is not a whole number"),
+        ("retention.ms", "abc", "Not a number of type LONG"),
         ("retention.ms", "-2", "at least -1"),
         ("segment.bytes", "13", "at least 1048576"),
-        ("cleanup.policy", "shred", "a list of compact, delete"),
-        ("compression.gzip.level", "0", "-1 or 1 to 9"),
-        ("no.such.setting", "1", "no.such.setting: unknown setting"),
+        ("cleanup.policy", "shred", "String must be one of: compact, delete"),
+        ("compression.gzip.level", "0", "between 1 and 9 or equal to -1"),
+        ("no.such.setting", "1", "Unknown topic config name: no.such.setting"),
     ],
 )
 def test_a_bad_value_is_refused_and_named(name: str, value: str, says: str) -> None:
     with pytest.raises(KafkaError, match=says) as refused:
-        from_properties(LogConfig, {name: value})
+        from_properties(LogConfig, {name: value}, "topic")
     assert refused.value.code is ErrorCode.INVALID_CONFIG
     assert name in str(refused.value)
 

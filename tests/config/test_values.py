@@ -31,6 +31,7 @@ ANY = {kind: Setting("any.setting", kind, None, "For a test.") for kind in Kind}
         (Kind.STRING, "", ""),
         (Kind.LIST, " a , b,c ", ("a", "b", "c")),
         (Kind.LIST, "  ", ()),
+        (Kind.LIST, "a,b,a", ("a", "b")),
         (Kind.CLASS, " org.example.Thing ", "org.example.Thing"),
         (Kind.PASSWORD, "geheim", "geheim"),
     ],
@@ -61,12 +62,11 @@ def test_texts_are_read_as_kafka_reads_them(kind: Kind, text: str, value: object
         (Kind.DOUBLE, "."),
         (Kind.LIST, "a,,b"),
         (Kind.LIST, "a,b,"),
-        (Kind.LIST, "a,b,a"),
         (Kind.CLASS, " "),
     ],
 )
 def test_what_is_no_value_is_refused(kind: Kind, text: str) -> None:
-    with pytest.raises(KafkaError, match=r"^INVALID_CONFIG: any\.setting=.* is not ") as refused:
+    with pytest.raises(KafkaError, match=r"^INVALID_CONFIG: .*any\.setting") as refused:
         ANY[kind].parse(text)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
     assert "\n" not in str(refused.value)

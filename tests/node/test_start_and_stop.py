@@ -115,7 +115,10 @@ REFUSALS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
         "belongs to node 7",
     ),
     "unknown setting": (_options("--set", "log.retension.hours=1"), "mean log.retention.hours"),
-    "setting that is no number": (_options("--set", "log.retention.hours=two"), "'two'"),
+    "setting that is no number": (
+        _options("--set", "log.retention.hours=two"),
+        "Invalid value two",
+    ),
     "setting out of bounds": (_options("--set", "num.partitions=0"), "num.partitions"),
     "setting without a value": (_options("--set", "log.retention.hours"), "NAME=VALUE"),
     "setting without a name": (_options("--set", "=1"), "NAME=VALUE"),
@@ -154,7 +157,10 @@ REFUSALS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
         ),
         "moldau storage format` first",
     ),
-    "unknown setting in the file": (_config(PROPERTIES + "log.dirz=x\n"), "log.dir"),
+    "unknown setting in the file": (
+        _config(PROPERTIES + "log.dirz=x\n", "--strict"),
+        "log.dirz: unknown setting; did you mean log.dir",
+    ),
     "no node id in the file": (_config(PROPERTIES.replace("node.id=1", "")), "node.id"),
     "only a broker": (
         _config(PROPERTIES.replace("broker,controller", "broker")),
@@ -444,3 +450,15 @@ def test_plain_asyncio_does_where_uvloop_is_missing(tmp_path: Path) -> None:
             assert produce(client, "kept", b"a") == (0, 0)
             assert read_all(client, "kept") == [b"a"]
         assert node.stop() == 0
+
+
+def test_a_node_starts_with_settings_that_nobody_knows_and_names_them(tmp_path: Path) -> None:
+    """Real files carry settings of plug-ins, vendors and releases before."""
+    arguments = _config(PROPERTIES + "vendor.balancer=on\nnum.partitons=3\n")(tmp_path)
+    command = [*COMMAND, "storage", "format", "--standalone", "-t", "AAAAAAAAAAAAAAAAAAAAAA"]
+    command += map(str, arguments)
+    subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
+    with RunningNode(tmp_path, {}, config=tmp_path / "server.properties") as node:
+        node.start()
+        assert "vendor.balancer: unknown setting\n" in node.errors
+        assert "num.partitons: unknown setting; did you mean num.partitions?" in node.errors

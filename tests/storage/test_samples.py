@@ -44,7 +44,7 @@ def options_for(partition: TopicPartition) -> LogOptions:
         for name, value in topic.configs.items()
         if name in {"cleanup.policy", "message.timestamp.type", "segment.bytes"}
     }
-    return LogOptions(config=from_properties(LogConfig, known))
+    return LogOptions(config=from_properties(LogConfig, known, "topic"))
 
 
 def load(path: Path, now_ms: int = 0) -> Logs:

@@ -43,6 +43,16 @@ _STORED = {
 ANSWER_BYTES_MAX = 32 << 20
 _FIXED_BYTES = 16
 """Of a row or a synonym, beside its texts."""
+# Kafka's words.
+_NAMELESS: dict[int, str] = {
+    ConfigResourceType.BROKER_LOGGER: "Broker id must not be empty",
+    ConfigResourceType.CLIENT_METRICS: "Client metrics subscription name must not be empty",
+    ConfigResourceType.GROUP: "Group name must not be empty",
+}
+_STRANGE = (
+    "This most likely occurs because of a request being malformed by the client library or the "
+    "message was sent to an incompatible broker. See the broker logs for more details."
+)
 
 
 def described_configs(
@@ -119,6 +129,8 @@ class _Description:
         return _Rows(rows, sum(map(_row_bytes, rows)))
 
     def _work_out(self, kind: int, name: str, stored: Mapping[str, str]) -> Iterable[Described]:
+        if not name and kind in _NAMELESS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, _NAMELESS[kind])
         match kind:
             case ConfigResourceType.TOPIC:
                 _check_topic(self._image, kind, name)
@@ -126,30 +138,29 @@ class _Description:
             case ConfigResourceType.BROKER if not name:
                 return describe_broker_defaults(self._config)
             case ConfigResourceType.BROKER:
-                self._check_node(name)
+                self._check_node(name, f"expected {self._node_id} or empty string,")
                 return describe_broker(self._config)
             case ConfigResourceType.BROKER_LOGGER:
-                self._check_node(name)
+                self._check_node(name, f"expected {self._node_id}")
                 return [
                     Described(logger, level, Source.DYNAMIC_BROKER_LOGGER)
                     for logger, level in logger_levels().items()
                 ]
-            case ConfigResourceType.CLIENT_METRICS if name:
+            case ConfigResourceType.CLIENT_METRICS:
                 return describe_client_metrics(stored)
-            case ConfigResourceType.GROUP if name:
+            case ConfigResourceType.GROUP:
                 return describe_consumer_group(stored, self._config)
-            case ConfigResourceType.CLIENT_METRICS | ConfigResourceType.GROUP:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource needs a name")
             case _:
-                detail = f"resources of type {kind} do not exist"
-                raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
+                raise KafkaError(ErrorCode.INVALID_REQUEST, _STRANGE)
 
-    def _check_node(self, name: str) -> None:
+    def _check_node(self, name: str, expected: str) -> None:
         """A broker knows only its own settings."""
-        if name != str(self._node_id):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"this is broker {self._node_id}, not broker {name!r}"
-            )
+        if not (name.isascii() and name.removeprefix("-").isdecimal()):
+            detail = f"Broker id must be an integer, but it is: {name}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
+        if int(name) != self._node_id:
+            detail = f"Unexpected broker id, {expected} but received {name}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
 
 
 def _check_topic(image: MetadataImage, kind: int, name: str) -> None:

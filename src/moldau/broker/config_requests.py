@@ -58,30 +58,37 @@ def judged(
 
 def _judge(broker: BrokerServices, asked: ResourceChange, *, validate_only: bool) -> Outcome | None:
     if asked.kind == ConfigResourceType.BROKER_LOGGER and not asked.is_replacement:
-        _check_is_this_node(broker, asked.name)
+        node_id = _node_id(asked.name)
+        if node_id != broker.node_id:
+            detail = f"Unexpected node id. Expected {broker.node_id}, but received {node_id}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
         change_levels(asked.changes, validate_only=validate_only)
         return Outcome()
     if asked.kind not in _CONTROLLERS_BUSINESS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {asked.kind}")
     if asked.kind == ConfigResourceType.BROKER:
         if asked.name:
-            _check_is_this_node(broker, asked.name)
+            _check_is_this_broker(broker, asked.name)
         # What is stored but of no use here must not stand in the way of other changes.
         before = broker.config.layers.own if asked.name else broker.config.layers.cluster
         declared = BrokerConfig.declared | DYNAMIC_SETTINGS
         after = (
             replaced(asked.changes)
             if asked.is_replacement
-            else altered(before, asked.changes, declared)
+            else altered(before, asked.changes, declared, by_broker=True)
         )
         broker.settings.check_change(asked.name, after)
     return None
 
 
-def _check_is_this_node(broker: BrokerServices, name: str) -> None:
+def _node_id(name: str) -> int:
     if not (name.isascii() and name.removeprefix("-").isdecimal()):
         detail = f"Node id must be an integer, but it is: {name}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
-    if int(name) != broker.node_id:
+    return int(name)
+
+
+def _check_is_this_broker(broker: BrokerServices, name: str) -> None:
+    if _node_id(name) != broker.node_id:
         detail = f"Unexpected broker id, expected {broker.node_id}, but received {name}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, detail)

@@ -52,20 +52,24 @@ def _new_level(change: Change) -> int:
 
 
 def _check(change: Change, known: dict[str, str]) -> None:
+    """In Kafka's words."""
     if change.operation not in {Operation.SET, Operation.DELETE}:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"{change.name}: a logger's level is only set or deleted"
-        )
+        is_known = change.operation in frozenset(Operation)
+        asked = Operation(change.operation).name if is_known else f"Unknown {change.operation}"
+        detail = f"{asked} operation is not allowed for the BROKER_LOGGER resource"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
     if change.name not in known:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.name}: no such logger")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
     if change.operation == Operation.DELETE:
         if change.name == ROOT:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "the root logger always has a level")
+            detail = "Removing the log level of the root logger is not allowed"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
     elif change.value is None or change.value.upper() not in _LEVELS:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"{change.name}={change.value!r} is not one of {', '.join(_LEVELS)}",
+        detail = (
+            f"Cannot set the log level of {change.name} to {change.value} as it is not a supported "
+            "log level. Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN"
         )
+        raise KafkaError(ErrorCode.INVALID_CONFIG, detail)
 
 
 def _logger(name: str) -> logging.Logger:

@@ -1,9 +1,29 @@
 """A server.properties that somebody names on the command line, and the port that goes before it."""
 
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from moldau.config.broker import BrokerConfig
 from moldau.config.properties import parse_properties
 from moldau.protocol.errors import MoldauError
+
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Refuse settings that nobody knows, instead of a warning.")
+]
+
+
+def read_broker_config(path: Path, *, strict: bool) -> BrokerConfig:
+    """Real files carry settings of plug-ins, vendors and releases before: they are named on stderr,
+    and refused only if that is asked for.
+    """
+    config = BrokerConfig.parse(read_server_properties(path))
+    if strict:
+        config.refuse_unknown()
+    for name in config.unknown:
+        typer.echo(f"moldau: warning: {config.unknown_complaint(name)}", err=True)
+    return config
 
 
 def read_server_properties(path: Path) -> dict[str, str]:

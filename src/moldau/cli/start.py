@@ -18,7 +18,7 @@ import typer
 from moldau.broker.node import Node, NodeOptions
 from moldau.broker.runtime import run_in_loop
 from moldau.cli.logs import set_up_logs
-from moldau.cli.server_properties import read_server_properties, with_port
+from moldau.cli.server_properties import Strict, read_server_properties, with_port
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.protocol.errors import MoldauError
@@ -98,6 +98,7 @@ def start(  # noqa: PLR0913 - each is an option of the command
     host: _Host = None,
     config: _Config = None,
     settings: _Settings = None,
+    strict: Strict = False,
     ephemeral: _Ephemeral = False,
     ready_file: _ReadyFile = None,
     insecure_listener: _InsecureListener = None,
@@ -131,7 +132,8 @@ def start(  # noqa: PLR0913 - each is an option of the command
             )
         if ephemeral:
             properties |= {"moldau.flush.policy": "os", "moldau.reserve.bytes": "0"}
-        properties |= _settings(settings or [])
+        typed = _settings(settings or [])
+        properties |= typed
         properties |= _metrics_settings(metrics_port, metrics_host)
         options = NodeOptions(
             formats_itself=config is None,
@@ -139,7 +141,10 @@ def start(  # noqa: PLR0913 - each is an option of the command
         )
         # A thread that comes back from the disk has answers that clients wait for.
         sys.setswitchinterval(_THREAD_TURN_S)
-        node = Node(BrokerConfig.parse(properties), options)
+        parsed = BrokerConfig.parse(properties)
+        # What was typed now is meant; what a file carries may be somebody else's.
+        parsed.refuse_unknown(None if strict else typed)
+        node = Node(parsed, options)
         run_in_loop(_run(node, ready_file))
 
 

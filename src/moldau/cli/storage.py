@@ -9,8 +9,7 @@ from moldau.broker.formatting import FormatOptions, directories_of, format_node,
 from moldau.broker.storage_info import StorageInfo, storage_info
 from moldau.cli.lazy_commands import new_app
 from moldau.cli.output import AsJson, show_json
-from moldau.cli.server_properties import read_server_properties
-from moldau.config.broker import BrokerConfig
+from moldau.cli.server_properties import Strict, read_broker_config
 from moldau.core.metadata.image import METADATA_VERSION
 from moldau.core.metadata.starting_features import level_name, parse_feature
 from moldau.net.clock import Clock
@@ -79,6 +78,7 @@ def format_directories(  # noqa: PLR0913 - kafka-storage's options
     feature: Features = None,
     add_scram: ScramUsers = None,
     ignore_formatted: IgnoreFormatted = False,
+    strict: Strict = False,
 ) -> None:
     """Make the log directories in server.properties this node's own.
 
@@ -98,7 +98,7 @@ def format_directories(  # noqa: PLR0913 - kafka-storage's options
         scram_users=add_scram or (),
         ignore_formatted=ignore_formatted,
     )
-    parsed = BrokerConfig.parse(read_server_properties(config))
+    parsed = read_broker_config(config, strict=strict)
     done = format_node(DiskFileSystem(), parsed, options, Clock().wall_ms())
     for path, kind in done.directories:
         level = done.levels[METADATA_VERSION]
@@ -108,14 +108,14 @@ def format_directories(  # noqa: PLR0913 - kafka-storage's options
 
 
 @app.command("info", no_args_is_help=True)
-def show_info(config: ConfigFile, as_json: AsJson = False) -> None:
+def show_info(config: ConfigFile, as_json: AsJson = False, strict: Strict = False) -> None:
     """Say whose the log directories in server.properties are, and what is wrong with them.
 
     [bold]Example[/]
 
       moldau storage info -c server.properties
     """
-    parsed = BrokerConfig.parse(read_server_properties(config))
+    parsed = read_broker_config(config, strict=strict)
     info = storage_info(DiskFileSystem(), directories_of(parsed))
     if as_json:
         directories = [

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from moldau.config.schema import Setting, unknown_setting
+from moldau.config.schema import Setting, refused
 from moldau.config.values import INT16_MAX, Kind
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -31,10 +31,15 @@ class Change(NamedTuple):
 
 
 def altered(
-    current: Mapping[str, str], changes: Sequence[Change], declared: Mapping[str, Setting]
+    current: Mapping[str, str],
+    changes: Sequence[Change],
+    declared: Mapping[str, Setting],
+    *,
+    by_broker: bool = False,
 ) -> dict[str, str]:
     """The resource's settings after the changes, in the order of the old ones. Raises for the
-    first change that can not be made; then nothing is changed.
+    first change that can not be made; then nothing is changed. Kafka's brokers and controllers say
+    it in different words.
     """
     _check_form(changes)
     result = dict(current)
@@ -45,11 +50,12 @@ def altered(
             case Operation.SET:
                 result[change.name] = _text(change)
             case _:
-                result[change.name] = _with_items(result.get(change.name), change, declared)
-        if len(result.get(change.name, "")) > VALUE_LENGTH_MAX:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                f"{change.name}: a value has at most {VALUE_LENGTH_MAX} characters",
+                setting = _list_setting(change, declared, by_broker=by_broker)
+                result[change.name] = _with_items(result.get(change.name), change, setting)
+        if not by_broker and len(result.get(change.name, "")) > VALUE_LENGTH_MAX:
+            raise refused(
+                "The configuration value cannot be added because it exceeds the maximum value size "
+                f"of {VALUE_LENGTH_MAX} bytes."
             )
     return result
 
@@ -62,15 +68,20 @@ def replaced(changes: Sequence[Change]) -> dict[str, str]:
 def _check_form(changes: Sequence[Change]) -> None:
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a setting is changed twice in one request")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    missing = [
+        change.name
+        for change in changes
+        if change.value is None and change.operation != Operation.DELETE
+    ]
+    if missing:
+        detail = f"Null value not supported for : {', '.join(missing)}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
     known = frozenset(Operation)
     for change in changes:
         if change.operation not in known:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"{change.name}: no operation {change.operation} exists"
-            )
-        if change.value is None and change.operation != Operation.DELETE:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name}: the value is missing")
+            detail = f"Unknown operations type {change.operation}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
 
 
 def _text(change: Change) -> str:
@@ -78,16 +89,20 @@ def _text(change: Change) -> str:
     return change.value
 
 
-def _with_items(current: str | None, change: Change, declared: Mapping[str, Setting]) -> str:
-    """A list with items added or taken away. Without a value it starts as the default."""
+def _list_setting(change: Change, declared: Mapping[str, Setting], *, by_broker: bool) -> Setting:
     setting = declared.get(change.name)
+    if setting is not None and setting.kind is Kind.LIST:
+        return setting
+    operation = Operation(change.operation).name
+    if not by_broker:
+        raise refused(f"Can't {operation} to key {change.name} because its type is not LIST.")
     if setting is None:
-        raise unknown_setting(change.name, declared)
-    if setting.kind is not Kind.LIST:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"{change.name}: only a list can be appended to or subtracted from",
-        )
+        raise refused(f"Unknown config name: {change.name}")
+    raise refused(f"Config value {operation.lower()} is not allowed for config key: {change.name}")
+
+
+def _with_items(current: str | None, change: Change, setting: Setting) -> str:
+    """A list with items added or taken away. Without a value it starts as the default."""
     items = _items(setting.text(setting.default) if current is None else current)
     given = _items(_text(change))
     if change.operation == Operation.APPEND:

@@ -3,7 +3,7 @@ declarations are in broker_settings/, by theme; what several settings mean toget
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Self
 
@@ -32,7 +32,7 @@ from moldau.config.listeners import (
     parse_listeners,
     parse_protocol_map,
 )
-from moldau.config.schema import Setting, unknown_setting
+from moldau.config.schema import Setting, hint_for, refused
 from moldau.config.values import HOUR_MS, MINUTE_MS
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -45,6 +45,26 @@ _OF_MECHANISM = (
 # What Kafka hands to plugins without knowing it.
 _PLUGIN_NAMES = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
 _PLUGIN_PREFIXES = ("config.providers.", "metrics.context.", "metrics.jmx.")
+# What Kafka had before version 4.
+_REMOVED_PREFIXES = ("zookeeper.", "password.encoder.")
+_REMOVED_NAMES = frozenset(
+    {
+        "advertised.host.name",
+        "advertised.port",
+        "broker.id.generation.enable",
+        "control.plane.listener.name",
+        "delegation.token.master.key",
+        "host.name",
+        "inter.broker.protocol.version",
+        "log.message.downconversion.enable",
+        "log.message.format.version",
+        "log.message.timestamp.difference.max.ms",
+        "offsets.commit.required.acks",
+        "port",
+        "auto.include.jmx.reporter",
+        "reserved.broker.max.id",
+    }
+)
 
 
 class BrokerConfig(
@@ -66,8 +86,8 @@ class BrokerConfig(
 ):
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> Self:
-        """Raises INVALID_CONFIG: an unknown name, a bad value, something missing, or settings that
-        do not fit together.
+        """Raises INVALID_CONFIG: a bad value, something missing, or settings that do not fit
+        together. Names that nobody here knows are kept; see `unknown`.
         """
         given = _with_node_id(properties)
         config = cls(**cls._values(given))
@@ -81,15 +101,12 @@ class BrokerConfig(
     @classmethod
     def _values(cls, given: Mapping[str, str]) -> dict[str, Any]:
         values = {}
-        prefixes = _plugin_prefixes(given)
         for name, text in given.items():
             declared = cls.declared.get(name)
             if declared is not None:
                 values[declared.attribute] = declared.parse(text)
             elif (overridden := cls.overridden(name)) is not None:
                 overridden.parse(text)
-            elif name not in _PLUGIN_NAMES and not name.startswith(prefixes):
-                raise unknown_setting(name, cls.declared)
         return values
 
     @classmethod
@@ -106,14 +123,40 @@ class BrokerConfig(
         """What was parsed. Empty if the values came from elsewhere."""
         return {}
 
+    @cached_property
+    def unknown(self) -> tuple[str, ...]:
+        """Names that were given and nobody here knows: a plug-in's or a vendor's, one that Kafka
+        has removed, or a mistake.
+        """
+        prefixes = _plugin_prefixes(self.given)
+        return tuple(
+            name
+            for name in self.given
+            if name not in self.declared
+            and self.overridden(name) is None
+            and name not in _PLUGIN_NAMES
+            and not name.startswith(prefixes)
+        )
+
+    def refuse_unknown(self, names: Iterable[str] | None = None) -> None:
+        """Raises INVALID_CONFIG for the first unknown name, of these or of all."""
+        for name in self.unknown:
+            if names is None or name in names:
+                raise refused(self.unknown_complaint(name))
+
+    def unknown_complaint(self, name: str) -> str:
+        """One line, with what may have been meant."""
+        removed = "; Kafka 4 has removed it" if _is_removed(name) else ""
+        return f"{name}: unknown setting{removed or hint_for(name, self.declared)}"
+
     @property
     def without_effect(self) -> tuple[str, ...]:
         """What was given for nothing: settings that Moldau knows and does not obey yet."""
-        known = (self.declared.get(name) or self.overridden(name) for name in self.given)
+        known = {name: self.declared.get(name) or self.overridden(name) for name in self.given}
         return tuple(
             name
-            for name, setting in zip(self.given, known, strict=True)
-            if setting is None or not setting.has_effect
+            for name, setting in known.items()
+            if name not in self.unknown and (setting is None or not setting.has_effect)
         )
 
     @cached_property
@@ -270,6 +313,10 @@ def _with_node_id(properties: Mapping[str, str]) -> dict[str, str]:
     elif "broker.id" in given:
         given["node.id"] = given["broker.id"]
     return given
+
+
+def _is_removed(name: str) -> bool:
+    return name in _REMOVED_NAMES or name.startswith(_REMOVED_PREFIXES)
 
 
 def _plugin_prefixes(given: Mapping[str, str]) -> tuple[str, ...]:

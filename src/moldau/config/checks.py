@@ -1,56 +1,114 @@
-"""The rules that values of settings keep. Each completes the sentence "must be …"."""
+"""The rules that values of settings keep, with Kafka's words for a value that does not."""
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 from moldau.config.addresses import host_and_port, voter
-from moldau.config.schema import Check
+from moldau.config.schema import Check, invalid_value
+from moldau.config.values import java_set
 
-_THROTTLED = r"[0-9]+:[0-9]+"
+_THROTTLED = r"([0-9]+:[0-9]+)?"
+
+
+def holding(
+    rule: str, reason: str, holds: Callable[[Any], bool], choices: tuple[str, ...] = ()
+) -> Check:
+    """A rule with one way to break it."""
+    return Check(
+        rule,
+        lambda name, value: None if holds(value) else invalid_value(name, value, reason),
+        choices,
+    )
 
 
 def at_least(minimum: float) -> Check:
-    return Check(f"at least {minimum}", lambda value: value >= minimum)
+    rule = f"at least {minimum}"
+    return holding(rule, f"Value must be {rule}", lambda value: value >= minimum)
 
 
 def between(minimum: float, maximum: float) -> Check:
-    return Check(f"{minimum} to {maximum}", lambda value: minimum <= value <= maximum)
+    def complaint(name: str, value: float) -> str | None:
+        if value < minimum:
+            return invalid_value(name, value, f"Value must be at least {minimum}")
+        if value > maximum:
+            return invalid_value(name, value, f"Value must be no more than {maximum}")
+        return None
+
+    return Check(f"{minimum} to {maximum}", complaint)
 
 
 def one_of(*allowed: str) -> Check:
-    return Check(f"one of {', '.join(allowed)}", lambda value: value in allowed, allowed)
+    names = ", ".join(allowed)
+    reason = f"String must be one of: {names}"
+    return holding(f"one of {names}", reason, lambda value: value in allowed, allowed)
 
 
 def one_of_any_case(*allowed: str) -> Check:
-    lowered = {name.lower() for name in allowed}
+    names = java_set(name.upper() for name in allowed)
+    reason = f"String must be one of (case insensitive): {', '.join(names)}"
+    rule = f"one of {', '.join(allowed)} in any case"
     usual = tuple(spelled for name in allowed for spelled in (name.upper(), name.lower()))
-    return Check(
-        f"one of {', '.join(allowed)} in any case", lambda value: value.lower() in lowered, usual
-    )
+    return holding(rule, reason, lambda value: value.upper() in names, usual)
 
 
 def each_of(*allowed: str) -> Check:
-    return Check(
-        f"a list of {', '.join(allowed)}", lambda items: all(item in allowed for item in items)
-    )
+    of_item = one_of(*allowed)
+
+    def complaint(name: str, items: tuple[str, ...]) -> str | None:
+        complaints = (of_item.complaint(name, item) for item in items)
+        return next(filter(None, complaints), None)
+
+    return Check(f"a list of {', '.join(allowed)}", complaint)
 
 
 def some_of(*allowed: str) -> Check:
-    return Check(
-        f"at least one of {', '.join(allowed)}",
-        lambda items: bool(items) and all(item in allowed for item in items),
-    )
+    of_items = each_of(*allowed)
+
+    def complaint(name: str, items: tuple[str, ...]) -> str | None:
+        return of_items.complaint(name, items) if items else _empty(name, f"[{', '.join(allowed)}]")
+
+    return Check(f"at least one of {', '.join(allowed)}", complaint)
 
 
-NOT_EMPTY = Check("more than nothing", bool)
-
-GZIP_LEVEL = Check("-1 or 1 to 9", lambda level: level == -1 or 1 <= level <= 9)
-
-
-def _are_throttled(items: tuple[str, ...]) -> bool:
-    return items == ("*",) or all(re.fullmatch(_THROTTLED, item) for item in items)
+def _empty(name: str, allowed: str) -> str:
+    return f"Configuration '{name}' must not be empty. Valid values include: {allowed}"
 
 
-THROTTLED_REPLICAS = Check("* or a list of partition:broker", _are_throttled)
+def _nothing(name: str, value: str | tuple[str, ...]) -> str | None:
+    if value:
+        return None
+    if isinstance(value, str):
+        return invalid_value(name, value, "String must be non-empty")
+    return _empty(name, "any non-empty value")
 
-VOTERS = Check("a list of id@host:port", lambda items: all(map(voter, items)))
-SERVERS = Check("a list of host:port", lambda items: all(map(host_and_port, items)))
+
+NOT_EMPTY = Check("more than nothing", _nothing)
+
+GZIP_LEVEL = holding(
+    "-1 or 1 to 9",
+    "Value must be between 1 and 9 or equal to -1",
+    lambda level: level == -1 or 1 <= level <= 9,
+)
+
+
+def _throttled(name: str, items: tuple[str, ...]) -> str | None:
+    if items == ("*",) or all(re.fullmatch(_THROTTLED, item) for item in items):
+        return None
+    form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    reason = f"{name} must be the literal '*' or a list of replicas in the following format: {form}"
+    return invalid_value(name, items, reason)
+
+
+THROTTLED_REPLICAS = Check("* or a list of partition:broker", _throttled)
+
+VOTERS = holding(
+    "a list of id@host:port",
+    "Each entry should be in the form `{id}@{host}:{port}`.",
+    lambda items: all(map(voter, items)),
+)
+SERVERS = holding(
+    "a list of host:port",
+    'Each entry should be in the form "{host}:{port}"',
+    lambda items: all(map(host_and_port, items)),
+)

@@ -38,17 +38,19 @@ def validate_client_metrics(name: str, overrides: Mapping[str, str]) -> None:
     for other values, as Kafka does.
     """
     if not name:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a client metrics subscription needs a name")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
     for key in overrides:
         if key not in ClientMetricsConfig.declared:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key}: unknown client metrics setting")
+            detail = f"Unknown client metrics configuration: {key}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
     declared = ClientMetricsConfig.declared
     values = {key: declared[key].parse(text) for key, text in overrides.items()}
     interval_ms = values.get("interval.ms", declared["interval.ms"].default)
     if not INTERVAL_MIN_MS <= interval_ms <= HOUR_MS:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"interval.ms={interval_ms} must be {INTERVAL_MIN_MS} to {HOUR_MS}",
+            f"Invalid value {interval_ms} for interval.ms, interval must be between "
+            f"{INTERVAL_MIN_MS} and {HOUR_MS} (1 hour)",
         )
     for pattern in values.get("match", ()):
         _check_pattern(pattern)
@@ -62,4 +64,4 @@ def _check_pattern(text: str) -> None:
     except re.error:
         is_good = False
     if not is_good:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"match: {text!r} is not property=pattern")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Illegal client matching pattern: {text}")

@@ -1,4 +1,6 @@
-"""Rules between settings, as Kafka checks them when a node starts or a setting changes."""
+"""Rules between settings, as Kafka checks them when a node starts or a setting changes. What can
+change at run time is refused in Kafka's words, which its tools show.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -39,7 +41,6 @@ _MIN_VALUE_MAX = [
 ]  # fmt: skip
 _AT_MOST = [
     ("group.share.max.size", "group.share.max.share.sessions"),
-    ("group.streams.num.standby.replicas", "group.streams.max.standby.replicas"),
     ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
     ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
 ]
@@ -68,15 +69,21 @@ def _number(config: "BrokerConfig", name: str) -> int:
 
 
 def _check_order(config: "BrokerConfig") -> None:
-    pairs = [*_AT_MOST]
+    more, less = "greater than or equal to", "less than or equal to"
+    standby = "group.streams.num.standby.replicas", "group.streams.max.standby.replicas"
+    rows = [(*standby, f"{standby[0]} must be {less} {standby[1]}")]
+    rows += [(small, large, f"{large} must be {more} {small}") for small, large in _AT_MOST]
     for smallest, value, largest in _MIN_VALUE_MAX:
-        pairs += [(smallest, value), (value, largest)]
-    for small, large in pairs:
-        low, high = _number(config, small), _number(config, large)
-        _require(low <= high, f"{small}={low} must not be above {large}={high}")
+        rows += [
+            (smallest, largest, f"{largest} must be {more} {smallest}"),
+            (smallest, value, f"{value} must be {more} {smallest}"),
+            (value, largest, f"{value} must be {less} {largest}"),
+        ]
+    for small, large, complaint in rows:
+        _require(_number(config, small) <= _number(config, large), complaint)
     for small, large in _BELOW:
         low, high = _number(config, small), _number(config, large)
-        _require(low < high, f"{small}={low} must be below {large}={high}")
+        _require(low < high, f"{small} must be less than {large}")
 
 
 def _check_identity(config: "BrokerConfig") -> None:
@@ -87,27 +94,37 @@ def _check_identity(config: "BrokerConfig") -> None:
 
 
 def _check_logs(config: "BrokerConfig") -> None:
-    _require(config.roll_ms >= 1, f"log.roll.ms={config.roll_ms} must be at least 1")
     _require(
-        config.roll_jitter_ms >= 0, f"log.roll.jitter.ms={config.roll_jitter_ms} must be at least 0"
+        config.roll_ms >= 1, "requirement failed: log.roll.ms must be greater than or equal to 1"
     )
-    retention_ms = config.retention_ms
     _require(
-        retention_ms >= 1 or retention_ms == -1,
-        f"log.retention.ms={retention_ms} must be at least 1, or -1 for no limit",
+        config.roll_jitter_ms >= 0,
+        "requirement failed: log.roll.jitter.ms must be greater than or equal to 0",
     )
-    threads = max(config.log_cleaner_threads, 1)
     _require(
-        config.log_cleaner_dedupe_buffer_size // threads > MIB,
-        f"log.cleaner.dedupe.buffer.size={config.log_cleaner_dedupe_buffer_size} must be more than "
-        f"{MIB} for each of log.cleaner.threads={threads}",
+        config.retention_ms >= 1 or config.retention_ms == -1,
+        "requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to "
+        "1",
+    )
+    _require(
+        config.log_cleaner_dedupe_buffer_size // max(config.log_cleaner_threads, 1) > MIB,
+        "requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner "
+        "thread.",
     )
     cordoned = config.cordoned_log_dirs
     if "*" in cordoned:
-        _require(len(cordoned) == 1, "cordoned.log.dirs: * stands alone")
+        _require(
+            len(cordoned) == 1,
+            "requirement failed: When cordoned.log.dirs is set to *, it must not contain other "
+            "values",
+        )
     else:
         strange = [path for path in cordoned if path not in config.directories]
-        _require(not strange, f"cordoned.log.dirs: {', '.join(strange)} is not in log.dirs")
+        _require(
+            not strange,
+            "requirement failed: All entries in cordoned.log.dirs must be present in log.dirs or "
+            f"log.dir. Missing entries : {', '.join(strange)}",
+        )
 
 
 def _check_connections(config: "BrokerConfig") -> None:

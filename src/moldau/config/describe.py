@@ -77,7 +77,7 @@ def describe_consumer_group(overrides: Mapping[str, str], config: BrokerConfig) 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[Described]:
     known = {name: text for name, text in overrides.items() if name in ClientMetricsConfig.declared}
-    in_force = from_properties(ClientMetricsConfig, known)
+    in_force = from_properties(ClientMetricsConfig, known, "client metrics")
     return _describe_group(in_force, overrides, Source.CLIENT_METRICS, None)
 
 

@@ -1,12 +1,13 @@
 """Settings of brokers that change at run time: what may change where, and what is then in force."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from moldau.config.broker import BrokerConfig
 from moldau.config.broker_settings.throttles import ThrottleSettings
 from moldau.config.layers import Layers, merged
-from moldau.config.schema import Setting, UpdateMode, unknown_setting
+from moldau.config.schema import Setting, UpdateMode, refused
+from moldau.config.values import java_set
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 
@@ -32,9 +33,11 @@ _KEYS_AND_CERTIFICATES = frozenset(
 _LIMITS_OF_LISTENERS = frozenset(
     {"max.connections", "max.connection.creation.rate", "num.network.threads"}
 )
+_OF_ALL_LISTENERS = _LIMITS_OF_LISTENERS | {
+    name for name, declared in DYNAMIC_SETTINGS.items() if declared.mode is UpdateMode.PER_BROKER
+}
 _THREADS = (
     "background.threads",
-    "log.cleaner.threads",
     "num.io.threads",
     "num.network.threads",
     "num.recovery.threads.per.data.dir",
@@ -48,12 +51,13 @@ _CLAMPED = (
 _OF_LISTENER = r"listener\.name\.[^.]+\."
 
 
-def layered_config(layers: Layers) -> BrokerConfig:
+def layered_config(layers: Layers, *, clamps: bool = True) -> BrokerConfig:
     """What is in force. Raises INVALID_CONFIG if the layers do not fit together."""
     properties = merged(layers)
     for name in ThrottleSettings.declared:
         properties.pop(name, None)
-    config = BrokerConfig.parse(properties | _clamped(properties, layers))
+    clamped = _clamped(properties, layers) if clamps else {}
+    config = BrokerConfig.parse(properties | clamped)
     config.__dict__["layers"] = layers
     return config
 
@@ -77,28 +81,6 @@ def _clamped(properties: Mapping[str, str], layers: Layers) -> dict[str, str]:
     return clamped
 
 
-def check_dynamic(name: str, text: str, *, for_all: bool) -> None:
-    """Raises INVALID_CONFIG if a setting can not have this value at run time, for all brokers or
-    for one.
-    """
-    of_listener = BrokerConfig.overridden(name)
-    setting = of_listener or DYNAMIC_SETTINGS.get(name)
-    if setting is None:
-        if name in BrokerConfig.declared:
-            raise _refused(f"{name} can not be changed at run time")
-        raise unknown_setting(name, DYNAMIC_SETTINGS)
-    if of_listener is None and name in _KEYS_AND_CERTIFICATES:
-        raise _refused(f"{name} can be changed only for a listener: listener.name.<name>.{name}")
-    reaches_all = (
-        setting.name in _LIMITS_OF_LISTENERS
-        if of_listener
-        else setting.mode is UpdateMode.CLUSTER_WIDE
-    )
-    if for_all and not reaches_all:
-        raise _refused(f"{name} can be changed only for one broker")
-    setting.parse(text)
-
-
 def usable(
     properties: Mapping[str, str], *, for_all: bool
 ) -> tuple[dict[str, str], dict[str, str]]:
@@ -106,54 +88,115 @@ def usable(
     good, bad = {}, {}
     for name, text in properties.items():
         try:
-            check_dynamic(name, text, for_all=for_all)
+            check_dynamic({name: text}, for_all=for_all)
             good[name] = text
         except KafkaError as error:
             bad[name] = error.detail
     return good, bad
 
 
+def check_dynamic(properties: Mapping[str, str], *, for_all: bool) -> None:
+    """Raises INVALID_CONFIG if settings can not have these values at run time, for all brokers or
+    for one. Names that nobody knows pass, as in Kafka: plug-ins may know them.
+    """
+    known = BrokerConfig.declared
+    _refuse(
+        "Cannot update these configs dynamically",
+        (name for name in properties if name in known and name not in DYNAMIC_SETTINGS),
+    )
+    _refuse(
+        "These security configs can be dynamically updated only per-listener using the listener "
+        "prefix",
+        (name for name in properties if name in _KEYS_AND_CERTIFICATES),
+    )
+    for name, text in properties.items():
+        setting = BrokerConfig.overridden(name) or DYNAMIC_SETTINGS.get(name)
+        if setting is not None:
+            setting.parse(text)
+    if for_all:
+        _refuse(
+            "Cannot update these configs at default cluster level, broker id must be specified",
+            filter(_is_of_one_broker, properties),
+        )
+
+
+def _is_of_one_broker(name: str) -> bool:
+    setting = DYNAMIC_SETTINGS.get(name)
+    if setting is not None:
+        return setting.mode is not UpdateMode.CLUSTER_WIDE
+    of_listener = re.match(_OF_LISTENER, name)
+    return of_listener is not None and name[of_listener.end() :] not in _LIMITS_OF_LISTENERS
+
+
+def _refuse(complaint: str, names: Iterable[str]) -> None:
+    found = java_set(names)
+    if found:
+        raise refused(f"{complaint}: [{', '.join(found)}]")
+
+
 def check_broker_change(layers: Layers, current: BrokerConfig, *, for_all: bool) -> BrokerConfig:
     """What would be in force. Raises if the last changed layer, `own` or `cluster`, can not be:
     Kafka's code for it is INVALID_REQUEST.
     """
-    changed = layers.cluster if for_all else layers.own
     try:
-        for name, text in changed.items():
-            check_dynamic(name, text, for_all=for_all)
-        new = layered_config(layers)
-        _check_threads(new, current)
-        _check_listeners(new, current)
+        check_dynamic(layers.cluster if for_all else layers.own, for_all=for_all)
+        new = layered_config(layers, clamps=False)
     except KafkaError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, error.detail) from None
-    return new
+    complaint = _thread_complaint(new, current) or _listener_complaint(new, current)
+    if complaint is not None:
+        # Kafka puts the cause where its sentence has the value.
+        cause = f"org.apache.kafka.common.config.ConfigException: {complaint}"
+        detail = f"Invalid value {cause} for configuration Invalid dynamic configuration"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
+    return layered_config(layers)
 
 
-def _refused(complaint: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_CONFIG, complaint)
-
-
-def _check_threads(new: BrokerConfig, current: BrokerConfig) -> None:
+def _thread_complaint(new: BrokerConfig, current: BrokerConfig) -> str | None:
     """Kafka resizes pools only gently."""
     for name in _THREADS:
         attribute = BrokerConfig.declared[name].attribute
         count, before = getattr(new, attribute), getattr(current, attribute)
-        if count != before and not max(before // 2, 1) <= count <= before * 2:
-            raise _refused(f"{name}={count} must be between half and double of {before}")
+        failed = f"Dynamic thread count update validation failed for {name}={count}, value should"
+        if count < before // 2:
+            return f"{failed} be at least half the current value {before}"
+        if count > before * 2:
+            return f"{failed} not be greater than double the current value {before}"
+    return _cleaner_complaint(new.log_cleaner_threads, current.log_cleaner_threads)
 
 
-def _check_listeners(new: BrokerConfig, current: BrokerConfig) -> None:
+def _cleaner_complaint(count: int, before: int) -> str | None:
+    if count < 1:
+        return "Log cleaner threads should be at least 1"
+    if count < before // 2:
+        return f"Log cleaner threads cannot be reduced to less than half the current value {before}"
+    if count > before * 2:
+        return (
+            "Log cleaner threads cannot be increased to more than double the current value "
+            f"{before}"
+        )
+    return None
+
+
+def _listener_complaint(new: BrokerConfig, current: BrokerConfig) -> str | None:
+    """As Kafka, it looks only if a setting of all listeners has changed."""
+    if not any(new.given.get(name) != current.given.get(name) for name in _OF_ALL_LISTENERS):
+        return None
     names = {listener.name for listener in new.bound_listeners}
     for listener in current.bound_listeners:
         if listener.name not in names:
             continue
         if new.security_protocols[listener.name] is not listener.security_protocol:
-            raise _refused(f"listener.security.protocol.map: {listener.name} is in use")
-        if _fixed(new, listener.name) != _fixed(current, listener.name):
-            raise _refused(
-                f"listener.name.{listener.name.lower()}.*: only keys, certificates and limits of a "
-                "listener in use can be changed"
+            return (
+                "Security protocol cannot be updated for existing listener "
+                f"ListenerName({listener.name})"
             )
+        if _fixed(new, listener.name) != _fixed(current, listener.name):
+            return (
+                "Configs cannot be updated dynamically for existing listener "
+                f"ListenerName({listener.name}), restart broker or create a new listener for update"
+            )
+    return None
 
 
 def _fixed(config: BrokerConfig, listener: str) -> dict[str, str]:

@@ -8,9 +8,16 @@ from moldau.config.broker_settings.groups import GroupSettings
 from moldau.config.broker_settings.share import ShareSettings
 from moldau.config.broker_settings.streams import StreamsSettings
 from moldau.config.checks import at_least, one_of
-from moldau.config.schema import Check, SettingGroup, from_properties, narrowed, setting
+from moldau.config.schema import (
+    Check,
+    SettingGroup,
+    from_properties,
+    invalid_value,
+    narrowed,
+    refused,
+    setting,
+)
 from moldau.config.values import BOOLEAN, STRING
-from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -18,10 +25,16 @@ if TYPE_CHECKING:
 
 _OF_BROKER = GroupSettings.declared | ShareSettings.declared | StreamsSettings.declared
 _DURATION = r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?"
-_OFFSET_RESET = Check(
-    "latest, earliest or by_duration:PnDTnHnMn.nS",
-    lambda text: text in {"latest", "earliest"} or re.fullmatch(_DURATION, text) is not None,
-)
+
+
+def _offset_reset(name: str, text: str) -> str | None:
+    if text in {"latest", "earliest"} or re.fullmatch(_DURATION, text):
+        return None
+    reason = (
+        f"Invalid value `{text}` for configuration {name}. The value must be either 'earliest', "
+        "'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'."
+    )
+    return invalid_value(name, text, reason)
 
 
 def _as_broker(name: str, doc: str, check: Check | None = None) -> Any:
@@ -50,7 +63,7 @@ class GroupConfig(SettingGroup):
         "latest",
         "Where the share group starts in a partition: at its end, at its start, or so much time "
         "before now.",
-        check=_OFFSET_RESET,
+        check=Check("latest, earliest or by_duration:PnDTnHnMn.nS", _offset_reset),
     )
     share_delivery_count_limit: int = _as_broker(
         "share.delivery.count.limit",
@@ -128,27 +141,23 @@ def group_config(overrides: Mapping[str, str], broker: "BrokerConfig") -> GroupC
 
 def validate_group_configs(overrides: Mapping[str, str], broker: "BrokerConfig") -> None:
     """Raises INVALID_CONFIG: an unknown name, a bad value, or one outside the broker's bounds."""
-    parsed = from_properties(GroupConfig, overrides)
+    parsed = from_properties(GroupConfig, overrides, "group")
     own = {name: getattr(parsed, GroupConfig.declared[name].attribute) for name in overrides}
     for name, value in own.items():
         low, high = _bounds(name, broker)
         if low is not None and value < low:
-            raise _refused(f"{name}={value} must not be below {_bound_name(name, 'min')}={low}")
+            bound = _bound_name(name, "min")
+            raise refused(f"{name} must be greater than or equal to {bound}")
         if high is not None and value > high:
-            raise _refused(f"{name}={value} must not be above {_bound_name(name, 'max')}={high}")
+            raise refused(f"{name} must be less than or equal to {_bound_name(name, 'max')}")
     config = GroupConfig(**(_defaults(broker) | _by_attribute(own)))
     for kind in ("consumer", "share", "streams"):
         session_ms = getattr(config, f"{kind}_session_timeout_ms")
         heartbeat_ms = getattr(config, f"{kind}_heartbeat_interval_ms")
         if session_ms <= heartbeat_ms:
-            raise _refused(
-                f"{kind}.session.timeout.ms={session_ms} must be above "
-                f"{kind}.heartbeat.interval.ms={heartbeat_ms}"
+            raise refused(
+                f"{kind}.session.timeout.ms must be greater than {kind}.heartbeat.interval.ms"
             )
-
-
-def _refused(complaint: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_CONFIG, complaint)
 
 
 def _by_attribute(values: Mapping[str, Any]) -> dict[str, Any]:

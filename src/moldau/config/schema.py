@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum, StrEnum
 from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack, dataclass_transform
 
-from moldau.config.values import PARSERS, WANTED, Kind, text_of
+from moldau.config.values import PARSE_COMPLAINTS, PARSERS, Kind, java_text, text_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 
@@ -34,15 +34,21 @@ PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
 
 
 class Check:
-    """A rule that completes the sentence "must be …", and whether a value keeps it."""
+    """A rule for values, which completes the sentence "must be …". What is said of a value that
+    breaks it are Kafka's words, for Kafka's tools show them.
+    """
 
-    __slots__ = ("choices", "holds", "rule")
+    __slots__ = ("choices", "complaint", "rule")
 
     def __init__(
-        self, rule: str, holds: Callable[[Any], bool], choices: tuple[str, ...] = ()
+        self,
+        rule: str,
+        complaint: Callable[[str, Any], str | None],
+        choices: tuple[str, ...] = (),
     ) -> None:
         self.rule = rule
-        self.holds = holds
+        self.complaint = complaint
+        """Of a setting's name and a value; None if the value keeps the rule."""
         self.choices = choices
         """All values that keep it, if they can be listed."""
 
@@ -106,23 +112,31 @@ class Setting:
         try:
             value = PARSERS[self.kind](text)
         except ValueError:
-            raise self._refusal(text, f"is not {WANTED[self.kind]}") from None
+            shown = "[hidden]" if self.is_sensitive else text
+            raise refused(invalid_value(self.name, shown, PARSE_COMPLAINTS[self.kind])) from None
         self.verify(value)
         return value
 
     def verify(self, value: Any) -> None:
         """Refuses a value that breaks the rule. None means that nothing is given."""
-        if value is None or self.check is None:
+        if value is None:
             return
-        if not self.check.holds(value):
-            raise self._refusal(self.text(value) or "", f"must be {self.check.rule}")
+        if self.kind is Kind.LIST and "" in value:
+            raise refused(f"Configuration '{self.name}' values must not be empty.")
+        complaint = None if self.check is None else self.check.complaint(self.name, value)
+        if complaint is not None:
+            raise refused(complaint)
 
     def text(self, value: Any) -> str | None:
         return text_of(value, self.kind)
 
-    def _refusal(self, text: str, complaint: str) -> KafkaError:
-        shown = "" if self.is_sensitive else f"={text!r}"
-        return KafkaError(ErrorCode.INVALID_CONFIG, f"{self.name}{shown} {complaint}")
+
+def invalid_value(name: str, value: Any, reason: str) -> str:
+    return f"Invalid value {java_text(value)} for configuration {name}: {reason}"
+
+
+def refused(detail: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, detail)
 
 
 def setting(name: str, kind: Kind, default: Any, doc: str, **traits: Unpack[Traits]) -> Any:
@@ -207,20 +221,31 @@ class SettingGroup:
 ConfigT = TypeVar("ConfigT", bound=SettingGroup)
 
 
-def from_properties(config_class: type[ConfigT], properties: Mapping[str, str]) -> ConfigT:
-    """Parse text values. An unknown name or a bad value raises INVALID_CONFIG and says which."""
-    values: dict[str, Any] = {}
-    for name, text in properties.items():
-        declared = config_class.declared.get(name)
-        if declared is None:
-            raise unknown_setting(name, config_class.declared)
-        values[declared.attribute] = declared.parse(text)
-    return config_class(**values)
+def from_properties(
+    config_class: type[ConfigT], properties: Mapping[str, str], noun: str
+) -> ConfigT:
+    """Parse text values. An unknown name or a bad value raises INVALID_CONFIG and says which; the
+    noun is what Kafka calls the settings of: "topic", "group".
+    """
+    for name in properties:
+        if name not in config_class.declared:
+            raise refused(f"Unknown {noun} config name: {name}")
+    declared = config_class.declared
+    return config_class(
+        **{
+            declared[name].attribute: declared[name].parse(text)
+            for name, text in properties.items()
+        }
+    )
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> KafkaError:
+    """For names that users gave to Moldau itself, with what they may have meant."""
+    return refused(f"{name}: unknown setting{hint_for(name, known)}")
+
+
+def hint_for(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     close = get_close_matches(name, list(known), n=1, cutoff=SUGGESTION_CLOSENESS)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: unknown setting{hint}")
+    return f"; did you mean {close[0]}?" if close else ""

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from moldau.config.log import LogConfig
-from moldau.config.schema import from_properties
-from moldau.protocol.error_codes import ErrorCode
+from moldau.config.schema import from_properties, refused
 from moldau.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -48,20 +47,19 @@ def topic_defaults(broker: "BrokerConfig") -> dict[str, Any]:
 
 def validate_topic_configs(overrides: Mapping[str, str], broker: "BrokerConfig") -> None:
     """Raises INVALID_CONFIG: an unknown name, a bad value, or values that do not fit together."""
-    own = from_properties(LogConfig, overrides)
+    own = from_properties(LogConfig, overrides, "topic")
     values = topic_defaults(broker)
     for name in overrides:
         attribute = LogConfig.declared[name].attribute
         values[attribute] = getattr(own, attribute)
     config = LogConfig(**values)
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"min.compaction.lag.ms={config.min_compaction_lag_ms} must not be above "
-            f"max.compaction.lag.ms={config.max_compaction_lag_ms}",
+        raise refused(
+            f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) "
+            f"> max.compaction.lag.ms ({config.max_compaction_lag_ms})"
         )
     if config.remote_storage_enable:
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            "remote.storage.enable=true: this broker has no remote (tiered) storage",
+        raise refused(
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured "
+            "with remote log storage."
         )

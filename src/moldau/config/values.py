@@ -3,7 +3,7 @@ Kafka prints it.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any
 
@@ -48,6 +48,16 @@ WANTED = {
     Kind.PASSWORD: "a text",
 }
 
+# Kafka's words for a text that is no value of the type.
+PARSE_COMPLAINTS = {
+    Kind.BOOLEAN: "Expected value to be either true or false",
+    Kind.INT: "Not a number of type INT",
+    Kind.SHORT: "Not a number of type SHORT",
+    Kind.LONG: "Not a number of type LONG",
+    Kind.DOUBLE: "Not a number of type DOUBLE",
+    Kind.CLASS: "Class  could not be found.",
+}
+
 _DIGITS_MAX = 19
 _DECIMAL = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?"
 
@@ -87,10 +97,9 @@ def _double(text: str) -> float:
 
 
 def _items(text: str) -> tuple[str, ...]:
-    items = tuple(item.strip() for item in text.split(",")) if text.strip() else ()
-    if "" in items or len(set(items)) != len(items):
-        raise ValueError(text)
-    return items
+    """As in Kafka, what is said twice counts once."""
+    items = (item.strip() for item in text.split(",")) if text.strip() else ()
+    return tuple(dict.fromkeys(items))
 
 
 def _class_name(text: str) -> str:
@@ -126,6 +135,33 @@ def text_of(value: Any, kind: Kind) -> str | None:
             return ",".join(value)
         case _:
             return str(value)
+
+
+def java_text(value: Any) -> str:
+    """As Java prints a value within a sentence."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _java_double(value)
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(java_text, value))}]"
+    return str(value)
+
+
+def java_set(names: Iterable[str]) -> list[str]:
+    """In the order in which Java's HashSet gives them: Kafka's words list names so."""
+    found = list(dict.fromkeys(names))
+    size = 16
+    while len(found) > size * 3 // 4:
+        size *= 2
+
+    def bucket(name: str) -> int:
+        hashed = 0
+        for unit in memoryview(name.encode("utf-16-le")).cast("H"):
+            hashed = (31 * hashed + unit) & 0xFFFFFFFF
+        return (hashed ^ (hashed >> 16)) & (size - 1)
+
+    return sorted(found, key=bucket)
 
 
 def _java_double(value: float) -> str:

@@ -79,7 +79,9 @@ class ThreadBroker:
             self._directory = Path(self._cleanup.enter_context(made))
         properties = properties_for_tests(self._directory, self._settings, self._port)
         options = NodeOptions(formats_itself=True)
-        node = Node(BrokerConfig.parse(properties), options, clock=self.clock.shifted)
+        config = BrokerConfig.parse(properties)
+        config.refuse_unknown()
+        node = Node(config, options, clock=self.clock.shifted)
         started: Future[None] = Future()
         self._loop = new_event_loop()
         self._thread = threading.Thread(

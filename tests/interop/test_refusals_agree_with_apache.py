@@ -1,0 +1,241 @@
+"""Requests that are refused, to a live Apache Kafka and to Moldau: the same codes and the same
+words, to the letter, for Apache's tools print them.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from interop.apache import ApacheOracle
+from interop.node_pair import Asker, Pair, running_pairs
+from running_node import wait_for
+
+from moldau.config.alter import Operation
+from moldau.protocol import messages as m
+from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.messages.create_topics import CreatableTopic
+from moldau.protocol.messages.describe_configs import DescribeConfigsResource
+from moldau.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+)
+from moldau.protocol.schema import Message
+
+pytestmark = pytest.mark.interop
+
+TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
+GROUP, METRICS = ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS
+SET, DELETE, APPEND, SUBTRACT = Operation
+# A real file has settings of vendors, plug-ins and older releases.
+SETTINGS = {"vendor.balancer.enable": "true", "log.unclean.leader.election.enable": "true"}
+SECRET = "vendor.secret"
+
+
+@pytest.fixture(scope="module")
+def pair(apache: ApacheOracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with running_pairs(apache, tmp_path_factory.mktemp("pair"), SETTINGS) as pairs:
+        pairs.brokers.create(CreatableTopic(name="there", num_partitions=1, replication_factor=1))
+        yield pairs.brokers
+
+
+def resource(kind: int, name: str, *changes: tuple[str, str | None, int]) -> AlterConfigsResource:
+    altered = [AlterableConfig(name=n, value=v, config_operation=o) for n, v, o in changes]
+    return AlterConfigsResource(resource_type=kind, resource_name=name, configs=altered)
+
+
+def on_topic(name: str, value: str | None, operation: int = SET) -> AlterConfigsResource:
+    return resource(TOPIC, "there", (name, value, operation))
+
+
+def on_broker(name: str, value: str | None, operation: int = SET) -> AlterConfigsResource:
+    return resource(BROKER, "1", (name, value, operation))
+
+
+def on_brokers(name: str, value: str | None, operation: int = SET) -> AlterConfigsResource:
+    return resource(BROKER, "", (name, value, operation))
+
+
+def on_group(name: str, value: str | None, operation: int = SET) -> AlterConfigsResource:
+    return resource(GROUP, "g", (name, value, operation))
+
+
+def on_metrics(name: str, value: str | None, operation: int = SET) -> AlterConfigsResource:
+    return resource(METRICS, "m", (name, value, operation))
+
+
+REFUSED_SETTINGS = [
+    on_topic("retention.ms", "-2"),
+    on_topic("retention.ms", "9223372036854775808"),
+    on_topic("retention.ms", ""),
+    on_topic("retention.ms", " 7 x "),
+    on_topic("preallocate", "maybe"),
+    on_topic("min.insync.replicas", "0"),
+    on_topic("min.insync.replicas", "1.5"),
+    on_topic("max.message.bytes", "-1"),
+    on_topic("segment.bytes", "1"),
+    on_topic("cleanup.policy", "shred"),
+    on_topic("cleanup.policy", "delete,shred"),
+    on_topic("cleanup.policy", "delete,,compact"),
+    on_topic("compression.type", "rar"),
+    on_topic("compression.gzip.level", "0"),
+    on_topic("compression.lz4.level", "99"),
+    on_topic("compression.zstd.level", "99"),
+    on_topic("message.timestamp.type", "Now"),
+    on_topic("min.cleanable.dirty.ratio", "2"),
+    on_topic("min.cleanable.dirty.ratio", "-0.5"),
+    on_topic("min.cleanable.dirty.ratio", "half"),
+    on_topic("leader.replication.throttled.replicas", "everybody"),
+    on_topic("leader.replication.throttled.replicas", "0:1,2"),
+    on_topic("remote.storage.enable", "true"),
+    on_topic("local.retention.ms", "-3"),
+    on_topic("no.such", "1"),
+    on_topic("no.such", "1", APPEND),
+    on_topic("retention.ms", "1", SUBTRACT),
+    on_topic("retention.ms", None),
+    on_topic("cleanup.policy", "shred", APPEND),
+    resource(TOPIC, "there", ("a", None, SET), ("b", None, APPEND)),
+    resource(TOPIC, "there", ("retention.ms", "1", SET), ("retention.ms", "2", SET)),
+    on_broker("node.id", "7"),
+    resource(BROKER, "1", ("node.id", "7", SET), ("log.dirs", "/x", SET), ("broker.id", "7", SET)),
+    on_broker("ssl.keystore.location", "/x"),
+    resource(BROKER, "1", ("ssl.keystore.location", "/x", SET), ("ssl.key.password", "x", SET)),
+    on_broker("message.max.bytes", "-1"),
+    on_broker("message.max.bytes", "many"),
+    on_broker("log.cleaner.io.buffer.load.factor", "much"),
+    on_broker("log.retention.ms", "0"),
+    on_broker("log.cleaner.threads", "99"),
+    on_broker("num.io.threads", "99"),
+    on_broker("num.network.threads", "0"),
+    on_broker("background.threads", "1"),
+    on_broker("log.cleanup.policy", "shred", APPEND),
+    on_broker("message.max.bytes", "1", APPEND),
+    on_broker("message.max.bytes", "1", SUBTRACT),
+    on_broker("no.such", "1", APPEND),
+    on_broker("no.such", "1", 9),
+    on_broker("cordoned.log.dirs", "/nowhere"),
+    on_broker("cordoned.log.dirs", "*,/nowhere"),
+    on_broker("max.connections.per.ip", "-1"),
+    on_broker("leader.replication.throttled.rate", "-1"),
+    on_broker("listener.name.plaintext.max.connections", "x"),
+    on_broker("group.consumer.assignment.interval.ms", "999999999"),
+    on_brokers("node.id", "7"),
+    on_brokers("listeners", "PLAINTEXT://:1"),
+    on_brokers("cordoned.log.dirs", "*"),
+    on_brokers("listener.name.plaintext.ssl.keystore.location", "/x"),
+    on_brokers("listener.name.plaintext.no.such", "/x"),
+    resource(
+        BROKER,
+        "",
+        ("listener.name.plaintext.ssl.keystore.location", "/x", SET),
+        ("listener.name.plaintext.ssl.keystore.password", "x", SET),
+    ),
+    on_brokers("ssl.truststore.location", "/x"),
+    on_brokers("log.retention.ms", "0"),
+    on_group("no.such", "1"),
+    on_group("consumer.session.timeout.ms", "soon"),
+    on_group("consumer.session.timeout.ms", "999999999"),
+    on_group("consumer.heartbeat.interval.ms", "1"),
+    on_group("share.auto.offset.reset", "sometimes"),
+    on_group("share.isolation.level", "dirty"),
+    on_group("share.record.lock.duration.ms", "1"),
+    on_group("share.delivery.count.limit", "1"),
+    on_group("streams.num.standby.replicas", "9"),
+    on_group("consumer.session.timeout.ms", "1", APPEND),
+    resource(GROUP, "", ("consumer.session.timeout.ms", "50000", SET)),
+    on_metrics("no.such", "1"),
+    on_metrics("interval.ms", "soon"),
+    on_metrics("interval.ms", "99"),
+    on_metrics("match", "colour=blue"),
+    on_metrics("match", "client_id=["),
+    on_metrics("match", "client_id"),
+    on_metrics("metrics", "a", APPEND),
+    resource(BROKER, "-1", ("message.max.bytes", "1", SET)),
+    resource(BROKER, "2", ("message.max.bytes", "1", SET)),
+    resource(BROKER, "one", ("message.max.bytes", "1", SET)),
+    resource(ConfigResourceType.BROKER_LOGGER, "1", ("no.such.logger", "INFO", SET)),
+    resource(ConfigResourceType.BROKER_LOGGER, "1", ("root", "LOUD", SET)),
+    resource(ConfigResourceType.BROKER_LOGGER, "1", ("root", None, DELETE)),
+    resource(ConfigResourceType.BROKER_LOGGER, "1", ("root", "INFO", APPEND)),
+    resource(ConfigResourceType.BROKER_LOGGER, "2", ("root", "INFO", SET)),
+    resource(ConfigResourceType.BROKER_LOGGER, "", ("root", "INFO", SET)),
+    resource(0, "x"),
+    resource(99, "x"),
+]
+
+
+def name_of(asked: AlterConfigsResource) -> str:
+    changes = [f"{each.name}={(each.value or '')[:12]}" for each in asked.configs]
+    return f"{asked.resource_type}-{asked.resource_name}-{'-'.join(changes)}"
+
+
+@pytest.mark.parametrize("asked", REFUSED_SETTINGS, ids=name_of)
+def test_settings_are_refused_in_the_same_words(pair: Pair, asked: AlterConfigsResource) -> None:
+    answer = pair.same(m.IncrementalAlterConfigsRequest(resources=[asked]), 1)
+    assert answer.responses[0].error_code != 0
+
+
+def description(kind: int, name: str, *keys: str) -> Message:
+    asked = DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+    )
+    return m.DescribeConfigsRequest(resources=[asked], include_synonyms=True)
+
+
+ACCEPTED_SETTINGS = [
+    on_topic("cleanup.policy", "delete,delete"),
+    on_broker("listener.name.plaintext.ssl.client.auth", "required"),
+    on_broker("listener.name.plaintext.ssl.client.auth", None, DELETE),
+]
+
+
+@pytest.mark.parametrize("asked", ACCEPTED_SETTINGS, ids=name_of)
+def test_what_looks_wrong_and_is_not_is_taken_by_both(
+    pair: Pair, asked: AlterConfigsResource
+) -> None:
+    answer = pair.same(m.IncrementalAlterConfigsRequest(resources=[asked]), 1)
+    assert answer.responses[0].error_code == 0
+
+
+def shows(side: Asker, request: Message, name: str) -> bool:
+    (result,) = side.ask(request, 4).results
+    return any(each.name == name for each in result.configs)
+
+
+@pytest.mark.parametrize("name", ["1", ""], ids=["one broker", "all brokers"])
+def test_unknown_settings_of_brokers_are_stored_alike(pair: Pair, name: str) -> None:
+    typo = "log.cleaner.thread"
+    stored = resource(BROKER, name, (SECRET, "hush", SET), (typo, "3", SET))
+    pair.same(m.IncrementalAlterConfigsRequest(resources=[stored]), 1)
+    request = description(BROKER, name, SECRET, typo, *SETTINGS)
+    for side in pair:
+        # Apache's broker learns of it late.
+        wait_for(partial(shows, side, request, typo), typo)
+    (result,) = pair.same(request, 4).results
+    (secret,) = [each for each in result.configs if each.name == SECRET]
+    assert secret.is_sensitive
+    assert secret.value is None
+    gone = resource(BROKER, name, (SECRET, None, DELETE), (typo, None, DELETE))
+    pair.same(m.IncrementalAlterConfigsRequest(resources=[gone]), 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (TOPIC, "nobody"),
+        (TOPIC, ""),
+        (TOPIC, "a/b"),
+        (BROKER, "2"),
+        (BROKER, "one"),
+        (ConfigResourceType.BROKER_LOGGER, "2"),
+        (ConfigResourceType.BROKER_LOGGER, "one"),
+        (ConfigResourceType.BROKER_LOGGER, ""),
+        (GROUP, ""),
+        (METRICS, ""),
+        (0, "x"),
+        (99, "x"),
+    ],
+)
+def test_what_cannot_be_described_is_refused_in_the_same_words(
+    pair: Pair, kind: int, name: str
+) -> None:
+    pair.same(description(kind, name, "retention.ms"), 4)
