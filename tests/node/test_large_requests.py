@@ -12,6 +12,11 @@ from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
+from moldau.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from moldau.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -20,6 +25,11 @@ from moldau.protocol.messages.describe_groups import DescribeGroupsRequest
 from moldau.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from moldau.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
+from moldau.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from moldau.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -172,6 +182,29 @@ def offsets_for_epochs() -> Message:
     )
 
 
+def create_topics() -> Message:
+    configs = [CreatableTopicConfig(name="retention.ms", value="1000")]
+    return CreateTopicsRequest(
+        topics=[
+            CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)
+            for name in NAMES[:3_000]
+        ],
+        validate_only=True,
+    )
+
+
+def alter_configs() -> Message:
+    configs = [AlterableConfig(name="retention.ms", value="1000")]
+    return IncrementalAlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=ConfigResourceType.TOPIC, resource_name=name, configs=configs
+            )
+            for name in NAMES[:5_000]
+        ]
+    )
+
+
 LARGE: dict[str, Callable[[], Message]] = {
     "FindCoordinator": lambda: FindCoordinatorRequest(coordinator_keys=NAMES),
     "DescribeGroups": lambda: DescribeGroupsRequest(groups=NAMES),
@@ -180,6 +213,8 @@ LARGE: dict[str, Callable[[], Message]] = {
     "DescribeProducers": describe_producers,
     "ListOffsets": list_offsets,
     "OffsetForLeaderEpoch": offsets_for_epochs,
+    "CreateTopics": create_topics,
+    "IncrementalAlterConfigs": alter_configs,
 }
 
 

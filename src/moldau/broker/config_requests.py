@@ -11,6 +11,7 @@ from moldau.broker.loggers import change_levels
 from moldau.config.alter import Change, altered, replaced
 from moldau.config.broker import BrokerConfig
 from moldau.config.dynamic import DYNAMIC_SETTINGS
+from moldau.net.slices import slices_of
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -38,22 +39,22 @@ class Outcome(NamedTuple):
     message: str | None = None
 
 
-def judged(
+async def judged(
     broker: BrokerServices, asked: Sequence[ResourceChange], *, validate_only: bool
 ) -> list[Outcome | None]:
     """The outcome for each resource; None if the controller decides."""
     times = Counter((each.kind, each.name) for each in asked)
-    outcomes: list[Outcome | None] = []
-    for each in asked:
+
+    def judge(each: ResourceChange) -> Outcome | None:
         if times[each.kind, each.name] > 1:
             detail = "Each resource must appear at most once."
-            outcomes.append(Outcome(ErrorCode.INVALID_REQUEST, detail))
-            continue
+            return Outcome(ErrorCode.INVALID_REQUEST, detail)
         try:
-            outcomes.append(_judge(broker, each, validate_only=validate_only))
+            return _judge(broker, each, validate_only=validate_only)
         except KafkaError as error:
-            outcomes.append(Outcome(error.code, error.detail or None))
-    return outcomes
+            return Outcome(error.code, error.detail or None)
+
+    return await slices_of(judge, asked)
 
 
 def _judge(broker: BrokerServices, asked: ResourceChange, *, validate_only: bool) -> Outcome | None:

@@ -1,6 +1,7 @@
 """The controller at work: a decision is made, its records are appended to the metadata log, and the
 answer waits until they are committed. Deciding and appending happen in one go, so that decisions
-have the order of the log; only the waits overlap.
+have the order of the log; only the waits overlap. A large request is decided in a thread, and
+appended if nothing else was meanwhile.
 """
 
 import asyncio
@@ -16,9 +17,10 @@ from moldau.config.values import INT32_MAX
 from moldau.core.controller.activation import first_records
 from moldau.core.controller.heartbeats import decide_fence_stale_broker
 from moldau.core.controller.leadership import preferred_leader_records, unclean_leader_records
-from moldau.core.controller.machine import Controller, decide
+from moldau.core.controller.machine import Controller, decide, replayed
 from moldau.core.controller.situation import Situation
 from moldau.core.decision import Decision
+from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.replay_errors import MetadataReplayError
 from moldau.net.clock import Clock, Timer
@@ -39,6 +41,13 @@ _log = logging.getLogger(__name__)
 _LOOKS_PER_SESSION = 8
 _SECOND_MS = 1000
 _RECORDS_IN_SPLIT_BATCH = 1024
+_LARGE_FROM = 50
+"""Things named in a request, or partitions that it makes."""
+_TRIES_IN_THREAD = 3
+_MAKES_PARTITIONS: dict[int, str] = {
+    ApiKey.CREATE_TOPICS: "num_partitions",
+    ApiKey.CREATE_PARTITIONS: "count",
+}
 _HURRIED = {
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
@@ -54,6 +63,27 @@ def asked_timeout_ms(request: Message) -> int:
         return INT32_MAX
     timeout_ms: int = getattr(request, "timeout_ms", INT32_MAX)
     return timeout_ms
+
+
+def _is_large(request: Message) -> bool:
+    """Whether it may take more than a few milliseconds to decide."""
+    count = 0
+    for row in request.FIELDS:
+        value = getattr(request, row[0])
+        if isinstance(value, list):
+            count += len(value)
+            if request.API_KEY in _MAKES_PARTITIONS:
+                count += sum(getattr(each, _MAKES_PARTITIONS[request.API_KEY]) for each in value)
+    return count > _LARGE_FROM
+
+
+def _decide_and_replay(
+    situation: Situation, request: Message, version: int
+) -> tuple[Decision[Message, Any], MetadataDelta | None]:
+    """Pure: in any thread. Records that need not be one batch are replayed batch by batch."""
+    decision = decide(situation, request, version)
+    delta = replayed(situation.image, decision.records) if decision.is_atomic else None
+    return decision, delta
 
 
 class ControllerNode(QuorumListener):
@@ -106,9 +136,9 @@ class ControllerNode(QuorumListener):
         if timeout_ms <= 0:
             detail = "nothing was done: timeout_ms left no time for it"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail)
-        decision = decide(self._situation(), request, version)
+        decision, delta = await self._decide(request, version)
         try:
-            self._append(decision)
+            self._append(decision, delta)
         except DiskFullError:
             if request.API_KEY != ApiKey.DELETE_TOPICS or not self._quorum.make_room():
                 raise
@@ -159,15 +189,37 @@ class ControllerNode(QuorumListener):
             kraft_version=self._quorum.kraft_version,
         )
 
-    def _append(self, decision: Decision[Message, Any]) -> None:
-        """All of it or nothing if it is atomic; otherwise what there is room for."""
+    async def _decide(
+        self, request: Message, version: int
+    ) -> tuple[Decision[Message, Any], MetadataDelta | None]:
+        """A large request is decided in a thread, so that the loop can serve others meanwhile. What
+        it was decided on must still hold when it is done; if others were decided in between, it
+        is tried again, and in the end made here.
+        """
+        for _ in range(_TRIES_IN_THREAD if _is_large(request) else 0):
+            situation = self._situation()
+            decided = await asyncio.to_thread(_decide_and_replay, situation, request, version)
+            if not self.is_active:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+            is_unchanged = self._controller.image is situation.image
+            if is_unchanged and self._quorum.last_offset + 1 == situation.next_offset:
+                return decided
+        return decide(self._situation(), request, version), None
+
+    def _append(self, decision: Decision[Message, Any], delta: MetadataDelta | None = None) -> None:
+        """All of it or nothing if it is atomic; otherwise what there is room for. `delta`: of all
+        records, if it is known already.
+        """
         records = decision.records
+        if delta is not None and records:
+            self._append_batch(records, delta)
+            return
         step = len(records) if decision.is_atomic else _RECORDS_IN_SPLIT_BATCH
         for start in range(0, len(records), max(step, 1)):
-            self._append_batch(records[start : start + step])
+            some = records[start : start + step]
+            self._append_batch(some, replayed(self._controller.image, some))
 
-    def _append_batch(self, records: Sequence[Message]) -> None:
-        delta = self._controller.replayed(records)
+    def _append_batch(self, records: Sequence[Message], delta: MetadataDelta) -> None:
         last_offset = self._quorum.append(records, self._clock.wall_ms())
         self._controller.adopt(delta, records, last_offset, self._quorum.leader_epoch)
         self._last_appended = last_offset

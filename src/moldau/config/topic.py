@@ -35,14 +35,22 @@ def log_config(overrides: Mapping[str, str], broker: "BrokerConfig") -> LogConfi
     return LogConfig(**values)
 
 
+_latest: list[tuple["BrokerConfig", dict[str, Any]]] = []
+"""At most one: a request may be about thousands of topics under the same configuration."""
+
+
 def topic_defaults(broker: "BrokerConfig") -> dict[str, Any]:
     """LogConfig's attributes as the broker sets them for topics that say nothing."""
+    for known, values in _latest:
+        if known is broker:
+            return dict(values)
     values = {}
     for name, declared in LogConfig.declared.items():
         if declared.synonyms:
             one = broker.declared[declared.synonyms[0]].attribute
             values[declared.attribute] = getattr(broker, _SEVERAL_NAMES.get(name, one))
-    return values
+    _latest[:] = [(broker, values)]
+    return dict(values)
 
 
 def validate_topic_configs(overrides: Mapping[str, str], broker: "BrokerConfig") -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from moldau.config.broker import BrokerConfig
 from moldau.core.controller.features import SUPPORTED_FEATURES
 from moldau.core.controller.heartbeats import decide_fence_stale_broker
-from moldau.core.controller.machine import Controller, decide
+from moldau.core.controller.machine import Controller, decide, replayed
 from moldau.core.controller.situation import Situation
 from moldau.core.decision import Decision
 from moldau.core.metadata.delta import MetadataDelta
@@ -164,7 +164,7 @@ class Cluster:
     def _append(self, records: Any) -> None:
         records = list(records)
         if records:
-            delta = self.controller.replayed(records)
+            delta = replayed(self.controller.image, records)
             self.log += records
             self.controller.adopt(delta, records, len(self.log) - 1, EPOCH)
 

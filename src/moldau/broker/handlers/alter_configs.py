@@ -16,7 +16,7 @@ async def handle_alter_configs(
     ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     asked = [_change(resource) for resource in request.resources]
-    outcomes = judged(ctx.broker, asked, validate_only=request.validate_only)
+    outcomes = await judged(ctx.broker, asked, validate_only=request.validate_only)
     left = [r for r, known in zip(request.resources, outcomes, strict=True) if known is None]
     told: dict[tuple[int, str], Outcome] = {}
     if left:

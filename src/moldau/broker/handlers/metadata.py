@@ -2,12 +2,14 @@
 do not exist are made on the way if the client wants that and the node allows it.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator, Sequence
+from functools import partial
 
 from moldau.broker.cluster_view import NO_LEADER, ClusterView, authorized_operations
 from moldau.broker.context import RequestContext
 from moldau.core.controller.topic_names import is_internal, is_valid_name
 from moldau.core.metadata.image import MetadataImage, PartitionImage, TopicImage
+from moldau.net.slices import in_slices
 from moldau.protocol.enums import ResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.metadata import (
@@ -52,23 +54,37 @@ async def _response_after_creation(
     ctx: RequestContext, request: MetadataRequest, names: list[str], missing: list[str]
 ) -> MetadataResponse:
     await ctx.broker.topic_creation.ensure(missing)
-    return _response(ctx, request, names)
+    response = _response(ctx, request, names)
+    return response if isinstance(response, MetadataResponse) else await response
 
 
 def _response(
     ctx: RequestContext, request: MetadataRequest, wanted: list[str] | list[Uuid] | None
-) -> MetadataResponse:
-    """Of topics by name or by id; of all if None."""
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    """Of topics by name or by id; of all if None. All of one image, however long it takes."""
     broker, listener, version = ctx.broker, ctx.peer.listener_name, ctx.version
     kind = (MetadataResponse, listener, version == 0, version >= _LISTENER_ERROR_FROM)
     cluster = broker.worked_out.of(
         broker.image, kind, lambda image: _Cluster(ClusterView(image, listener), version)
     )
+    if wanted is None:
+        return in_slices(cluster.known, cluster.all(), partial(_finished, ctx, request, cluster))
+    asked: Sequence[str | Uuid] = wanted
+    return in_slices(cluster.topic, asked, partial(_finished, ctx, request, cluster))
+
+
+def _finished(
+    ctx: RequestContext,
+    request: MetadataRequest,
+    cluster: "_Cluster",
+    topics: list[MetadataResponseTopic],
+) -> MetadataResponse:
+    broker = ctx.broker
     response = MetadataResponse(
         brokers=cluster.brokers,
         cluster_id=broker.cluster_id,
         controller_id=cluster.view.controller_id(broker.node_id),
-        topics=cluster.all() if wanted is None else [cluster.topic(each) for each in wanted],
+        topics=topics,
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = authorized_operations(ResourceType.CLUSTER)
@@ -130,8 +146,8 @@ class _Cluster:
             for broker, endpoint in brokers
         ]
 
-    def all(self) -> list[MetadataResponseTopic]:
-        return [self._known(topic) for topic in self._image.topics.values() if topic.partitions]
+    def all(self) -> Iterator[TopicImage]:
+        return (topic for topic in self._image.topics.values() if topic.partitions)
 
     def topic(self, which: str | Uuid) -> MetadataResponseTopic:
         topic = (
@@ -140,7 +156,7 @@ class _Cluster:
             else self._image.topics_by_id.get(which)
         )
         if topic is not None and topic.partitions:
-            return self._known(topic)
+            return self.known(topic)
         if not isinstance(which, str):
             code = ErrorCode.UNKNOWN_TOPIC_ID
             return MetadataResponseTopic(error_code=code, name=None, topic_id=which)
@@ -151,7 +167,7 @@ class _Cluster:
         )
         return MetadataResponseTopic(error_code=code, name=which, is_internal=is_internal(which))
 
-    def _known(self, topic: TopicImage) -> MetadataResponseTopic:
+    def known(self, topic: TopicImage) -> MetadataResponseTopic:
         told = self._kept.get(topic.name)
         if told is None:
             told = self._told(topic)

@@ -63,6 +63,16 @@ def decision_of(api_key: ApiKey) -> Decide:
     return found
 
 
+def replayed(image: MetadataImage, records: Sequence[Message]) -> MetadataDelta:
+    """Try our own records before they are appended. Raises MetadataReplayError: then they must not
+    be, for nobody could replay them.
+    """
+    delta = MetadataDelta(image)
+    for record in records:
+        delta.replay(record)
+    return delta
+
+
 class Controller:
     def __init__(self, config: "BrokerConfig", cluster_id: str, chance: "random.Random") -> None:
         self.image = EMPTY_IMAGE
@@ -93,15 +103,6 @@ class Controller:
             chance=self._chance,
             kraft_version=kraft_version,
         )
-
-    def replayed(self, records: Sequence[Message]) -> MetadataDelta:
-        """Try our own records before they are appended. Raises MetadataReplayError: then they must
-        not be, for nobody could replay them.
-        """
-        delta = MetadataDelta(self.image)
-        for record in records:
-            delta.replay(record)
-        return delta
 
     def adopt(
         self, delta: MetadataDelta, records: Sequence[Message], last_offset: int, epoch: int

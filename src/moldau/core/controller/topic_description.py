@@ -15,20 +15,28 @@ _DECLARED = sorted(LogConfig.declared.items())
 _DEFAULTS = {name: declared.text(declared.default) for name, declared in _DECLARED}
 
 
-def described(own: Mapping[str, str], config: BrokerConfig) -> list[CreatableTopicConfigs]:
-    """Every setting in force, in the order of their names."""
-    return [
-        _described(name, declared.synonyms, own, config)
-        for name, declared in _DECLARED
-        if name in own or not declared.is_internal
-    ]
+class TopicDescription:
+    """For many topics: what comes from the broker is worked out once, and shared."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._of_broker = {
+            name: _described(name, declared.synonyms, config) for name, declared in _DECLARED
+        }
+        self._plain = self._rows({})
+
+    def of(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        """Every setting in force, in the order of their names; not to be changed."""
+        return self._rows(own) if own else self._plain
+
+    def _rows(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        return [
+            _row(name, own[name], Source.TOPIC) if name in own else self._of_broker[name]
+            for name, declared in _DECLARED
+            if name in own or not declared.is_internal
+        ]
 
 
-def _described(
-    name: str, synonyms: tuple[str, ...], own: Mapping[str, str], config: BrokerConfig
-) -> CreatableTopicConfigs:
-    if name in own:
-        return _row(name, own[name], Source.TOPIC)
+def _described(name: str, synonyms: tuple[str, ...], config: BrokerConfig) -> CreatableTopicConfigs:
     layers = config.layers
     for source, layer in (
         (Source.DYNAMIC_BROKER, layers.own),

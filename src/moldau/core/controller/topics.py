@@ -15,7 +15,7 @@ from moldau.core.controller.situation import (
     Situation,
     too_many_records,
 )
-from moldau.core.controller.topic_description import described
+from moldau.core.controller.topic_description import TopicDescription
 from moldau.core.controller.topic_names import (
     CLUSTER_METADATA,
     collision_key,
@@ -48,20 +48,21 @@ def decide_create_topics(
     if _partition_count(situation, asked) > PARTITIONS_PER_REQUEST_MAX:
         return _too_large(request, "Excessively large number of partitions per request.")
     names = _Names(situation, asked)
+    description = TopicDescription(situation.config) if version >= _CONFIGS_FROM else None
     records: list[Message] = []
     results = []
     for topic in asked:
         try:
             names.check(topic.name)
-            made, result = _create(situation, topic, describes=version >= _CONFIGS_FROM)
+            made, result = _create(situation, topic, description)
         except KafkaError as error:
             results.append(_refusal(topic.name, error.code, error.detail))
         else:
             records += made
             results.append(result)
             names.take(topic.name)
-    if len(records) > RECORDS_PER_REQUEST_MAX:
-        return _too_large(request, too_many_records().detail)
+        if len(records) > RECORDS_PER_REQUEST_MAX:
+            return _too_large(request, too_many_records().detail)
     results += [
         _refusal(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         for name, count in times.items()
@@ -123,7 +124,7 @@ class _Names:
 
 
 def _create(
-    situation: Situation, asked: CreatableTopic, *, describes: bool
+    situation: Situation, asked: CreatableTopic, description: TopicDescription | None
 ) -> tuple[list[Message], CreatableTopicResult]:
     configs = _configs(asked)
     config_records = topic_config_records(situation, asked.name, configs)
@@ -135,7 +136,7 @@ def _create(
         error_message=None,
         num_partitions=len(replica_lists),
         replication_factor=len(replica_lists[0]),
-        configs=described(configs, situation.config) if describes else [],
+        configs=[] if description is None else description.of(configs),
     )
     records: list[Message] = [TopicRecord(name=asked.name, topic_id=topic_id), *config_records]
     records += [
