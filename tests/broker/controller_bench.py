@@ -18,7 +18,7 @@ from moldau.broker.controller_channel import LocalControllerChannel
 from moldau.broker.controller_node import ControllerNode
 from moldau.broker.dispatch import broker_table, controller_table
 from moldau.broker.lifecycle import BrokerIdentity, BrokerLifecycle
-from moldau.broker.listener import ByteBudget
+from moldau.broker.memory_budget import MemoryBudget
 from moldau.broker.metadata_feed import MetadataFeed
 from moldau.broker.metrics import Metrics
 from moldau.broker.quorum_node import QuorumNode
@@ -104,7 +104,7 @@ class Bench:
             fetch_sessions=cast("Any", None),
             topic_creation=self.topic_creation,
             metrics=Metrics(),
-            budget=ByteBudget(lambda: 1 << 30),
+            budget=MemoryBudget(lambda: 1 << 30),
             controller_node=self.controller,
         )
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from moldau.broker.context import BrokerServices, Peer, RequestContext
 from moldau.broker.fetch_sessions import FetchSessions
-from moldau.broker.listener import ByteBudget
+from moldau.broker.memory_budget import MemoryBudget
 from moldau.broker.metrics import Metrics
 from moldau.broker.partition import Partition
 from moldau.broker.peers import LocalPeers, Peers
@@ -179,7 +179,7 @@ class DataNode:
             fetch_sessions=self.sessions,
             topic_creation=cast("Any", None),
             metrics=Metrics(),
-            budget=ByteBudget(lambda: 1 << 30),
+            budget=MemoryBudget(lambda: 1 << 30),
         )
         peer = Peer(1, "PLAINTEXT", "127.0.0.1", 5, is_privileged_listener=privileged)
         version = request.VERSIONS[1] if version is None else version

@@ -1,109 +1,19 @@
 """Answers leave in the order of their requests, and no client costs memory without bound."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
+from broker.connection_server import Client, Server, echo, serving, until
 from proofs import proves
 
-from moldau.broker.context import BrokerServices, RequestContext, Staged
-from moldau.broker.dispatch import Dispatcher, broker_table
-from moldau.broker.listener import ByteBudget, ConnectionLimits, Listener, ListenerServices
-from moldau.broker.metrics import Metrics
-from moldau.config.broker import BrokerConfig
-from moldau.config.standalone import standalone_properties
-from moldau.net.clock import ShiftedClock
-from moldau.net.tasks import Tasks
+from moldau.broker.context import RequestContext, Staged
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.protocol.frame import build_request, read_response
 from moldau.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.sync_group import SyncGroupResponse
 from moldau.protocol.schema import Message
-
-Outcome = Callable[[RequestContext, Any], Any]
-VERSION = 4
-DEADLINE_S = 30
-
-
-class Server:
-    def __init__(self, outcome: Outcome, **settings: str) -> None:
-        properties = standalone_properties("unused", host="127.0.0.1", port=0)
-        properties |= {name.replace("_", "."): value for name, value in settings.items()}
-        config = BrokerConfig.parse(properties)
-        self.clock = ShiftedClock()
-        self.tasks = Tasks()
-        self.metrics = Metrics()
-        self.budget = ByteBudget(lambda: config.moldau_inflight_bytes_max)
-        services = ListenerServices(
-            clock=self.clock,
-            tasks=self.tasks,
-            metrics=self.metrics,
-            limits=ConnectionLimits(lambda: config, self.clock),
-            budget=self.budget,
-            config=lambda: config,
-        )
-        self.listener = Listener("PLAINTEXT", "127.0.0.1", 0, services)
-        # No handler is reached: the interceptor gives every outcome.
-        self.dispatcher = Dispatcher(cast("BrokerServices", None), broker_table())
-        self.dispatcher.interceptor = outcome
-        self.clients: list[Client] = []
-
-
-@asynccontextmanager
-async def serving(outcome: Outcome, **settings: str) -> AsyncIterator[Server]:
-    server = Server(outcome, **settings)
-    server.listener.bind()
-    await server.listener.serve(server.dispatcher)
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            yield server
-    finally:
-        server.listener.stop_accepting()
-        server.listener.drop_connections()
-        for client in server.clients:
-            client.writer.transport.abort()
-            await asyncio.wait([asyncio.ensure_future(client.writer.wait_closed())])
-        await server.tasks.close()
-        server.clock.close()
-
-
-class Client:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    @classmethod
-    async def to(cls, server: Server) -> "Client":
-        client = cls(*await asyncio.open_connection("127.0.0.1", server.listener.port))
-        server.clients.append(client)
-        return client
-
-    def send(self, number: int, member_id: str = "") -> None:
-        request = HeartbeatRequest(group_id="g", generation_id=number, member_id=member_id)
-        self.writer.writelines(
-            build_request(request, VERSION, correlation_id=number, client_id="test")
-        )
-
-    async def answer(self) -> tuple[int, Message]:
-        size = int.from_bytes(await self.reader.readexactly(4), "big")
-        frame = await self.reader.readexactly(size)
-        return read_response(frame, HeartbeatResponse, VERSION)
-
-    async def is_closed(self) -> bool:
-        return await self.reader.read() == b""
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - nothing in the server tells tests
-        await asyncio.sleep(0)
-
-
-def echo(_ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-    return HeartbeatResponse(throttle_time_ms=request.generation_id)
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
@@ -337,6 +247,35 @@ async def test_what_waits_is_cancelled_when_the_client_goes() -> None:
         await ended.wait()
         await until(lambda: len(server.tasks) == 0)
         assert server.budget.held == 0
+
+
+@pytest.mark.parametrize(("allowed", "begun"), [(65_536, 1), (600_000, 4)])
+@proves("moldau.connection.inflight.bytes.max")
+async def test_one_connection_has_no_more_in_flight_than_it_may(allowed: int, begun: int) -> None:
+    gate = asyncio.Event()
+    seen = 0
+
+    def outcome(_ctx: RequestContext, _request: HeartbeatRequest) -> Staged:
+        nonlocal seen
+        seen += 1
+
+        async def second_stage() -> HeartbeatResponse:
+            await gate.wait()
+            return HeartbeatResponse()
+
+        return Staged(second_stage())
+
+    async with serving(outcome, moldau_connection_inflight_bytes_max=str(allowed)) as server:
+        client = await Client.to(server)
+        # Each takes eight times its bytes when it is read.
+        for number in range(10):
+            client.send(number, "m" * 20_000)
+        await until(lambda: seen == begun)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert seen == begun
+        gate.set()
+        assert [(await client.answer())[0] for _ in range(10)] == list(range(10))
 
 
 @proves("moldau.inflight.bytes.max")

@@ -9,8 +9,8 @@ from config.nodes import COMBINED
 from moldau.broker.context import BrokerServices, Peer, RequestContext
 from moldau.broker.handlers.describe_configs import handle_describe_configs
 from moldau.broker.handlers.list_config_resources import handle_list_config_resources
-from moldau.broker.listener import ByteBudget
 from moldau.broker.loggers import change_levels, logger_levels
+from moldau.broker.memory_budget import MemoryBudget
 from moldau.broker.metrics import Metrics
 from moldau.broker.settings import Settings
 from moldau.config.alter import Change, Operation
@@ -71,7 +71,7 @@ class Node:
             fetch_sessions=nobody,
             topic_creation=nobody,
             metrics=Metrics(),
-            budget=ByteBudget(lambda: 1 << 30),
+            budget=MemoryBudget(lambda: 1 << 30),
         )
         peer = Peer(1, "PLAINTEXT", "127.0.0.1", 5)
         return RequestContext(services, peer, api_key, version, "tests", {})

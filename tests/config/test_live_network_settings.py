@@ -15,10 +15,7 @@ from wire_client import HungUpError, WireClient, parse_address
 
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.batches import iterate_batches
-from moldau.protocol.frame import build_request
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
-from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from moldau.protocol.messages.metadata import MetadataRequest
 
 TRIED = 12
 LISTENER = "listener.name.plaintext."
@@ -223,33 +220,3 @@ def test_the_kernel_keeps_as_many_new_connections_as_it_is_told() -> None:
                 selector.register(client, selectors.EVENT_WRITE)
             # Linux takes one more.
             assert len(selector.select(0.1)) == 4
-
-
-@pytest.mark.parametrize("allowed", [65_536, 600_000])
-@proves("moldau.connection.inflight.bytes.max")
-def test_no_more_is_read_than_may_be_in_flight(allowed: int) -> None:
-    settings = {
-        "moldau.connection.inflight.bytes.max": str(allowed),
-        "socket.receive.buffer.bytes": "8192",
-    }
-    with live_node(settings) as node, socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
-        client.connect(parse_address(node.broker.bootstrap))
-        wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
-        waiting = FetchRequest(
-            max_wait_ms=3_600_000,
-            min_bytes=1,
-            topics=[FetchTopic(topic="looked-at", partitions=[wanted])],
-        )
-        client.sendall(b"".join(build_request(waiting, 12, correlation_id=1, client_id=None)))
-        behind = b"".join(
-            build_request(MetadataRequest(), 12, correlation_id=2, client_id="a" * 30_000)
-        )
-        client.setblocking(False)
-        content, sent = behind * 50, 0
-        with selectors.DefaultSelector() as selector:
-            selector.register(client, selectors.EVENT_WRITE)
-            while selector.select(0.3):
-                sent += client.send(content[sent : sent + 4096])
-        # What sockets hold in between comes on top.
-        assert allowed <= sent < allowed + 200_000

@@ -20,7 +20,9 @@ def deliver(frames: FramesIn, chunk: bytes) -> list[bytes]:
         count = min(len(buffer), len(chunk))
         buffer[:count] = chunk[:count]
         chunk = chunk[count:]
-        got += [bytes(view) for view, _ in frames.received(count)]
+        frames.received(count)
+        while (view := frames.next_frame()) is not None:
+            got.append(bytes(view))
     return got
 
 
@@ -46,14 +48,55 @@ def test_frames_survive_every_way_of_being_cut(seed: int) -> None:
 
 def test_a_large_frame_is_not_copied_into_the_scratch_buffer() -> None:
     frames = new_frames()
-    deliver(frames, frame(bytes(1 << 20))[:100])
-    assert len(frames.buffer()) == (1 << 20) + 4 - 100
+    deliver(frames, frame(bytes(1 << 20))[: 200 << 10])
+    assert len(frames.buffer()) == (1 << 20) + 4 - (200 << 10)
 
 
 def test_an_announced_length_takes_no_memory() -> None:
     frames = new_frames()
     deliver(frames, (100 << 20).to_bytes(4, "big") + b"x")
-    assert len(frames.buffer()) < 3 << 20
+    assert frames.unfinished_bytes <= 4096
+
+
+def test_a_frame_takes_memory_in_step_with_what_arrives() -> None:
+    frames = new_frames()
+    size = 20 << 20
+    stream = frame(bytes(size))
+    sent = 0
+    while sent < size - 10_000:
+        assert deliver(frames, stream[sent : sent + 10_000]) == []
+        sent += 10_000
+        assert frames.unfinished_bytes <= max(8 * sent, 4096)
+        assert frames.unfinished_bytes <= max(2 << 20, sent)
+    assert deliver(frames, stream[sent:]) == [bytes(size)]
+    assert frames.unfinished_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_frames_that_wait_survive_what_is_read_meanwhile(seed: int) -> None:
+    """As behind a request that takes its time: some are cut, the rest is kept, more arrives."""
+    rng = random.Random(seed)
+    sizes = [rng.choice([0, 1, 3, 100, 5000, SCRATCH_BYTES, 1_500_000]) for _ in range(15)]
+    bodies = [rng.randbytes(size) for size in sizes]
+    stream = b"".join(map(frame, bodies))
+    frames = new_frames()
+    got: list[bytes] = []
+    while stream:
+        buffer = frames.buffer()
+        count = min(len(buffer), len(stream), rng.choice([1, 2, 7, 6000, 400_000]))
+        buffer[:count] = stream[:count]
+        stream = stream[count:]
+        del buffer
+        frames.received(count)
+        for _ in range(rng.randrange(3)):
+            view = frames.next_frame()
+            if view is not None:
+                got.append(bytes(view))
+        frames.keep()
+    while (view := frames.next_frame()) is not None:
+        got.append(bytes(view))
+    assert got == bodies
+    assert frames.waiting_bytes == 0
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 1001])
@@ -67,10 +110,10 @@ def test_good_frames_before_a_bad_length_are_given_out() -> None:
     frames = new_frames(limit=1000)
     stream = frame(b"good") + (5000).to_bytes(4, "big")
     frames.buffer()[: len(stream)] = stream
-    received = frames.received(len(stream))
-    assert bytes(next(received)[0]) == b"good"
+    frames.received(len(stream))
+    assert bytes(frames.next_frame() or b"") == b"good"
     with pytest.raises(MalformedRequestError):
-        next(received)
+        frames.next_frame()
 
 
 @pytest.mark.parametrize(("head", "name"), [(b"GET / HTTP", "HTTP"), (b"\x16\x03\x01\x02", "TLS")])

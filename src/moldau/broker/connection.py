@@ -1,8 +1,9 @@
 """One connection: frames in, answers out in the order of their requests.
 
 Requests are begun one after the other, as Kafka does; only a staged one (Produce) lets the next
-begin before it is answered. A client that sends faster than it is answered, or does not read its
-answers, is slowed down by TCP: reading pauses, memory stays bounded.
+begin before it is answered. A client that sends much at once is served a slice at a time, in turns
+with the others. One that sends faster than it is answered, or does not read its answers, is slowed
+down by TCP: reading pauses, memory stays bounded.
 """
 
 import asyncio
@@ -13,7 +14,10 @@ from typing import TYPE_CHECKING, cast
 
 from moldau.broker.context import Peer, Staged
 from moldau.broker.dispatch import Begun, Dispatcher, failed
-from moldau.net.frames_in import FramesIn
+from moldau.broker.memory_budget import TIGHT_READ_BYTES
+from moldau.broker.turns import SLICE_MS
+from moldau.net.frames_in import READ_BYTES_MAX, FramesIn
+from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.frame import build_response
 from moldau.protocol.schema import Message
@@ -26,13 +30,18 @@ _log = logging.getLogger(__name__)
 
 STAGED_MAX = 100
 """Requests of one connection that may wait for their second stage together."""
-_BACKLOG_MAX = 32
-"""Frames that may wait for a request before them. Above it nothing more is read; below it is, since
-only who reads hears that the client has gone.
+_WAITING_BYTES_MAX = 64 * 1024
+"""What may wait for a request before it, or for the connection's turn. Above it nothing more is
+read; below it is, since only who reads hears that the client has gone.
 """
 _OUT_BYTES_MAX = 256 * 1024
 """Answers that are collected for one write."""
-_LOG_CHARS_MAX = 255
+_UNSENT_BYTES_MAX = 16 * 1024
+"""Answers that may lie unsent before they count, and before no further request is begun."""
+_DECODED_TIMES = 8
+"""How much more memory a request takes than its bytes, unless they are mostly records."""
+_SLICES_CUT_MAX = 100
+"""In one sweep of the listener: more, and the client takes what others could have."""
 _REFUSALS = (KafkaError, MalformedRequestError)
 
 
@@ -43,7 +52,7 @@ class _Exchange:
 
     def __init__(self, begun: Begun, size: int, started_ms: float) -> None:
         self.begun = begun
-        self.bytes = size
+        self.bytes = size if begun.api_key is ApiKey.PRODUCE else size * _DECODED_TIMES
         self.started_ms = started_ms
         self.answer: Message | None = None
         self.is_done = False
@@ -55,22 +64,30 @@ class Connection(asyncio.BufferedProtocol):
         self._listener = listener
         self._dispatcher = dispatcher
         self._clock = listener.clock
+        self._turns = listener.turns
+        self._budget = listener.budget
         self._frames = FramesIn(listener.scratch, listener.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[_Exchange] = deque()
-        # Frames that arrived while a request was being served; reading is paused meanwhile.
-        self._backlog: deque[memoryview] = deque()
         self._is_busy = False
         self._is_closing = False
         self._is_finishing = False
         self._is_reading = True
-        self._held_bytes = 0
+        self._is_queued = False
+        self._waiting_bytes = 0
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._writing_paused_since_ms: float | None = None
         self._unread_bytes = 0
-        self._answer_bytes = 0
         self._frame_started_ms: float | None = None
+        self._read_began_ms: float | None = None
+        self._reading_paused_ms = 0.0
+        self._slices_cut = 0
+        self.is_privileged = listener.is_privileged
+        self.served_ms = 0.0
+        self.held_bytes = 0
+        self.answer_bytes = 0
+        self.unfinished_bytes = 0
         self.last_active_ms = self._clock.mono_ms()
         self.is_throttled = False
         self.peer: Peer | None = None
@@ -80,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no asyncio.Transport, they only behave as one.
         self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_UNSENT_BYTES_MAX)
         self.peer = self._listener.admit(self, self._transport)
         if self.peer is None:
             self._transport.abort()
@@ -87,38 +105,46 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, _error: Exception | None) -> None:
         self._is_closing = True
         self._listener.left(self)
-        self._hold(-self._held_bytes)
+        self._hold(-self.held_bytes)
+        self._waiting_bytes = 0
         self._hold_answers(0)
-        self._backlog.clear()
+        self._hold_unfinished(0)
         for exchange in self._exchanges:
             if exchange.task is not None:
                 exchange.task.cancel()
         self._exchanges.clear()
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        return self._frames.buffer()
+        if self.unfinished_bytes:
+            # Reading a large frame takes time, too.
+            self._read_began_ms = self._clock.mono_ms()
+        try:
+            return self._frames.buffer(
+                TIGHT_READ_BYTES if self._budget.is_tight else READ_BYTES_MAX
+            )
+        except MalformedRequestError as error:
+            self._refuse(error)
+            return self._listener.scratch
 
     def buffer_updated(self, count: int) -> None:
         if self._is_closing:
             return
         now_ms = self.last_active_ms = self._clock.mono_ms()
         self._listener.metrics.bytes_in += count
-        try:
-            for frame, is_scratch in self._frames.received(count):
-                if self._backlog or self._is_stuffed():
-                    kept = memoryview(bytearray(frame)) if is_scratch else frame
-                    self._hold(len(kept))
-                    self._backlog.append(kept)
-                else:
-                    self._serve(frame, now_ms)
-        except MalformedRequestError as error:
-            self._refuse(error)
-        self._flush()
-        if not self._frames.pending_bytes:
-            self._frame_started_ms = None
-        elif self._frame_started_ms is None:
-            self._frame_started_ms = now_ms
-        self._adjust_reading()
+        frame = self._frames.only_frame(count)
+        if (
+            frame is not None
+            and not self._is_queued
+            and self._turns.may_begin(self.served_ms)
+            and not self._is_stuffed()
+        ):
+            self._serve_only(frame, now_ms)
+            return
+        self._frames.received(count)
+        if self._read_began_ms is not None:
+            self._turns.used(self, now_ms - self._read_began_ms)
+            self._read_began_ms = None
+        self._proceed(now_ms)
 
     def eof_received(self) -> bool:
         return False
@@ -133,6 +159,93 @@ class Connection(asyncio.BufferedProtocol):
         self._writing_paused_since_ms = None
         self._hold_answers(0)
         self._go_on()
+
+    # Taking turns
+
+    def _proceed(self, now_ms: float) -> None:
+        """Serve what has arrived, now or when it is this connection's turn."""
+        if not self._frames.waiting_bytes:
+            pass
+        elif self._is_queued or self._is_stuffed():
+            self._frames.keep()
+        elif self._turns.may_begin(self.served_ms):
+            self._serve_slice(now_ms)
+        else:
+            self._frames.keep()
+            self._queue()
+        self._settle(now_ms)
+
+    def take_turn(self) -> None:
+        self._is_queued = False
+        if not self._is_closing:
+            now_ms = self._clock.mono_ms()
+            if not self._is_stuffed():
+                self._serve_slice(now_ms)
+            self._settle(now_ms)
+
+    def _queue(self) -> None:
+        if not self._is_queued:
+            self._is_queued = True
+            self._turns.join(self)
+
+    def _serve_only(self, frame: memoryview, now_ms: float) -> None:
+        """The usual case, in short: one request, and nothing waits or is unfinished."""
+        self._serve_or_end(frame, now_ms)
+        self._turns.used(self, self._clock.mono_ms() - now_ms)
+        self._flush()
+        self._adjust_reading()
+
+    def _next_frame(self) -> memoryview | None:
+        try:
+            return self._frames.next_frame()
+        except MalformedRequestError as error:
+            self._refuse(error)
+            return None
+
+    def _serve_or_end(self, frame: memoryview, now_ms: float) -> None:
+        try:
+            self._serve(frame, now_ms)
+        except MalformedRequestError as error:
+            self._refuse(error)
+        except Exception:  # noqa: BLE001 - it may be somebody else's turn that ends with it
+            _log.exception("a connection is closed: it cannot be served")
+            self.abort()
+
+    def _serve_slice(self, began_ms: float) -> None:
+        frames, clock = self._frames, self._clock
+        now_ms, end_ms = began_ms, began_ms + SLICE_MS
+        while not self._is_stuffed() and (frame := self._next_frame()) is not None:
+            self._serve_or_end(frame, now_ms)
+            now_ms = clock.mono_ms()
+            if now_ms >= end_ms:
+                break
+        self._turns.used(self, now_ms - began_ms)
+        frames.keep()
+        if frames.waiting_bytes and not self._is_stuffed():
+            self._slices_cut += 1
+            self._queue()
+
+    def _settle(self, now_ms: float) -> None:
+        """Write what was answered, count what is held, and read on if there is room."""
+        self._flush()
+        frames = self._frames
+        if self._is_closing:
+            return
+        waiting = frames.waiting_bytes
+        if waiting != self._waiting_bytes:
+            self._hold(waiting - self._waiting_bytes)
+            self._waiting_bytes = waiting
+        unfinished = frames.unfinished_bytes
+        if unfinished != self.unfinished_bytes:
+            self._hold_unfinished(unfinished)
+        if not unfinished:
+            self._frame_started_ms = None
+        else:
+            if self._frame_started_ms is None:
+                self._frame_started_ms = now_ms
+            if self._turns.is_over:
+                self._queue()
+        self._adjust_reading()
 
     # Serving
 
@@ -204,21 +317,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Send what is ready, then begin what waits."""
-        while self._exchanges and self._exchanges[0].is_done:
-            exchange = self._exchanges.popleft()
-            self._hold(-exchange.bytes)
-            self._send(exchange.begun, exchange.answer, exchange.started_ms)
+        if self._is_closing:
+            return
         try:
-            while self._backlog and not self._is_stuffed():
-                frame = self._backlog.popleft()
-                self._hold(-len(frame))
-                self._serve(frame, self._clock.mono_ms())
+            while self._exchanges and self._exchanges[0].is_done:
+                exchange = self._exchanges.popleft()
+                self._hold(-exchange.bytes)
+                self._send(exchange.begun, exchange.answer, exchange.started_ms)
         except MalformedRequestError as error:
             self._refuse(error)
-        self._flush()
+            return
+        self._proceed(self._clock.mono_ms())
         if self._is_finishing and not self._exchanges:
             self._close()
-        self._adjust_reading()
 
     def _send(self, begun: Begun, answer: Message | None, started_ms: float) -> None:
         now_ms = self.last_active_ms = self._clock.mono_ms()
@@ -245,6 +356,8 @@ class Connection(asyncio.BufferedProtocol):
             self._listener.metrics.bytes_out += self._out_bytes
             chunks, self._out, self._out_bytes = self._out, [], 0
             self._transport.writelines(chunks)
+            if self._writing_paused_since_ms is not None:
+                self._hold_answers(self._transport.get_write_buffer_size())
 
     # Back-pressure
 
@@ -262,32 +375,53 @@ class Connection(asyncio.BufferedProtocol):
         return (
             self._writing_paused_since_ms is not None
             or len(self._exchanges) >= STAGED_MAX
-            or self._held_bytes >= self._listener.held_bytes_max
+            or self.held_bytes - self._waiting_bytes >= self._listener.held_bytes_max
         )
+
+    @property
+    def wanted_bytes(self) -> int:
+        return self._frames.wanted_bytes
+
+    @property
+    def is_waited_for(self) -> bool:
+        return any(one.begun.api_key is not ApiKey.PRODUCE for one in self._exchanges)
 
     def _hold_answers(self, size: int) -> None:
         """What the client has not read yet."""
-        self._listener.budget.answer_bytes += size - self._answer_bytes
-        self._answer_bytes = size
+        if size != self.answer_bytes:
+            change, self.answer_bytes = size - self.answer_bytes, size
+            self._budget.hold_answers(change)
 
     def _hold(self, count: int) -> None:
-        self._held_bytes += count
-        self._listener.budget.hold(count)
+        self.held_bytes += count
+        self._budget.hold(count)
+
+    def _hold_unfinished(self, size: int) -> None:
+        before, self.unfinished_bytes = self.unfinished_bytes, size
+        if size != before:
+            self._budget.hold_unfinished(self, before, size)
 
     def _adjust_reading(self) -> None:
         if self._is_closing or self._transport is None:
             return
         wanted = not (
-            len(self._backlog) > _BACKLOG_MAX
+            self._waiting_bytes > _WAITING_BYTES_MAX
             or self._is_full()
-            or self._listener.budget.is_spent(self)
+            or (self._is_queued and self.unfinished_bytes)
             or self.is_throttled
+            or (self._budget.is_tight and self._budget.refuses(self))
         )
         if wanted != self._is_reading:
             self._is_reading = wanted
+            now_ms = self._clock.mono_ms()
             if wanted:
+                # Its client is not to blame for the time in between.
+                if self._frame_started_ms is not None:
+                    self._frame_started_ms += now_ms - self._reading_paused_ms
+                self.last_active_ms = now_ms
                 self._transport.resume_reading()
             else:
+                self._reading_paused_ms = now_ms
                 self._transport.pause_reading()
 
     def budget_is_back(self) -> None:
@@ -312,6 +446,22 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(MalformedRequestError("a frame did not arrive in time"))
         elif now_ms - self.last_active_ms > listener.idle_ms and not self._exchanges:
             self._close()
+        elif self._budget.is_hog(self, now_ms):
+            self.cut_off("memory is short, and it holds much of it")
+        if self._slices_cut > _SLICES_CUT_MAX:
+            listener.held_back(self, "time", "it sends more than its share of the node's time")
+        self._slices_cut = 0
+
+    def is_stalled(self, now_ms: float, patience_ms: float) -> bool:
+        if self._writing_paused_since_ms is not None:
+            return now_ms - self._writing_paused_since_ms > patience_ms
+        is_awaited = self._frame_started_ms is not None and self._is_reading
+        return is_awaited and now_ms - self.last_active_ms > patience_ms
+
+    def cut_off(self, reason: str) -> None:
+        """For the sake of others."""
+        self._listener.held_back(self, "memory", f"disconnected: {reason}")
+        self.abort()
 
     def _unread_for_ms(self, now_ms: float) -> float:
         """How long the client has taken nothing of what waits for it. One behind a slow line may
@@ -321,6 +471,7 @@ class Connection(asyncio.BufferedProtocol):
             self._unread_bytes = 0
             return 0
         before, self._unread_bytes = self._unread_bytes, self._transport.get_write_buffer_size()
+        self._hold_answers(self._unread_bytes)
         if self._unread_bytes < before:
             self._writing_paused_since_ms = now_ms
         return now_ms - self._writing_paused_since_ms
@@ -339,9 +490,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse(self, error: MalformedRequestError, *, abort: bool = False) -> None:
         if not self._is_closing:
-            peer = self.peer
-            where = f"{peer.host}:{peer.port}" if peer is not None else "a client"
-            self._listener.complain(f"{where} is disconnected: {str(error)[:_LOG_CHARS_MAX]!a}")
+            self._listener.refused(self, str(error))
         if abort:
             self.abort()
         else:

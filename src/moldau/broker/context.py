@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from moldau.broker.controller_node import ControllerNode
     from moldau.broker.coordinators import GroupCoordinator
     from moldau.broker.fetch_sessions import FetchSessions
-    from moldau.broker.listener import ByteBudget
+    from moldau.broker.memory_budget import MemoryBudget
     from moldau.broker.metadata_feed import MetadataFeed
     from moldau.broker.metrics import Metrics
     from moldau.broker.producer_ids import ProducerIds
@@ -42,6 +42,8 @@ class Peer:
     principal: str = "User:ANONYMOUS"
     client_software_name: str = ""
     client_software_version: str = ""
+    client_id: str = ""
+    """Of its latest request."""
 
 
 class ControllerChannel(Protocol):
@@ -110,7 +112,7 @@ class BrokerServices:
     fetch_sessions: "FetchSessions"
     topic_creation: "TopicCreation"
     metrics: "Metrics"
-    budget: "ByteBudget"
+    budget: "MemoryBudget"
     controller_node: "ControllerNode | None" = None
     """Of a node that is a controller: what its own listener asks."""
     quorum: "QuorumNode | None" = None

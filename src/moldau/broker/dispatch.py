@@ -219,8 +219,9 @@ class Dispatcher:
             request, _ = decode_prefix(message_class, version, frame, start)
         else:
             request = message_class()
+        peer.client_id = client_id = header.client_id or ""
         context = RequestContext(
-            self.services, peer, api_key, version, header.client_id or "", self.table.versions
+            self.services, peer, api_key, version, client_id, self.table.versions
         )
         outcome = self._outcome(context, request)
         self.watch.held(context, began_s)

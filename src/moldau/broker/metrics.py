@@ -3,11 +3,15 @@ somebody asks.
 """
 
 from bisect import bisect_left
+from collections import Counter
 
 from moldau.broker.loop_watch import LoopWatch
 from moldau.protocol.api_keys import ApiKey
 
 LATENCY_BOUNDS_MS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
+
+HELD_BACK = ("time", "memory", "answer")
+"""What clients are kept from taking too much of."""
 
 
 class ApiMetrics:
@@ -29,6 +33,8 @@ class Metrics:
         self.bytes_out = 0
         self.connections_made = 0
         self.connections_refused = 0
+        self.held_back: Counter[str] = Counter()
+        """How often a client was kept from taking what others need."""
         self.loop_lag_ms = 0.0
         """The latest measurement."""
         self.loop_lag_max_ms = 0.0

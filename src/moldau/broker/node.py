@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
+from moldau.broker.connection_limits import ConnectionLimits
 from moldau.broker.context import BrokerServices, Handler
 from moldau.broker.dispatch import Interceptor
-from moldau.broker.listener import ByteBudget, ConnectionLimits, Listener, ListenerServices
+from moldau.broker.listener import Listener, ListenerServices
 from moldau.broker.listeners import Listeners
+from moldau.broker.memory_budget import MemoryBudget
 from moldau.broker.metrics import Metrics
 from moldau.broker.metrics_server import MetricsServer
 from moldau.broker.node_parts import NodeParts
@@ -22,6 +24,7 @@ from moldau.broker.node_setup import (
     raise_descriptor_limit,
     with_ports,
 )
+from moldau.broker.turns import Turns
 from moldau.config.broker import BrokerConfig
 from moldau.net.clock import Clock
 from moldau.net.tasks import Tasks
@@ -62,7 +65,10 @@ class Node:
         self._failed = asyncio.Event()
         self._tasks = Tasks()
         self._parts: NodeParts | None = None
-        self.budget = ByteBudget(lambda: self.current_config.moldau_inflight_bytes_max)
+        self.budget = MemoryBudget(
+            lambda: self.current_config.moldau_inflight_bytes_max,
+            lambda: self.current_config.socket_request_max_bytes,
+        )
         self.listeners = self._new_listeners()
         self._metrics_server: MetricsServer | None = None
 
@@ -95,6 +101,7 @@ class Node:
                 lambda: self.current_config, self.clock, connections_possible()
             ),
             budget=self.budget,
+            turns=Turns(),
             config=lambda: self.current_config,
         )
         return Listeners(services, self.options)

@@ -15,7 +15,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from moldau.broker.metrics import LATENCY_BOUNDS_MS
+from moldau.broker.metrics import HELD_BACK, LATENCY_BOUNDS_MS
 from moldau.core.transactions.listing import count_transactions
 
 if TYPE_CHECKING:
@@ -59,6 +59,15 @@ class NodeCollector:
         yield _counter(
             "moldau_connections_refused", "Because of a limit.", metrics.connections_refused
         )
+        held_back = CounterMetricFamily(
+            "moldau_clients_held_back",
+            "How often a client was kept from taking what others need; the log names it.",
+            labels=["of"],
+        )
+        for kind in HELD_BACK:
+            held_back.add_metric([kind], metrics.held_back[kind])
+        yield held_back
+        yield from self._memory()
         open_now = GaugeMetricFamily("moldau_connections", "Open now.", labels=["listener"])
         for listener in self._listeners:
             open_now.add_metric([listener.name], listener.connection_count)
@@ -91,6 +100,18 @@ class NodeCollector:
         for name, longest_ms in metrics.loop.recent_ms_by_api().items():
             by_api.add_metric([name], longest_ms / 1000)
         yield by_api
+
+    def _memory(self) -> Iterator[Metric]:
+        budget = self._services.budget
+        held = GaugeMetricFamily(
+            "moldau_inflight_bytes",
+            "Of requests and answers in memory; moldau.inflight.bytes.max bounds them.",
+            labels=["of"],
+        )
+        held.add_metric(["unfinished requests"], budget.unfinished)
+        held.add_metric(["waiting requests"], budget.held)
+        held.add_metric(["unread answers"], budget.answer_bytes)
+        yield held
 
     def _logs(self) -> Iterator[Metric]:
         labels = ["topic", "partition"]

@@ -1,99 +1,185 @@
 """Cutting frames out of what a socket delivers, without copying more than a frame's first part.
 
-Connections read into a scratch buffer; those of a node share one, so that an idle connection owns
-no memory. A frame that is not complete moves into a buffer of its own, which grows with what
-arrives, never with what a length merely announces.
+Connections read into a scratch buffer; those of a listener share one, so that an idle connection
+owns no memory. What is not cut before the next read moves out of it. A frame that is not complete
+gets a buffer of its own, which grows with what arrives, never with what a length merely announces;
+a large one is taken from the kernel, whose pages cost nothing until they are written to, so that no
+growth ever has to clear or copy much.
 """
 
-from collections.abc import Iterator
+import mmap
 from struct import Struct
 
 from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.frame import LENGTH_BYTES
 
 SCRATCH_BYTES = 256 * 1024
+READ_BYTES_MAX = 1024 * 1024
+"""Of one read into a frame's own buffer: a longer one would keep the event loop from others."""
 _LENGTH = Struct(">i")
-_FIRST_BYTES = 2 * 1024 * 1024
+_FIRST_BYTES = 4 * 1024
+_COPIED_BYTES_MAX = 1024 * 1024
+_PLAIN_BYTES_MAX = 2 * 1024 * 1024
 _HTTP = {b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"TRAC"}
+# Only Unix has a choice; its default would be memory that is shared with other processes.
+_PRIVATE = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
+)
+_NOTHING = memoryview(b"")
 
 
 class FramesIn:
-    """One connection's incoming side. `buffer` is where the socket writes next; `received` gives
-    the frames that are whole then. They are views: of the scratch buffer, to be used or copied
-    before the next read, or of a buffer that belongs to the frame alone.
+    """One connection's incoming side. `buffer` is where the socket writes next, `received` says how
+    much it wrote, and `next_frame` gives the frames that are whole. They are views: of the scratch
+    buffer, to be used or copied before the next read (`is_shared`), or of a buffer that nobody
+    writes to any more. Whoever stops before the last frame calls `keep`.
     """
 
-    __slots__ = ("_filled", "_frame_bytes_max", "_own", "_scratch", "_wanted")
+    __slots__ = (
+        "_filled", "_frame_bytes_max", "_is_scratch", "_own", "_scratch", "_start", "_stretch",
+        "_wanted", "_whole", "is_shared",
+    )  # fmt: skip
 
     def __init__(self, scratch: memoryview, frame_bytes_max: int) -> None:
         self._scratch = scratch
         self._frame_bytes_max = frame_bytes_max
-        self._own: bytearray | None = None
+        # Whole frames, and the beginning of one behind them; cut up to _start.
+        self._stretch = _NOTHING
+        self._start = 0
+        self._is_scratch = False
+        self.is_shared = False
+        """Whether the latest frame lies in the scratch buffer."""
+        # A frame that outgrew the scratch buffer. Only once the stretch before it is cut.
+        self._own: bytearray | mmap.mmap | None = None
         self._filled = 0
         self._wanted = LENGTH_BYTES
+        self._whole: memoryview | None = None
 
     @property
     def pending_bytes(self) -> int:
         """What has arrived of a frame that is not complete."""
         return self._filled
 
-    def buffer(self) -> memoryview:
-        if self._own is None:
-            return self._scratch
-        if self._filled == len(self._own):
-            larger = bytearray(min(self._wanted, 2 * len(self._own)))
-            larger[: self._filled] = self._own
-            self._own = larger
-        return memoryview(self._own)[self._filled :]
+    @property
+    def unfinished_bytes(self) -> int:
+        """The memory that a frame takes that is not complete."""
+        own = self._own
+        if own is None:
+            return 0
+        return len(own) if isinstance(own, bytearray) else self._filled
 
-    def received(self, count: int) -> Iterator[tuple[memoryview, bool]]:
-        """Whole frames and whether they lie in the scratch buffer. Raises MalformedRequestError
-        behind the last good one.
+    @property
+    def wanted_bytes(self) -> int:
+        """What is still to come of it."""
+        return self._wanted - self._filled
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What has arrived and is not cut."""
+        waiting = len(self._stretch) - self._start
+        return waiting if self._whole is None else waiting + len(self._whole)
+
+    def buffer(self, bytes_max: int = READ_BYTES_MAX) -> memoryview:
+        own = self._own
+        if own is None:
+            return self._scratch if bytes_max >= SCRATCH_BYTES else self._scratch[:bytes_max]
+        if self._filled == len(own):
+            own = self._grown(own)
+        return memoryview(own)[self._filled : self._filled + bytes_max]
+
+    def only_frame(self, count: int) -> memoryview | None:
+        """Instead of `received`, and the usual case: what has arrived, if it is exactly one frame
+        and nothing waits before it.
         """
+        size = count - LENGTH_BYTES
+        if self._own is not None or self._stretch or self._whole is not None or size < 0:
+            return None
+        if size != _LENGTH.unpack_from(self._scratch)[0] or size > self._frame_bytes_max:
+            return None
+        return self._scratch[LENGTH_BYTES:count]
+
+    def received(self, count: int) -> None:
         if self._own is None:
-            size = count - LENGTH_BYTES
-            if 0 <= size <= self._frame_bytes_max and size == _LENGTH.unpack_from(self._scratch)[0]:
-                # The usual case: exactly one frame.
-                return iter(((self._scratch[LENGTH_BYTES:count], True),))
-            return self._cut(self._scratch[:count])
+            arrived = self._scratch[:count]
+            if self._start == len(self._stretch):
+                self._stretch, self._is_scratch = arrived, True
+            else:
+                self._stretch = memoryview(b"".join((self._stretch[self._start :], arrived)))
+                self._is_scratch = False
+            self._start = 0
+            return
         self._filled += count
         if self._filled < self._wanted:
-            return iter(())
+            return
         if self._wanted == LENGTH_BYTES:
-            self._wanted += self._length(self._own)
-            # A new one: the event loop may still hold a view of the old.
-            self._own = self._own + bytes(min(self._wanted, _FIRST_BYTES) - LENGTH_BYTES)
-            if self._filled < self._wanted:
-                return iter(())
-        frame = memoryview(self._own)[LENGTH_BYTES:]
+            # As a stretch, which may turn out to be a frame of no bytes at all.
+            self._stretch, self._is_scratch = memoryview(self._own), False
+            self._start = 0
+        else:
+            self._whole = memoryview(self._own)[LENGTH_BYTES:]
+        self._forget_own()
+
+    def next_frame(self) -> memoryview | None:
+        """None if nothing is whole. Raises MalformedRequestError behind the last good one."""
+        whole = self._whole
+        if whole is not None:
+            self._whole, self.is_shared = None, False
+            return whole
+        stretch, first = self._stretch, self._start
+        end = len(stretch)
+        if first + LENGTH_BYTES > end:
+            if first < end:
+                self._begin_own(LENGTH_BYTES)
+            else:
+                self._stretch, self._start = _NOTHING, 0
+            return None
+        size: int = _LENGTH.unpack_from(stretch, first)[0]
+        if not 0 <= size <= self._frame_bytes_max:
+            head = bytes(stretch[first : first + LENGTH_BYTES])
+            raise MalformedRequestError(_what_it_is(head, self._frame_bytes_max))
+        first += LENGTH_BYTES
+        if first + size > end:
+            self._begin_own(LENGTH_BYTES + size)
+            return None
+        self._start = first + size
+        self.is_shared = self._is_scratch
+        return stretch[first : first + size]
+
+    def keep(self) -> None:
+        """What is not cut leaves the scratch buffer, which the next read overwrites."""
+        if self._is_scratch:
+            rest = self._stretch[self._start :]
+            self._stretch = memoryview(bytes(rest)) if rest else _NOTHING
+            self._start = 0
+            self._is_scratch = False
+
+    def _begin_own(self, wanted: int) -> None:
+        part = self._stretch[self._start :]
+        self._wanted, self._filled = wanted, len(part)
+        own = self._own = _room_for(wanted, len(part))
+        own[: len(part)] = part
+        self._stretch, self._start, self._is_scratch = _NOTHING, 0, False
+
+    def _grown(self, own: bytearray | mmap.mmap) -> bytearray | mmap.mmap:
+        # A new one: the event loop may still hold a view of the old.
+        self._own = larger = _room_for(self._wanted, self._filled)
+        larger[: self._filled] = memoryview(own)[: self._filled]
+        return larger
+
+    def _forget_own(self) -> None:
         self._own, self._filled, self._wanted = None, 0, LENGTH_BYTES
-        return iter(((frame, False),))
 
-    def _cut(self, view: memoryview) -> Iterator[tuple[memoryview, bool]]:
-        start, end = 0, len(view)
-        while end - start >= LENGTH_BYTES:
-            size = _LENGTH.unpack_from(view, start)[0]
-            if not 0 <= size <= self._frame_bytes_max:
-                size = self._length(view[start : start + LENGTH_BYTES])
-            first, start = start, start + LENGTH_BYTES + size
-            if start > end:
-                self._keep(view[first:], LENGTH_BYTES + size)
-                return
-            yield view[start - size : start], True
-        if start < end:
-            self._keep(view[start:], LENGTH_BYTES)
 
-    def _keep(self, part: memoryview, wanted: int) -> None:
-        self._wanted = wanted
-        self._filled = len(part)
-        self._own = bytearray(min(wanted, max(_FIRST_BYTES, len(part))))
-        self._own[: len(part)] = part
-
-    def _length(self, head: memoryview | bytearray) -> int:
-        size = int.from_bytes(head[:LENGTH_BYTES], "big", signed=True)
-        if 0 <= size <= self._frame_bytes_max:
-            return size
-        raise MalformedRequestError(_what_it_is(bytes(head[:LENGTH_BYTES]), self._frame_bytes_max))
+def _room_for(wanted: int, filled: int) -> bytearray | mmap.mmap:
+    """More than is filled, as far as that justifies it."""
+    if wanted <= min(max(8 * filled, _FIRST_BYTES), _PLAIN_BYTES_MAX):
+        return bytearray(wanted)
+    if 4 * filled < _COPIED_BYTES_MAX:
+        return bytearray(min(wanted, max(4 * filled, _FIRST_BYTES)))
+    try:
+        return mmap.mmap(-1, wanted, **_PRIVATE)
+    except OSError as error:
+        raise MalformedRequestError(f"no memory for a frame of {wanted} bytes") from error
 
 
 def _what_it_is(head: bytes, frame_bytes_max: int) -> str:

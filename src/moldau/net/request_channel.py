@@ -343,9 +343,11 @@ class RequestChannel(asyncio.BufferedProtocol):
         if self._failure is not None:
             return
         try:
-            for frame, is_shared in self._frames.received(nbytes):
+            frames = self._frames
+            frames.received(nbytes)
+            while (frame := frames.next_frame()) is not None:
                 # Answers keep what they were read from.
-                self._take(memoryview(bytes(frame)) if is_shared else frame)
+                self._take(memoryview(bytes(frame)) if frames.is_shared else frame)
         except MoldauError as error:
             self._fail(str(error))
 

@@ -72,9 +72,11 @@ class MoldauSettings(SettingGroup):
     moldau_inflight_bytes_max: int = setting(
         "moldau.inflight.bytes.max",
         LONG,
-        512 * MIB,
-        "How many bytes of requests and answers all connections may have in memory before no more "
-        "is read.",
+        192 * MIB,
+        "How many bytes of requests and answers all connections may have in memory. Half is for "
+        "frames that are being read (at least what one of socket.request.max.bytes takes), half "
+        "for requests that wait and answers that are not read. At the limit no more is read, and "
+        "whoever keeps others waiting by not going on is disconnected.",
         check=at_least(MIB),
         has_effect=True,
     )

@@ -1,0 +1,112 @@
+"""How many connections a node takes: what the settings allow, and what it has room for."""
+
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from moldau.protocol.errors import MoldauError
+
+if TYPE_CHECKING:
+    from moldau.config.broker import BrokerConfig
+    from moldau.net.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+_UNLIMITED = 2**31 - 1
+
+
+class ConnectionLimits:
+    """max.connections, max.connections.per.ip, how many the process has descriptors for, and how
+    fast new ones may come.
+    """
+
+    def __init__(
+        self, config: Callable[[], "BrokerConfig"], clock: "Clock", possible: int = _UNLIMITED
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._possible = possible
+        self._count = 0
+        self._by_host: Counter[str] = Counter()
+        self._next_free_ms: dict[str, float] = {}
+        self._overrides: Mapping[str, int] = {}
+        self._limits_by_address: Mapping[str, int] = {}
+
+    def refusal(self, host: str) -> str | None:
+        config = self._config()
+        if self._count >= config.max_connections:
+            return f"max.connections is {config.max_connections}"
+        if self._count >= self._possible:
+            return f"this process may open files for {self._possible}; raise its limit (ulimit -n)"
+        allowed = self._overrides_of(config).get(host, config.max_connections_per_ip)
+        if self._by_host[host] >= allowed:
+            return f"max.connections.per.ip is {allowed}"
+        return None
+
+    def _overrides_of(self, config: "BrokerConfig") -> Mapping[str, int]:
+        """max.connections.per.ip.overrides by address; names of hosts are looked up once."""
+        overrides = config.connection_limits_by_host
+        if overrides is not self._overrides:
+            self._overrides = overrides
+            self._limits_by_address = _by_address(overrides)
+        return self._limits_by_address
+
+    def delay_ms(self, listener: str) -> float:
+        """How long a new connection must wait so that max.connection.creation.rate holds, that of
+        the node and that of its listener.
+        """
+        config = self._config()
+        of_listener = int(config.of_listener(listener, "max.connection.creation.rate"))
+        return max(
+            self._turn_in_ms("", config.max_connection_creation_rate),
+            self._turn_in_ms(listener, of_listener),
+        )
+
+    def _turn_in_ms(self, queue: str, rate: int) -> float:
+        if rate >= _UNLIMITED:
+            return 0.0
+        # 0 would keep everybody out for good, the operator who could undo it included.
+        rate = max(rate, 1)
+        now_ms = self._clock.mono_ms()
+        # A second's worth may come at once.
+        free_ms = max(self._next_free_ms.get(queue, 0.0), now_ms - 1_000) + 1_000 / rate
+        self._next_free_ms[queue] = free_ms
+        return max(free_ms - now_ms, 0.0)
+
+    def joined(self, host: str) -> None:
+        self._count += 1
+        self._by_host[host] += 1
+
+    def left(self, host: str) -> None:
+        self._count -= 1
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+
+
+def _by_address(limits_by_host: Mapping[str, int]) -> dict[str, int]:
+    limits: dict[str, int] = {}
+    for host, limit in limits_by_host.items():
+        try:
+            limits |= {address: limit for _, address in addresses_of(host)}
+        except MoldauError as error:
+            _log.warning("max.connections.per.ip.overrides: %s", error)
+    return limits
+
+
+def addresses_of(host: str) -> list[tuple[socket.AddressFamily, str]]:
+    """Where to bind: all interfaces of both families for an empty host."""
+    if not host:
+        both = [(socket.AF_INET, "0.0.0.0")]  # noqa: S104
+        if socket.has_dualstack_ipv6():
+            both.append((socket.AF_INET6, "::"))
+        return both
+    try:
+        # As bytes: a text would load the tables of international names at every start.
+        found = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise MoldauError(f"the host {host!r} is unknown: {error.strerror}") from error
+    unique = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
+    return list(unique)

@@ -1,0 +1,97 @@
+"""Whose turn it is: connections share the event loop fairly.
+
+A connection is served as soon as its bytes are there, for one slice of time; the rest of what it
+sent waits in a queue behind whoever has been served less, and is gone through a few milliseconds at
+a time, so that the loop gets to hear of others in between. This is start-time fair queueing: each
+connection is marked with the time it was given, and who comes new, or was quiet, starts from the
+mark that the queue has reached. So a queue of any length delays a newcomer by one slice, not by all
+who wait, and a connection that has the node to itself never waits.
+"""
+
+import asyncio
+import heapq
+import logging
+from itertools import count
+from typing import Protocol
+
+_log = logging.getLogger(__name__)
+
+SLICE_MS = 2.0
+"""Of one connection before others are looked at; a request that was begun is finished."""
+TURN_MS = 5.0
+"""Of all connections before the loop looks for new bytes and for what is due."""
+
+
+class TakesTurns(Protocol):
+    served_ms: float
+    """The mark: what it was given, or the queue's own mark of the moment if that is ahead."""
+
+    def take_turn(self) -> None:
+        """Work for one slice; say how long it took by `Turns.used`, and `join` if more is left."""
+
+    def abort(self) -> None:
+        """Hang up."""
+
+
+class Turns:
+    def __init__(self) -> None:
+        self._queue: list[tuple[float, int, TakesTurns]] = []
+        self._tie_breaker = count()
+        self._mark_ms = 0.0
+        self._spent_ms = 0.0
+        self._is_scheduled = False
+        self.is_over = False
+        """Nobody is served any more before the loop has looked around."""
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def may_begin(self, served_ms: float) -> bool:
+        """Whether a connection with this mark may be served now, without queueing."""
+        if self.is_over:
+            return False
+        return not self._queue or served_ms <= self._mark_ms + SLICE_MS
+
+    def used(self, one: TakesTurns, ms: float) -> None:
+        mark_ms = (max(self._mark_ms, one.served_ms)) + ms
+        one.served_ms = mark_ms
+        if not self._queue:
+            self._mark_ms = mark_ms
+        self._spent_ms += ms
+        # Counted from the end of the turn before, whenever that was: a look around too many costs
+        # little, and asking for one at every request would not.
+        if self._spent_ms >= TURN_MS and not self.is_over:
+            self.is_over = True
+            self._schedule()
+
+    def join(self, one: TakesTurns) -> None:
+        place = (max(one.served_ms, self._mark_ms), next(self._tie_breaker), one)
+        heapq.heappush(self._queue, place)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._take_turns)
+
+    def _take_turns(self) -> None:
+        self._is_scheduled = False
+        self._begin()
+        # Each at most as often as there were waiting at first: what takes no time ends, too.
+        for _ in range(len(self._queue)):
+            if self.is_over or not self._queue:
+                break
+            mark_ms, _, one = heapq.heappop(self._queue)
+            self._mark_ms = max(self._mark_ms, mark_ms)
+            try:
+                one.take_turn()
+            except Exception:  # noqa: BLE001 - the others are not to blame
+                _log.exception("a connection is closed: its turn failed unexpectedly")
+                one.abort()
+        self._begin()
+        if self._queue:
+            self._schedule()
+
+    def _begin(self) -> None:
+        self._spent_ms = 0.0
+        self.is_over = False

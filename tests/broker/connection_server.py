@@ -1,0 +1,107 @@
+"""A listener without a node: the test gives the outcome of every request, and moves the clock."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+from moldau.broker.connection_limits import ConnectionLimits
+from moldau.broker.context import BrokerServices, RequestContext
+from moldau.broker.dispatch import Dispatcher, broker_table
+from moldau.broker.listener import Listener, ListenerServices
+from moldau.broker.memory_budget import MemoryBudget
+from moldau.broker.metrics import Metrics
+from moldau.broker.turns import Turns
+from moldau.config.broker import BrokerConfig
+from moldau.config.standalone import standalone_properties
+from moldau.net.clock import ShiftedClock
+from moldau.net.tasks import Tasks
+from moldau.protocol.frame import build_request, read_response
+from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.protocol.schema import Message
+
+Outcome = Callable[[RequestContext, Any], Any]
+VERSION = 4
+DEADLINE_S = 30
+
+
+class Server:
+    def __init__(self, outcome: Outcome, **settings: str) -> None:
+        properties = standalone_properties("unused", host="127.0.0.1", port=0)
+        properties |= {name.replace("_", "."): value for name, value in settings.items()}
+        config = BrokerConfig.parse(properties)
+        self.clock = ShiftedClock()
+        self.tasks = Tasks()
+        self.metrics = Metrics()
+        self.budget = MemoryBudget(
+            lambda: config.moldau_inflight_bytes_max, lambda: config.socket_request_max_bytes
+        )
+        self.turns = Turns()
+        services = ListenerServices(
+            clock=self.clock,
+            tasks=self.tasks,
+            metrics=self.metrics,
+            limits=ConnectionLimits(lambda: config, self.clock),
+            budget=self.budget,
+            turns=self.turns,
+            config=lambda: config,
+        )
+        self.listener = Listener("PLAINTEXT", "127.0.0.1", 0, services)
+        # No handler is reached: the interceptor gives every outcome.
+        self.dispatcher = Dispatcher(cast("BrokerServices", None), broker_table())
+        self.dispatcher.interceptor = outcome
+        self.clients: list[Client] = []
+
+
+@asynccontextmanager
+async def serving(outcome: Outcome, **settings: str) -> AsyncIterator[Server]:
+    server = Server(outcome, **settings)
+    server.listener.bind()
+    await server.listener.serve(server.dispatcher)
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            yield server
+    finally:
+        server.listener.stop_accepting()
+        server.listener.drop_connections()
+        for client in server.clients:
+            client.writer.transport.abort()
+            with suppress(ConnectionError):
+                await client.writer.wait_closed()
+        await server.tasks.close()
+        server.clock.close()
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def to(cls, server: Server) -> "Client":
+        client = cls(*await asyncio.open_connection("127.0.0.1", server.listener.port))
+        server.clients.append(client)
+        return client
+
+    def send(self, number: int, member_id: str = "") -> None:
+        request = HeartbeatRequest(group_id="g", generation_id=number, member_id=member_id)
+        self.writer.writelines(
+            build_request(request, VERSION, correlation_id=number, client_id="test")
+        )
+
+    async def answer(self) -> tuple[int, Message]:
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        frame = await self.reader.readexactly(size)
+        return read_response(frame, HeartbeatResponse, VERSION)
+
+    async def is_closed(self) -> bool:
+        return await self.reader.read() == b""
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - nothing in the server tells tests
+        await asyncio.sleep(0)
+
+
+def echo(_ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    return HeartbeatResponse(throttle_time_ms=request.generation_id)

@@ -1,0 +1,116 @@
+"""However many frames and answers are left unfinished, memory stays bounded, and others go on."""
+
+import asyncio
+
+import pytest
+from broker.connection_server import Client, Server, echo, serving, until
+
+from moldau.broker.context import RequestContext
+from moldau.protocol.frame import build_request
+from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.protocol.messages.sync_group import SyncGroupResponse
+from moldau.protocol.schema import Message
+
+MIB = 1 << 20
+FRAME_BYTES = 8 * MIB
+SMALL = {"moldau_inflight_bytes_max": str(4 * MIB), "socket_request_max_bytes": str(FRAME_BYTES)}
+
+
+async def half_sent(server: Server, size: int, sent: int) -> Client:
+    """A frame that announces `size` bytes, of which no more than `sent` ever come."""
+    client = await Client.to(server)
+    client.writer.write(size.to_bytes(4, "big") + bytes(sent))
+    return client
+
+
+async def settled(server: Server) -> None:
+    """Until nothing more is read."""
+    before = -1
+    while before != server.metrics.bytes_in:
+        before = server.metrics.bytes_in
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+
+async def some_time_passes(server: Server) -> None:
+    for _ in range(10):
+        await settled(server)
+        server.clock.advance(600)
+
+
+async def is_served(client: Client) -> bool:
+    client.send(1)
+    return (await client.answer())[0] == 1
+
+
+async def test_announced_frames_take_next_to_nothing() -> None:
+    async with serving(echo) as server:
+        for _ in range(300):
+            await half_sent(server, 100 * MIB, 5)
+        await until(lambda: server.listener.connection_count == 300)
+        await settled(server)
+        assert server.budget.unfinished <= 300 * 4096
+
+
+async def test_unfinished_frames_are_bounded_and_others_are_served() -> None:
+    async with serving(echo, **SMALL) as server:
+        other = await Client.to(server)
+        for _ in range(20):
+            await half_sent(server, FRAME_BYTES, FRAME_BYTES - 1)
+        await settled(server)
+        # One read more than the limit for each, and those are short when memory is.
+        assert server.budget.unfinished < FRAME_BYTES + 20 * 32_768
+        assert await is_served(other)
+
+
+async def test_of_frames_that_wait_for_each_other_the_oldest_is_completed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(echo, **SMALL) as server:
+        oldest, *others = [await Client.to(server) for _ in range(20)]
+        await until(lambda: server.listener.connection_count == 20)
+        oldest.writer.write(_padded(HeartbeatRequest(group_id="g"), FRAME_BYTES))
+        for client in others:
+            client.writer.write(FRAME_BYTES.to_bytes(4, "big") + bytes(FRAME_BYTES - 1))
+        await some_time_passes(server)
+        assert (await oldest.answer())[0] == 7
+        assert "is held back: disconnected: memory for unfinished requests" in caplog.text
+        assert server.metrics.held_back["memory"] > 0
+
+
+async def test_a_stalled_frame_gives_way_to_one_that_goes_on() -> None:
+    async with serving(echo, **SMALL) as server:
+        stalled = await half_sent(server, FRAME_BYTES, FRAME_BYTES * 7 // 8)
+        await settled(server)
+        held = server.budget.unfinished
+        assert held >= FRAME_BYTES * 7 // 8
+        client = await Client.to(server)
+        client.writer.write(_padded(HeartbeatRequest(group_id="g"), FRAME_BYTES))
+        await some_time_passes(server)
+        assert (await client.answer())[0] == 7
+        assert await stalled.is_closed()
+
+
+async def test_who_does_not_read_its_answers_gives_way_when_memory_is_short() -> None:
+    def outcome(_ctx: RequestContext, request: HeartbeatRequest) -> Message:
+        if request.member_id:
+            return SyncGroupResponse(assignment=bytes(8 * MIB))
+        return HeartbeatResponse()
+
+    async with serving(outcome, **SMALL) as server:
+        other = await Client.to(server)
+        silent = await Client.to(server)
+        silent.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        silent.send(1, "much")
+        await until(lambda: server.budget.answer_bytes > server.budget.served_max)
+        assert await is_served(other)
+        await some_time_passes(server)
+        await until(lambda: server.budget.answer_bytes == 0)
+        assert server.listener.connection_count == 1
+        assert await is_served(other)
+
+
+def _padded(request: HeartbeatRequest, size: int) -> bytes:
+    """A frame with bytes behind the request, at which nobody looks."""
+    frame = b"".join(build_request(request, 4, correlation_id=7, client_id="test"))
+    return size.to_bytes(4, "big") + frame[4:] + bytes(size - len(frame) + 4)
