@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from moldau.broker.context import Peer, Staged
 from moldau.broker.dispatch import Begun, Dispatcher, failed
+from moldau.broker.exchange import Exchange, awaited
 from moldau.broker.memory_budget import TIGHT_READ_BYTES
 from moldau.broker.turns import SLICE_MS
 from moldau.net.frames_in import READ_BYTES_MAX, FramesIn
@@ -38,25 +39,9 @@ _OUT_BYTES_MAX = 256 * 1024
 """Answers that are collected for one write."""
 _UNSENT_BYTES_MAX = 16 * 1024
 """Answers that may lie unsent before they count, and before no further request is begun."""
-_DECODED_TIMES = 8
-"""How much more memory a request takes than its bytes, unless they are mostly records."""
 _SLICES_CUT_MAX = 100
 """In one sweep of the listener: more, and the client takes what others could have."""
 _REFUSALS = (KafkaError, MalformedRequestError)
-
-
-class _Exchange:
-    """A request on its way to its answer."""
-
-    __slots__ = ("answer", "begun", "bytes", "is_done", "started_ms", "task")
-
-    def __init__(self, begun: Begun, size: int, started_ms: float) -> None:
-        self.begun = begun
-        self.bytes = size if begun.api_key is ApiKey.PRODUCE else size * _DECODED_TIMES
-        self.started_ms = started_ms
-        self.answer: Message | None = None
-        self.is_done = False
-        self.task: asyncio.Future[Message | Staged | None] | None = None
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -68,7 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self._budget = listener.budget
         self._frames = FramesIn(listener.scratch, listener.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
-        self._exchanges: deque[_Exchange] = deque()
+        self._exchanges: deque[Exchange] = deque()
         self._is_busy = False
         self._is_closing = False
         self._is_finishing = False
@@ -257,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
         if is_answered and not self._exchanges:
             self._send(begun, outcome, now_ms)
             return
-        exchange = _Exchange(begun, len(frame), now_ms)
+        exchange = Exchange(begun, len(frame), now_ms)
         if is_answered:
             exchange.answer = outcome
             exchange.is_done = True
@@ -269,19 +254,19 @@ class Connection(asyncio.BufferedProtocol):
         self._hold(exchange.bytes)
         self._exchanges.append(exchange)
 
-    def _wait(self, exchange: _Exchange, answer: Awaitable[Message | Staged | None]) -> None:
+    def _wait(self, exchange: Exchange, answer: Awaitable[Message | Staged | None]) -> None:
         if isinstance(answer, asyncio.Future):
             exchange.task = answer
         else:
             name = f"{exchange.begun.api_key.name} of {self._listener.name}"
             # A coroutine itself: one inside another is never begun if the node stops right now.
-            work = answer if asyncio.iscoroutine(answer) else _awaited(answer)
+            work = answer if asyncio.iscoroutine(answer) else awaited(answer)
             # Refusals are for the client to hear, not for the log.
             exchange.task = self._listener.tasks.start(work, name, expects=_REFUSALS)
         exchange.task.add_done_callback(lambda task: self._answered(exchange, task))
 
     def _answered(
-        self, exchange: _Exchange, task: "asyncio.Future[Message | Staged | None]"
+        self, exchange: Exchange, task: "asyncio.Future[Message | Staged | None]"
     ) -> None:
         if not isinstance(exchange.begun.outcome, Staged):
             self._is_busy = False
@@ -305,7 +290,7 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def _outcome_of(
-        self, exchange: _Exchange, task: "asyncio.Future[Message | Staged | None]"
+        self, exchange: Exchange, task: "asyncio.Future[Message | Staged | None]"
     ) -> Message | Staged | None:
         error = task.exception()
         if error is None:
@@ -501,7 +486,3 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()
             self._is_closing = True
             self._transport.close()
-
-
-async def _awaited(answer: Awaitable[Message | Staged | None]) -> Message | Staged | None:
-    return await answer
