@@ -3,7 +3,7 @@
     python benchmarks/log.py [append read recovery open]
 
 The ceiling of each row is the same bytes through bare system calls in the same run, with no log
-around them: pwritev (and fdatasync as often as the policy) for appending, pread or a touched mmap
+around them: pwritev (and fdatasync as often as the policy) for appending, pread
 for reading, CRC-32C over the file for recovery, open+pread+close of one file per log for opening.
 Appends are what a leader does with a producer's batch of 1 KB records: checksum, record walk,
 offsets, write, indexes. `group` syncs every 16 appends, as a flush round under load would.
@@ -27,13 +27,14 @@ from kept_results import keep
 from moldau.config.log import FLUSH_POLICIES, LogConfig
 from moldau.protocol.batch_builder import build_batch
 from moldau.protocol.batches import Record
+from moldau.storage.cached_reads import CachedReads
 from moldau.storage.directory import LogDirectory, format_directory
 from moldau.storage.filesystem import DiskFileSystem
 from moldau.storage.flushing import GroupFlusher
 from moldau.storage.log import Log, LogOptions
-from moldau.storage.log_read import Isolation
 from moldau.storage.logs import Logs
 from moldau.storage.meta_properties import MetaProperties
+from moldau.storage.read_buffers import ReadBuffers
 from moldau.storage.recovery import Checkpointed, LogPlace, open_log
 from moldau.types import BrokerId, TopicPartition, Uuid
 
@@ -168,32 +169,27 @@ def read_rows(under: Path | None) -> Iterator[Row]:
 
 
 def read_row(log: Log, size: int, *, sealed: bool) -> Row:
-    """Fetches of 1 MiB. Mapped bytes are touched once per page, as sending them would."""
+    """Fetches of 1 MiB."""
     step = 1 << 20
     total = log.segments[0].size
+    buffers = ReadBuffers()
 
     def through_the_log() -> None:
         offset = 0
         while offset < log.high_watermark:
-            result = log.read(offset, step, isolation=Isolation.HIGH_WATERMARK)
-            if sealed:
-                sum(result.records[::4096])
+            reads = CachedReads(buffers)
+            reads.next_log(step)
+            result = log.take(log.find(offset, step, reads), reads)
             offset = result.next_offset
 
     def through_system_calls() -> None:
         fd = os.open(log.segments[0].path(), os.O_RDONLY)
-        if sealed:
-            with mmap.mmap(fd, total, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
-                for start in range(0, total, step):
-                    with view[start : start + step] as piece, piece[::4096] as pages:
-                        sum(pages)
-        else:
-            for start in range(0, total, step):
-                os.pread(fd, step, start)
+        for start in range(0, total, step):
+            os.pread(fd, step, start)
         os.close(fd)
 
     ours, bare = best(ROUNDS, through_the_log), best(ROUNDS, through_system_calls)
-    case = f"{'sealed (map)' if sealed else 'active (pread)'}, {size // KIB} KiB batches"
+    case = f"{'sealed' if sealed else 'active'}, {size // KIB} KiB batches"
     return Row("read", case, total / MEGABYTE / ours, total / MEGABYTE / bare, "MB/s")
 
 

@@ -7,8 +7,9 @@ import resource
 import selectors
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from time import perf_counter
+from types import MappingProxyType
 from typing import Self, TypeVar
 
 from confluent_kafka import Consumer, Producer
@@ -19,6 +20,7 @@ from moldau.protocol.batches import Record
 from moldau.protocol.frame import build_request, read_response
 from moldau.protocol.messages.create_topics import (
     CreatableTopic,
+    CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
@@ -96,13 +98,21 @@ def produce_request(topic: str, value_bytes: int) -> ProduceRequest:
 # Topics
 
 
-def create_topics(port: int, names: list[str], *, per_request: int = 50) -> None:
+def create_topics(
+    port: int,
+    names: list[str],
+    *,
+    per_request: int = 50,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """With one partition each. Returns when all of them have a leader."""
     with RawConnection(port) as connection:
         for first in range(0, len(names), per_request):
             some = names[first : first + per_request]
+            configs = [CreatableTopicConfig(name=n, value=value) for n, value in settings.items()]
             topics = [
-                CreatableTopic(name=each, num_partitions=1, replication_factor=1) for each in some
+                CreatableTopic(name=each, num_partitions=1, replication_factor=1, configs=configs)
+                for each in some
             ]
             request = CreateTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS)
             answer = connection.ask(request, CREATE_TOPICS_VERSION, CreateTopicsResponse)

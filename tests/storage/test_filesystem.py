@@ -5,11 +5,12 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from moldau.storage import filesystem as filesystem_module
 from moldau.storage.filesystem import (
     DiskFile,
     DiskFileSystem,
@@ -41,8 +42,10 @@ def test_appends_add_up_and_any_range_can_be_read(place: tuple[FileSystem, Path]
     assert file.read(3, 8) == b"twothree"
     assert file.read(11, 100) == b"four"
     assert file.read(100, 5) == b""
-    assert bytes(file.view(6, 5)) == b"three"
-    assert bytes(file.view(50, 5)) == b""
+    target = memoryview(bytearray(9))
+    assert (file.read_into(target[:5], 6), bytes(target[:5])) == (5, b"three")
+    assert (file.read_into(target, 11, wait=False), bytes(target[:4])) == (4, b"four")
+    assert file.read_into(target, 50) == 0
     file.close()
 
 
@@ -196,13 +199,61 @@ def test_after_a_failed_append_the_size_is_what_is_in_the_file(
     file.close()
 
 
-def test_a_view_outlives_later_appends(tmp_path: Path) -> None:
+def test_what_is_not_cached_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    file = DiskFileSystem().open(path, create=True)
+    file.append([bytes(1 << 20)])
+    file.sync()
+    target = memoryview(bytearray(1 << 20))
+    assert file.read_into(target, 0, wait=False) == 1 << 20
+
+    with path.open("rb") as other:
+        os.posix_fadvise(other.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with pytest.raises(BlockingIOError):
+        file.read_into(target, 0, wait=False)
+    assert file.read_into(target, 0) == 1 << 20
+    assert file.read_into(target, 0, wait=False) == 1 << 20
+    file.close()
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
+def test_where_nobody_can_ask_the_cache_alone_every_read_counts_as_cold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    real_preadv = os.preadv
+    asked: list[int] = []
+
+    def preadv(fd: int, targets: Sequence[memoryview], offset: int, flags: int) -> int:
+        asked.append(flags)
+        if flags:
+            raise OSError(code, os.strerror(code))
+        return real_preadv(fd, targets, offset)
+
+    monkeypatch.setattr(filesystem_module, "preadv", preadv)
+    monkeypatch.setattr(filesystem_module, "DEVICES_THAT_WAIT", set())
     file = DiskFileSystem().open(tmp_path / "log", create=True)
-    file.append([b"first"])
-    first = file.view(0, 5)
-    file.append([b"second" * 2000])
-    assert bytes(file.view(5, 6)) == b"second"
-    assert bytes(first) == b"first"
+    file.append([b"content"])
+    target = memoryview(bytearray(7))
+    for _ in range(2):
+        with pytest.raises(BlockingIOError):
+            file.read_into(target, 0, wait=False)
+    assert len(asked) == 1, "it was tried once, not again and again"
+    assert file.read_into(target, 0) == 7
+    file.close()
+
+
+def test_without_the_flag_and_preadv_files_are_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a Mac."""
+    monkeypatch.setattr(filesystem_module, "preadv", filesystem_module.pread_into)
+    monkeypatch.setattr(filesystem_module, "CACHED_ONLY", 0)
+    file = DiskFileSystem().open(tmp_path / "log", create=True)
+    file.append([b"content"])
+    target = memoryview(bytearray(10))
+    with pytest.raises(BlockingIOError):
+        file.read_into(target, 0, wait=False)
+    assert (file.read_into(target, 3), bytes(target[:4])) == (4, b"tent")
     file.close()
 
 

@@ -111,20 +111,17 @@ def test_a_batch_that_was_cut_off_is_not_found_again(tmp_path: Path) -> None:
     assert segment.locate(last) is None
 
 
-def test_what_was_viewed_is_never_cut_under_the_view(tmp_path: Path) -> None:
+def test_what_was_read_stays_when_the_segment_is_shortened(tmp_path: Path) -> None:
     segment = new_segment(tmp_path)
     fill(segment)
     segment.seal()
     view = segment.slice(0, segment.size)
     before = bytes(view)
-    inode = segment.path().stat().st_ino
     segment.truncate_to(BASE + 30)
-    assert segment.path().stat().st_ino != inode
     assert bytes(view) == before
     assert segment.next_offset() == BASE + 29
     segment.append([records_batch([b"more"], BatchOptions(base_offset=BASE + 30))])
     assert segment.next_offset() == BASE + 31
-    assert not list(tmp_path.glob("*.cleaned"))
 
 
 def test_damage_in_the_log_is_told_from_damage_in_an_index(tmp_path: Path) -> None:

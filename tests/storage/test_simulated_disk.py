@@ -191,7 +191,21 @@ def test_reads_can_fail() -> None:
     with pytest.raises(OSError, match="Input/output"):
         log.read(0, 1)
     with pytest.raises(OSError, match="Input/output"):
-        log.view(0, 1)
+        log.read_into(memoryview(bytearray(1)), 0)
+
+
+def test_reads_can_be_cold() -> None:
+    disk, log = disk_with_log(b"content")
+    asked: list[Path] = []
+    disk.wait_for_disk = asked.append
+    target = memoryview(bytearray(7))
+    assert log.read_into(target, 0, wait=False) == 7
+    disk.is_cold = lambda path: path == LOG
+    with pytest.raises(BlockingIOError):
+        log.read_into(target, 0, wait=False)
+    assert not asked
+    assert log.read_into(target, 0) == 7
+    assert asked == [LOG]
 
 
 def test_the_trace_tells_what_was_done() -> None:

@@ -55,6 +55,7 @@ from moldau.types import NO_PRODUCER_ID
 from moldau.unexpected import apart, log_unexpected
 
 if TYPE_CHECKING:
+    from moldau.broker.cold_reads import ColdReads
     from moldau.broker.parked import Bucket, Deadlines
     from moldau.broker.partition import Partition
     from moldau.net.clock import Clock
@@ -95,6 +96,7 @@ class HostOptions(NamedTuple):
 class HostServices(NamedTuple):
     clock: "Clock"
     deadlines: "Deadlines"
+    cold_reads: "ColdReads"
     options: Callable[[], HostOptions]
     """Asked at each use: settings change."""
     requested: Callable[["ShardHost[Any]", object], None] | None = None
@@ -176,24 +178,18 @@ class ShardHost(Generic[ShardT]):
 
     async def _replay_log(self) -> int:
         count = 0
+        read = self._services.cold_reads.read
         offset = self.partition.log.log_start_offset
-        while offset < self.partition.log.log_end_offset and self.state is HostState.LOADING:
-            offset, replayed = self._load_chunk(offset)
-            count += replayed
+        while offset < (log := self.partition.log).log_end_offset:
+            found = await read(log, offset, LOAD_CHUNK_BYTES, isolation=Isolation.LOG_END)
+            if self.state is not HostState.LOADING:
+                break
+            # Compaction may leave nothing at the end of a log.
+            offset = found.next_offset if found.records else log.log_end_offset
+            for batch in iterate_batches(found.records):
+                count += replay_batch(self.shard, batch, self._decode)
             await asyncio.sleep(0)
         return count
-
-    def _load_chunk(self, offset: int) -> tuple[int, int]:
-        result = self.partition.log.read(offset, LOAD_CHUNK_BYTES, isolation=Isolation.LOG_END)
-        count = 0
-        next_offset = offset
-        for batch in iterate_batches(result.records):
-            count += replay_batch(self.shard, batch, self._decode)
-            next_offset = batch.next_offset
-        if next_offset == offset:
-            # Compaction may leave nothing at the end of a log.
-            next_offset = self.partition.log.log_end_offset
-        return next_offset, count
 
     def activate(self) -> None:
         self.state = HostState.ACTIVE

@@ -73,7 +73,7 @@ class GroupCoordinator:
             new_shard=lambda: GroupShard(self._current_group_settings),
             decode=decode_group_record,
         )
-        services = HostServices(clock, replicas.deadlines, self._options)
+        services = HostServices(clock, replicas.deadlines, replicas.cold_reads, self._options)
         self._hosts = ShardHosts(kind, replicas, feed, services)
         self._config: BrokerConfig | None = None
         self._group_settings = GroupSettings()

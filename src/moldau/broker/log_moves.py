@@ -17,6 +17,7 @@ from moldau.storage.log_read import Isolation
 from moldau.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
+    from moldau.broker.cold_reads import ColdReads
     from moldau.broker.log_store import LogStore
     from moldau.broker.partition import Partition
     from moldau.net.clock import Clock
@@ -37,11 +38,17 @@ class LogMoves:
     """One copy is worked on at a time; the others wait in line."""
 
     def __init__(
-        self, store: "LogStore", tasks: "Tasks", clock: "Clock", on_moved: OnMoved
+        self,
+        store: "LogStore",
+        tasks: "Tasks",
+        clock: "Clock",
+        cold_reads: "ColdReads",
+        on_moved: OnMoved,
     ) -> None:
         self._store = store
         self._tasks = tasks
         self._clock = clock
+        self._cold_reads = cold_reads
         self._on_moved = on_moved
         self._waiting: dict[TopicPartition, Partition] = {}
         self._is_working = False
@@ -85,6 +92,11 @@ class LogMoves:
         flushed = -_LAST_PIECE_OFFSETS
         try:
             while (target := self._target(partition)) is not None:
+                await self._warm_up(
+                    partition.log, target.futures[partition.topic_partition].log_end_offset
+                )
+                if self._target(partition) is not target:
+                    continue
                 future = target.futures[partition.topic_partition]
                 is_nearly_there = self._copy_piece(partition, future)
                 if is_nearly_there and future.log_end_offset - flushed < _LAST_PIECE_OFFSETS:
@@ -96,6 +108,11 @@ class LogMoves:
                     await asyncio.sleep(0)
         except KafkaError as error:
             _log.error("%s stays where it is: %s", partition.topic_partition, error.detail)
+
+    async def _warm_up(self, source: "Log", offset: int) -> None:
+        """Brings the next piece into the page cache, so that copying it waits for no disk."""
+        if source.log_start_offset <= offset < source.log_end_offset:
+            await self._cold_reads.read(source, offset, _PIECE_BYTES, isolation=Isolation.LOG_END)
 
     def _copy_piece(self, partition: "Partition", future: "Log") -> bool:
         """True if the rest is small enough to finish."""

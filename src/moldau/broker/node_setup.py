@@ -26,11 +26,7 @@ from moldau.storage.directory import LogDirectory
 from moldau.storage.failures import DirectoryOfflineError, DiskFullError, ForeignDirectoryError
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.meta_properties import META_PROPERTIES_FILE, read_meta_properties
-from moldau.storage.open_segments import (
-    DESCRIPTORS_PER_SEGMENT,
-    descriptor_limit,
-    segments_open_max,
-)
+from moldau.storage.open_segments import descriptor_limit, segments_open_max
 from moldau.types import BrokerId
 
 _log = logging.getLogger(__name__)
@@ -115,8 +111,7 @@ def connections_possible() -> int:
     """What the logs leave of the descriptors. A client beyond them would take one from a log, and a
     log that cannot open its files takes its directory offline.
     """
-    for_logs = segments_open_max() * DESCRIPTORS_PER_SEGMENT
-    return max(descriptor_limit() - for_logs - _OTHER_DESCRIPTORS, _CONNECTIONS_MIN)
+    return max(descriptor_limit() - segments_open_max() - _OTHER_DESCRIPTORS, _CONNECTIONS_MIN)
 
 
 def with_ports(config: BrokerConfig, ports: Mapping[str, int]) -> BrokerConfig:

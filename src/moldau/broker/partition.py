@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from operator import itemgetter
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from moldau.core.metadata.image import NO_LEADER, PartitionImage
 from moldau.core.partition.leader import ACKS_ALL, Commit, Effect, PartitionLeader, ProposeIsr
@@ -18,6 +18,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.log import Log
 from moldau.storage.log_append import AppendResult, PreparedBatch, VerifiedBatch
+from moldau.storage.log_read import Isolation
 from moldau.storage.producer_append import AppendOrigin, begin_verification
 from moldau.storage.verification import Verification
 from moldau.types import NO_EPOCH, Buffer, Offset, TopicPartition, Uuid
@@ -30,7 +31,18 @@ _log = logging.getLogger(__name__)
 _AFTER_COMMIT = "what follows a commit"
 
 OnCommitted = Callable[[KafkaError | None], None]
-Watcher = Callable[["Partition"], None]
+
+
+class Watcher(Protocol):
+    """Somebody who waits for more to read."""
+
+    def more(self, partition: "Partition", size_bytes: int) -> None:
+        """About so many bytes more can be read; too many rather than too few are told."""
+
+    def changed(self, partition: "Partition") -> None:
+        """More can be read, nobody knows how much, or nothing any more."""
+
+
 ProposesIsr = Callable[["Partition", ProposeIsr], None]
 
 
@@ -55,7 +67,10 @@ class Partition:
         self._log: Log | None = None
         # By offset, which is the order of the appends.
         self._waiting: deque[tuple[int, OnCommitted]] = deque()
-        self._watchers: dict[Watcher, None] = {}
+        self._watchers: dict[Isolation, dict[Watcher, None]] = {kind: {} for kind in Isolation}
+        # Where an append begins and its bytes, of those that are not committed.
+        self._uncommitted: deque[tuple[int, int]] = deque()
+        self._stable_end = self._visible_end = 0
 
     def __repr__(self) -> str:
         return f"Partition({self.topic_partition}, leader={self.leader_id}/{self.leader_epoch})"
@@ -108,6 +123,7 @@ class Partition:
         if refused is not None:
             raise KafkaError(refused.code, refused.detail)
         log = self._log or self.log
+        start, bytes_before = log.log_end_offset, log.appended_bytes
         result = log.append_as_leader(
             records,
             leader.leader_epoch,
@@ -116,12 +132,14 @@ class Partition:
             transaction_version=transaction_version,
             output_bytes_max=output_bytes_max,
         )
+        appended_bytes = log.appended_bytes - bytes_before
+        self._uncommitted.append((start, appended_bytes))
         held = log.countable_end_offset
         if held > leader.high_watermark:
             self._run(leader.held(Offset(held)))
         if leader.has_followers:
             # They read what is not committed yet: that is how it gets committed.
-            self._wake_watchers()
+            self._tell_more(Isolation.LOG_END, appended_bytes)
         return result
 
     def begin_verification(
@@ -172,16 +190,16 @@ class Partition:
         self.on_committed(offset, complete)
         return done
 
-    def watch(self, watcher: Watcher) -> None:
-        """Called whenever readers might see more, or might be refused, until `unwatch`."""
-        self._watchers[watcher] = None
+    def watch(self, watcher: Watcher, isolation: Isolation) -> None:
+        """Told whenever readers might see more, or might be refused, until `unwatch`."""
+        self._watchers[isolation][watcher] = None
 
-    def unwatch(self, watcher: Watcher) -> None:
-        self._watchers.pop(watcher, None)
+    def unwatch(self, watcher: Watcher, isolation: Isolation) -> None:
+        self._watchers[isolation].pop(watcher, None)
 
     @property
     def watcher_count(self) -> int:
-        return len(self._watchers)
+        return sum(map(len, self._watchers.values()))
 
     # What happens to it
 
@@ -247,11 +265,13 @@ class Partition:
 
     def _start_epoch(self, partition: PartitionImage) -> None:
         log_end = high_watermark = 0
+        self._uncommitted.clear()
         if self._log is not None:
             # On a full disk the first append writes it; a failed log refuses every use.
             with contextlib.suppress(KafkaError):
                 self._log.start_leader_epoch(partition.leader_epoch)
             log_end, high_watermark = self._log.log_end_offset, self._log.high_watermark
+            self._stable_end, self._visible_end = self._log.last_stable_offset, high_watermark
         self.leader = PartitionLeader(
             partition.leader,
             partition,
@@ -267,7 +287,7 @@ class Partition:
                 case Commit(high_watermark):
                     self.log.raise_high_watermark(high_watermark)
                     self._complete_waiting(high_watermark)
-                    self._wake_watchers()
+                    self._tell_readers(high_watermark)
                 case ProposeIsr():
                     self._propose_isr(self, effect)
                 case _:
@@ -286,10 +306,31 @@ class Partition:
         for _, callback in failed:
             apart(_log, _AFTER_COMMIT, callback, error)
 
+    def _tell_readers(self, high_watermark: int) -> None:
+        """How much more they see. What is committed only in part counts as a whole."""
+        uncommitted, committed_bytes = self._uncommitted, 0
+        while uncommitted and uncommitted[0][0] < high_watermark:
+            committed_bytes += uncommitted.popleft()[1]
+        self._tell_more(Isolation.HIGH_WATERMARK, committed_bytes)
+        stable_end, before = self.log.last_stable_offset, self._stable_end
+        if stable_end != before:
+            # Behind an open transaction lies what was committed before and is seen only now.
+            is_plain = before == self._visible_end and stable_end == high_watermark
+            self._tell_more(Isolation.COMMITTED, committed_bytes if is_plain else 0)
+        self._stable_end, self._visible_end = stable_end, high_watermark
+
+    def _tell_more(self, isolation: Isolation, size_bytes: int) -> None:
+        """0 if nobody knows how much."""
+        for watcher in list(self._watchers[isolation]):
+            if size_bytes:
+                watcher.more(self, size_bytes)
+            else:
+                watcher.changed(self)
+
     def _wake_watchers(self) -> None:
-        if self._watchers:
-            for watcher in list(self._watchers):
-                apart(_log, "a waiting fetch", watcher, self)
+        """Something else than bytes: all look at what it is."""
+        for isolation in self._watchers:
+            self._tell_more(isolation, 0)
 
     def _commit_refusal(self) -> KafkaError | None:
         refused = self.leader.commit_refusal() if self.leader is not None else None

@@ -77,6 +77,11 @@ class NodeCollector:
             "Logs that are compacted now.",
             value=self._services.replicas.cleaning.running_count,
         )
+        cold_reads = self._services.replicas.cold_reads
+        yield _counter(
+            "moldau_cold_reads", "Reads that had to ask the disk, in threads.", cold_reads.count
+        )
+        yield _counter("moldau_cold_read_bytes", "Of these reads.", cold_reads.bytes)
         yield GaugeMetricFamily(
             "moldau_event_loop_lag_seconds",
             "How late the event loop ran its latest timer.",

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from moldau.broker.cold_reads import ColdReads
 from moldau.broker.flush_rounds import FlushRounds
 from moldau.broker.log_cleaning import LogCleaning
 from moldau.broker.log_moves import LogMoves, check_movable, check_name
@@ -86,14 +87,15 @@ class Replicas:
         self.deadlines = Deadlines(clock)
         self.workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="moldau-worker")
         """For work of requests that would keep the event loop busy; it gets its own copies."""
+        self.cold_reads = ColdReads()
         self.flush_rounds = FlushRounds(clock, settings, self._flushed)
         self.store = LogStore(
             directories, self._options_for, clock, self._cordoned, unavailable=unavailable
         )
-        self._tasks = Tasks()
-        self._moves = LogMoves(self.store, self._tasks, clock, self._moved)
-        self._upkeep = LogUpkeep(self.store, self._tasks, clock, settings)
-        self.cleaning = LogCleaning(self.store, self._tasks, clock, settings)
+        self.tasks = Tasks()
+        self._moves = LogMoves(self.store, self.tasks, clock, self.cold_reads, self._moved)
+        self._upkeep = LogUpkeep(self.store, self.tasks, clock, settings)
+        self.cleaning = LogCleaning(self.store, self.tasks, clock, settings)
         for directory in directories:
             directory.on_failure(self._directory_failed)
 
@@ -176,7 +178,7 @@ class Replicas:
             self._settle()
         if is_first and (self._leaving or self._behind):
             self._caught_up.clear()
-            _ = self._tasks.start(self._catch_up(), "make and delete logs")
+            _ = self.tasks.start(self._catch_up(), "make and delete logs")
 
     async def wait_caught_up(self) -> None:
         """Until there are the logs that the metadata says, and no others."""
@@ -273,7 +275,7 @@ class Replicas:
         is_first = not self._roomless
         self._roomless[partition.topic_partition] = partition
         if is_first:
-            _ = self._tasks.start(self._make_missing_logs(), "make logs once there is room")
+            _ = self.tasks.start(self._make_missing_logs(), "make logs once there is room")
 
     async def _make_missing_logs(self) -> None:
         while self._roomless:
@@ -469,8 +471,9 @@ class Replicas:
 
     async def _rest(self) -> None:
         self.cleaning.stop()
-        await self._tasks.close()
+        await self.tasks.close()
         self.workers.shutdown(wait=False, cancel_futures=True)
+        self.cold_reads.close()
         await self.flush_rounds.stop()
         stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node is stopping")
         for partition in self._partitions.values():

@@ -69,7 +69,9 @@ class TransactionCoordinator:
             survives_epochs=False,
             unloaded=markers.cancel,
         )
-        services = HostServices(clock, replicas.deadlines, self._options, self._requested)
+        services = HostServices(
+            clock, replicas.deadlines, replicas.cold_reads, self._options, self._requested
+        )
         self._hosts = ShardHosts(kind, replicas, feed, services)
         self._tasks = Tasks()
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}

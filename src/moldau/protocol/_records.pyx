@@ -133,7 +133,7 @@ cdef class _View:
             PyBuffer_Release(&self.view)
 
 
-def scan_batches(buffer, Py_ssize_t start, Py_ssize_t end, bint verify_crc):
+def scan_batches(buffer, Py_ssize_t start, Py_ssize_t end, bint verify_crc, Py_ssize_t base=0):
     cdef _View view = _View(buffer)
     cdef const uint8_t* at
     cdef Py_ssize_t position = start, left, size
@@ -147,29 +147,29 @@ def scan_batches(buffer, Py_ssize_t start, Py_ssize_t end, bint verify_crc):
         at = view.bytes + position
         left = end - position
         if left < LOG_OVERHEAD:
-            return found, position, INCOMPLETE
+            return found, base + position, INCOMPLETE
         size = LOG_OVERHEAD + <Py_ssize_t>big32(at + 8)
         if size < HEADER_BYTES:
-            return found, position, BAD_LENGTH
+            return found, base + position, BAD_LENGTH
         if left > 16 and at[16] != 2:
-            return found, position, BAD_MAGIC
+            return found, base + position, BAD_MAGIC
         if size > left:
-            return found, position, INCOMPLETE
+            return found, base + position, INCOMPLETE
         if verify_crc and <uint32_t>crc32c(content[position + 21 : position + size]) != <uint32_t>big32(at + 17):
-            return found, position, BAD_CRC
+            return found, base + position, BAD_CRC
         base_offset = big64(at)
         delta = big32(at + 23)
         last_offset = wrapping_sum(base_offset, delta)
         if base_offset < next_offset or last_offset < base_offset:
-            return found, position, BAD_OFFSETS
+            return found, base + position, BAD_OFFSETS
         found.append((
-            position, size, base_offset, last_offset, big32(at + 12), big64(at + 35),
+            base + position, size, base_offset, last_offset, big32(at + 12), big64(at + 35),
             <int16_t>((at[21] << 8) | at[22]), big64(at + 43), <int16_t>((at[51] << 8) | at[52]),
             big32(at + 53), delta, big32(at + 57), big64(at + 27),
         ))
         next_offset = wrapping_sum(last_offset, 1)
         position += size
-    return found, position, None
+    return found, base + position, None
 
 
 cdef inline Py_ssize_t read_varint(

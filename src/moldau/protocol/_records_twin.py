@@ -57,10 +57,11 @@ def _wrap64(number: int) -> int:
 
 
 def scan_batches(
-    buffer: Buffer, start: int, end: int, verify_crc: bool
+    buffer: Buffer, start: int, end: int, verify_crc: bool, base: int = 0
 ) -> tuple[list[ScannedBatch], int, str | None]:
     """The recovery scan: the headers of all sound batches from `start`, where they end, and what is
-    wrong there (None: nothing, `end` was reached).
+    wrong there (None: nothing, `end` was reached). Positions that it tells are those in a file that
+    has the buffer at `base`.
     """
     view = memoryview(buffer)
     if not 0 <= start <= end <= len(view):
@@ -71,13 +72,13 @@ def scan_batches(
     while position < end:
         problem, batch = _scan_one(view, position, end, verify_crc)
         if batch is None:
-            return found, position, problem
+            return found, base + position, problem
         if batch[2] < next_offset or batch[3] < batch[2]:
-            return found, position, BAD_OFFSETS
+            return found, base + position, BAD_OFFSETS
         next_offset = batch[3] + 1
-        found.append(batch)
+        found.append((base + position, *batch[1:]) if base else batch)
         position += batch[1]
-    return found, position, None
+    return found, base + position, None
 
 
 def _scan_one(

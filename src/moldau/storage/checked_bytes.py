@@ -39,6 +39,17 @@ class CheckedBytes:
         if problem is not None or valid_end != end - start:
             what = problem or "no whole batch"
             raise CorruptSegmentError(path, f"{what} at position {start + valid_end}")
-        if not follows:
-            self._checked_start = start
-        self._checked_end = end
+        self.note(start, end)
+
+    def unchecked_end(self, position: int) -> int:
+        """Bytes from `position` up to there are not known to be sound."""
+        if self._checked_start <= position <= self._checked_end == self.found_bytes:
+            return position
+        return self.found_bytes
+
+    def note(self, start: int, end: int) -> None:
+        """They are sound."""
+        end = min(end, self.found_bytes)
+        if not self._checked_start <= start <= self._checked_end:
+            self._checked_start, self._checked_end = start, start
+        self._checked_end = max(self._checked_end, end)

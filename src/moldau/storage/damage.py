@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.storage.failures import DamagedFileError
-from moldau.storage.filesystem import FileSystem, read_whole, write_atomically
+from moldau.storage.filesystem import File, FileSystem, read_whole, write_atomically
 from moldau.storage.inventory import LogInventory, inventory_text, parse_inventory
 from moldau.storage.log_names import (
     DAMAGE_FILE_NAME,
@@ -20,6 +20,7 @@ from moldau.storage.segment_scan import SegmentScan
 
 if TYPE_CHECKING:
     from moldau.storage.log import Log
+    from moldau.storage.segment import Segment
 
 _COPY_BYTES = 4 << 20
 
@@ -63,26 +64,33 @@ def scrub(log: "Log") -> Iterator[int]:
             if segment not in log.segments:
                 # Retired since the scrub began.
                 continue
-            size, times_shortened = segment.size, segment.times_shortened
-            scan = SegmentScan(
-                segment.file, 0, size, verify_crc=True, next_offset=segment.base_offset
-            )
-        pieces = iter(scan)
-        done = 0
-        while True:
-            with log.guard:
-                if segment.times_shortened > times_shortened or segment not in log.segments:
-                    # The scan stands on batches that are gone; the next scrub looks at the rest.
-                    break
-                more = next(pieces, None)
-                if scan.problem is not None:
-                    raise DamagedFileError(
-                        segment.path(), f"{scan.problem} at position {scan.valid_end}"
-                    )
-            yield scan.valid_end - done
-            done = scan.valid_end
-            if more is None:
-                break
+            # Its own handle: the segment's may be closed between two steps.
+            file = log.filesystem.open(segment.path())
+        try:
+            yield from _scrub(log, segment, file)
+        finally:
+            file.close()
+
+
+def _scrub(log: "Log", segment: "Segment", file: File) -> Iterator[int]:
+    times_shortened = segment.times_shortened
+    scan = SegmentScan(file, 0, segment.size, verify_crc=True, next_offset=segment.base_offset)
+    pieces = iter(scan)
+    done = 0
+    while True:
+        with log.guard:
+            if segment.times_shortened > times_shortened or segment not in log.segments:
+                # The scan stands on batches that are gone; the next scrub looks at the rest.
+                return
+            more = next(pieces, None)
+            if scan.problem is not None:
+                raise DamagedFileError(
+                    segment.path(), f"{scan.problem} at position {scan.valid_end}"
+                )
+        yield scan.valid_end - done
+        done = scan.valid_end
+        if more is None:
+            return
 
 
 def quarantine(filesystem: FileSystem, path: Path, damage: Damage) -> list[Path]:

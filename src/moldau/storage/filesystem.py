@@ -2,13 +2,13 @@
 that the simulated disk in `moldau.testing` can tear writes, lose unsynced data and fail.
 
 Rules: writes are unbuffered, a short write is continued, a failed sync is final (the caller takes
-the directory offline and never retries), and `view` is only for bytes that nobody truncates.
+the directory offline and never retries), and files are read, never mapped: a sector that cannot be
+read, or a file that somebody cuts, is an error of a call and not a signal that ends the process.
 """
 
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import shutil
 import threading
@@ -40,8 +40,10 @@ class File(Protocol):
     def read(self, offset: int, length: int) -> bytes:
         """Shorter than `length` only where the file ends."""
 
-    def view(self, offset: int, length: int) -> memoryview:
-        """Bytes without a copy. Only for bytes that are never truncated while the view lives."""
+    def read_into(self, target: memoryview, offset: int, *, wait: bool = True) -> int:
+        """Fill `target`; how many bytes there were, fewer only where the file ends. Without `wait`
+        it raises BlockingIOError if the disk would have to be asked.
+        """
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         """Write all of it at the end. After an error `size` tells how much got in: truncate it."""
@@ -145,16 +147,40 @@ def _syncing(path: Path) -> Iterator[None]:
         raise SyncFailedError(error.errno, error.strerror, str(path)) from error
 
 
+# Linux; 0 where there is no such flag.
+CACHED_ONLY: int = getattr(os, "RWF_NOWAIT", 0)
+_NO_SUCH_FLAG = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+DEVICES_THAT_WAIT: set[int] = set()
+"""Devices whose file system can not read from the cache alone, or on a system that can not: there
+every read may wait, so all are left to those who can.
+"""
+
+
+def pread_into(fd: int, targets: Sequence[memoryview], offset: int, _flags: int) -> int:
+    content = os.pread(fd, len(targets[0]), offset)
+    targets[0][: len(content)] = content
+    return len(content)
+
+
+# Some systems read into a buffer, others only make new ones.
+preadv = getattr(os, "preadv", pread_into)
+
+
+def _would_wait(path: Path) -> BlockingIOError:
+    return BlockingIOError(errno.EAGAIN, "not in the page cache", str(path))
+
+
 class DiskFile:
     """A real file."""
 
-    __slots__ = ("_fd", "_map", "_size", "path")
+    __slots__ = ("_device", "_fd", "_size", "path")
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
         self._fd = fd
-        self._size = os.fstat(fd).st_size
-        self._map: mmap.mmap | None = None
+        status = os.fstat(fd)
+        self._size = status.st_size
+        self._device = status.st_dev
 
     def size(self) -> int:
         return self._size
@@ -170,14 +196,25 @@ class DiskFile:
             got += len(content)
         return b"".join(parts)
 
-    def view(self, offset: int, length: int) -> memoryview:
-        end = min(offset + length, self._size)
-        if end <= offset:
-            return memoryview(b"")
-        if self._map is None or len(self._map) < end:
-            # The old map stays alive as long as somebody holds a view on it.
-            self._map = mmap.mmap(self._fd, self._size, prot=mmap.PROT_READ)
-        return memoryview(self._map)[offset:end]
+    def read_into(self, target: memoryview, offset: int, *, wait: bool = True) -> int:
+        flags = 0
+        if not wait:
+            flags = CACHED_ONLY
+            if not flags or self._device in DEVICES_THAT_WAIT:
+                raise _would_wait(self.path)
+        wanted, got = len(target), 0
+        while got < wanted:
+            try:
+                more = preadv(self._fd, [target[got:] if got else target], offset + got, flags)
+            except OSError as error:
+                if not wait and error.errno in _NO_SUCH_FLAG:
+                    DEVICES_THAT_WAIT.add(self._device)
+                    raise _would_wait(self.path) from error
+                raise
+            if more == 0:
+                break
+            got += more
+        return got
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         try:
@@ -207,8 +244,6 @@ class DiskFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
         self._size = size
-        # A map of the longer file would kill the process at the first touch past the end.
-        self._map = None
 
     def sync(self) -> None:
         with _syncing(self.path):
@@ -218,7 +253,6 @@ class DiskFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-            self._map = None
 
 
 # POSIX record locks belong to the process: a second open gets the lock too, and its close would

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from moldau.storage.cached_reads import CachedReads
 from moldau.storage.failures import CorruptIndexError, DamagedFileError, InvalidIndexEntryError
 from moldau.storage.filesystem import FileSystem
-from moldau.storage.segment_files import SegmentFiles, SegmentSettings
+from moldau.storage.segment_files import SegmentSettings
+from moldau.storage.segment_reads import ReadableSegment
 from moldau.storage.segment_scan import SegmentScan
 from moldau.storage.segment_walk import INT32_MAX, BatchSpan, CorruptSegmentError, walk_batches
 from moldau.types import NO_TIMESTAMP, Offset, TimestampMs
@@ -17,7 +19,7 @@ P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 
 
-class IndexedSegment(SegmentFiles):
+class IndexedSegment(ReadableSegment):
     def __init__(
         self,
         filesystem: FileSystem,
@@ -43,9 +45,9 @@ class IndexedSegment(SegmentFiles):
         self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
         self._indexed_position = 0
 
-    def walk(self, position: int = 0) -> Iterator[BatchSpan]:
+    def walk(self, position: int = 0, reads: CachedReads | None = None) -> Iterator[BatchSpan]:
         """Batch by batch from a batch's position. Raises CorruptSegmentError where none begins."""
-        return walk_batches(self, position, self.size)
+        return walk_batches(self, position, self.size, reads)
 
     def index_batch(self, position: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Note a batch that was appended at `position`."""

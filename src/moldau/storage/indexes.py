@@ -9,6 +9,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from itertools import islice
 from operator import ge, gt
 from pathlib import Path
@@ -55,7 +56,7 @@ class _Index:
     def _pack(self, keys: "array[int]", values: "array[int]") -> bytes:
         raise NotImplementedError
 
-    def _complaint(self) -> str | None:
+    def _complaint(self, keys: "array[int]", values: "array[int]") -> str | None:
         raise NotImplementedError
 
     @property
@@ -148,27 +149,53 @@ class _Index:
             self._file = self._filesystem.open(self.path, create=True)
         return self._file
 
+    @property
+    def is_loaded(self) -> bool:
+        return self._loaded
+
+    def loading(self) -> Callable[[], Callable[[], None]]:
+        """Reads the file, in any thread, and gives what its owner shall call then. A broken one is
+        left as it is: its first use says so.
+        """
+        path = self.path
+
+        def adopt(columns: tuple["array[int]", "array[int]"]) -> None:
+            if not self._loaded and self.path == path:
+                self._take(columns)
+
+        def read() -> Callable[[], None]:
+            try:
+                columns = self._read(path)
+            except CorruptIndexError:
+                return lambda: None
+            return lambda: adopt(columns)
+
+        return read
+
     def _load(self) -> None:
-        if self._loaded:
-            return
-        content, size = self._read_entries()
-        if size % self.entry_bytes:
-            raise CorruptIndexError(
-                self.path, f"{size} bytes are not a multiple of {self.entry_bytes}"
-            )
-        self._keys, self._values = self._unpack(content)
-        complaint = self._complaint()
-        if complaint:
-            self._keys, self._values = self._unpack(b"")
-            raise CorruptIndexError(self.path, complaint)
+        if not self._loaded:
+            self._take(self._read(self.path))
+
+    def _take(self, columns: tuple["array[int]", "array[int]"]) -> None:
+        self._keys, self._values = columns
         self._written = len(self._keys)
         self._loaded = True
 
-    def _read_entries(self) -> tuple[bytes, int]:
+    def _read(self, path: Path) -> tuple["array[int]", "array[int]"]:
+        content, size = self._read_entries(path)
+        if size % self.entry_bytes:
+            raise CorruptIndexError(path, f"{size} bytes are not a multiple of {self.entry_bytes}")
+        keys, values = self._unpack(content)
+        complaint = self._complaint(keys, values)
+        if complaint:
+            raise CorruptIndexError(path, complaint)
+        return keys, values
+
+    def _read_entries(self, path: Path) -> tuple[bytes, int]:
         """The entries before the zeros that Kafka allocates ahead, and the size of the file."""
-        if not self._filesystem.exists(self.path):
+        if not self._filesystem.exists(path):
             return b"", 0
-        file = self._file or self._filesystem.open(self.path)
+        file = self._filesystem.open(path)
         try:
             size = file.size()
             zero = bytes(self.entry_bytes)
@@ -178,8 +205,7 @@ class _Index:
                 if pieces[-1].endswith(zero):
                     break
         finally:
-            if file is not self._file:
-                file.close()
+            file.close()
         content = b"".join(pieces)
         used = len(content.rstrip(b"\0"))
         entries = -(-used // self.entry_bytes)
@@ -252,6 +278,12 @@ class OffsetIndex(_Index):
             return self.base_offset, 0
         return Offset(self.base_offset + self._keys[slot]), self._values[slot]
 
+    def position_well_before(self, position: int) -> int:
+        """Of the last entry but one at or before `position`; the start if there are no two."""
+        self._load()
+        slot = bisect_right(self._values, position) - 2
+        return self._values[slot] if slot >= 0 else 0
+
     def offset_at_or_after(self, position: int) -> Offset | None:
         """An offset that surely lies behind all batches that start before `position`."""
         self._load()
@@ -292,12 +324,12 @@ class OffsetIndex(_Index):
             both.byteswap()
         return both.tobytes()
 
-    def _complaint(self) -> str | None:
-        if self._keys and (self._keys[0] < 0 or self._values[0] < 0):
+    def _complaint(self, keys: "array[int]", values: "array[int]") -> str | None:
+        if keys and (keys[0] < 0 or values[0] < 0):
             return "the first entry is negative"
-        if any(map(ge, self._keys, islice(self._keys, 1, None))):
+        if any(map(ge, keys, islice(keys, 1, None))):
             return "the offsets do not rise"
-        if any(map(gt, self._values, islice(self._values, 1, None))):
+        if any(map(gt, values, islice(values, 1, None))):
             return "the positions do not rise"
         return None
 
@@ -377,11 +409,11 @@ class TimeIndex(_Index):
         entry = struct.Struct(">qi")
         return b"".join(map(entry.pack, keys, values))
 
-    def _complaint(self) -> str | None:
-        if self._keys and (self._keys[0] < 0 or self._values[0] < 0):
+    def _complaint(self, keys: "array[int]", values: "array[int]") -> str | None:
+        if keys and (keys[0] < 0 or values[0] < 0):
             return "the first entry is negative"
-        if any(map(ge, self._keys, islice(self._keys, 1, None))):
+        if any(map(ge, keys, islice(keys, 1, None))):
             return "the timestamps do not rise"
-        if any(map(gt, self._values, islice(self._values, 1, None))):
+        if any(map(gt, values, islice(values, 1, None))):
             return "the offsets fall"
         return None

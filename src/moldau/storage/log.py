@@ -10,9 +10,16 @@ from collections.abc import Callable
 from functools import partial
 
 from moldau.storage import log_append, log_read
+from moldau.storage.cached_reads import Adopt, CachedReads
 from moldau.storage.failures import refused_if_full
 from moldau.storage.log_append import AppendResult, PreparedBatch, VerifiedBatch
-from moldau.storage.log_read import BatchOfTime, FoundOffset, Isolation, ReadResult
+from moldau.storage.log_read import (
+    BatchOfTime,
+    FoundBatches,
+    FoundOffset,
+    Isolation,
+    ReadResult,
+)
 from moldau.storage.log_state import LoadedLog, LogOptions, LogState
 from moldau.storage.producer_replay import replay_segment
 from moldau.storage.producer_state import AppendOrigin
@@ -69,9 +76,37 @@ class Log(LogState):
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         min_one_batch: bool = True,
     ) -> ReadResult:
-        """Whole batches, the first one being that which contains `offset` or the next after it."""
+        """Whole batches, the first one being that which contains `offset` or the next after it. It
+        may wait for the disk.
+        """
         with self.guard:
-            return log_read.read(self, offset, max_bytes, isolation, min_one_batch=min_one_batch)
+            found = log_read.find(self, offset, max_bytes, isolation, min_one_batch=min_one_batch)
+            return log_read.take(self, found)
+
+    def find(
+        self,
+        offset: int,
+        max_bytes: int,
+        reads: CachedReads,
+        *,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        min_one_batch: bool = True,
+    ) -> FoundBatches:
+        """Which batches `read` would bring. Raises NotCachedError rather than wait for the disk."""
+        with self.guard:
+            return log_read.find(
+                self, offset, max_bytes, isolation, min_one_batch=min_one_batch, reads=reads
+            )
+
+    def take(self, found: FoundBatches, reads: CachedReads) -> ReadResult:
+        """The batches that were just found. Raises NotCachedError rather than wait."""
+        with self.guard:
+            return log_read.take(self, found, reads)
+
+    def adopt(self, loaded: Adopt) -> None:
+        """What a thread has loaded for a NotCachedError, or failed to."""
+        with self.guard:
+            loaded()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
         """The first record at or after a time, or one of ListOffsets' special values."""

@@ -405,6 +405,7 @@ def _write(
     except OSError as error:
         _undo(segment, start, error)
     log.log_end_offset = last[3] + 1
+    log.appended_bytes += segment.file.size() - start
     shift = start - first[0]
     epochs = log.epochs
     for header in headers:

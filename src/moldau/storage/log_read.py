@@ -1,5 +1,5 @@
-"""Reading from a log: whole batches from an offset on, and offsets by time. Sealed segments are
-read without a copy.
+"""Reading from a log: whole batches from an offset on, and offsets by time. What there is is found
+by indexes and headers alone: those who wait for more need only its size.
 """
 
 from enum import Enum
@@ -9,6 +9,7 @@ from moldau.protocol.batches import RecordBatch
 from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.storage.cached_reads import CachedReads
 from moldau.storage.segment import Segment
 from moldau.storage.segment_walk import BatchSpan
 from moldau.storage.transaction_index import AbortedTransaction
@@ -52,6 +53,27 @@ class ReadResult(NamedTuple):
     """The size of the batch that did not fit, if `records` is empty because of that."""
 
 
+class FoundBatches(NamedTuple):
+    """Where batches lie that a reader may have. Valid until the log is used otherwise."""
+
+    offset: int
+    next_offset: int
+    aborted: list[AbortedTransaction] | None
+    place: int = 0
+    start: int = 0
+    end: int = 0
+    first_batch_bytes: int = 0
+    """The size of the first batch, if it did not fit."""
+    is_all: bool = True
+    """There is no more that the reader may see now: neither more than the limit allows nor in a
+    later segment.
+    """
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+
 class FoundOffset(NamedTuple):
     timestamp_ms: int
     offset: int
@@ -61,9 +83,16 @@ class FoundOffset(NamedTuple):
 _NOTHING = memoryview(b"")
 
 
-def read(
-    log: "Log", offset: int, max_bytes: int, isolation: Isolation, *, min_one_batch: bool
-) -> ReadResult:
+def find(
+    log: "Log",
+    offset: int,
+    max_bytes: int,
+    isolation: Isolation,
+    *,
+    min_one_batch: bool,
+    reads: CachedReads | None = None,
+) -> FoundBatches:
+    """The batches that `take` then reads. Without `reads` both may wait for the disk."""
     if max_bytes < 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"max_bytes is {max_bytes}")
     if not log.log_start_offset <= offset <= log.log_end_offset:
@@ -74,21 +103,38 @@ def read(
         )
     bound = _bound(log, isolation)
     aborted: list[AbortedTransaction] | None = [] if isolation is Isolation.COMMITTED else None
-    found = _find_batch(log, offset) if offset < bound else None
-    if found is None or found[1].base_offset >= bound:
-        return ReadResult(_NOTHING, offset, aborted)
-    place, first = found
-    segment = log.segments[place]
-    limit = _bound_position(log, place, first, bound)
+    located = _find_batch(log, offset, reads) if offset < bound else None
+    if located is None or located[1].base_offset >= bound:
+        return FoundBatches(offset, offset, aborted)
+    place, first = located
+    limit = _bound_position(log, place, first, bound, reads)
     first_end = first.position + first.size
-    if first_end > limit or (first.size > max_bytes and not min_one_batch):
-        return ReadResult(_NOTHING, offset, aborted, first.size)
+    if first_end > limit:
+        return FoundBatches(offset, offset, aborted, first_batch_bytes=first.size)
+    if first.size > max_bytes and not min_one_batch:
+        return FoundBatches(offset, offset, aborted, first_batch_bytes=first.size, is_all=False)
     end, next_offset = first_end, first.last_offset + 1
     if first.size < max_bytes and first_end < limit:
-        end, next_offset = _last_boundary(log, place, first, min(first.position + max_bytes, limit))
+        segment = log.segments[place]
+        reach = min(first.position + max_bytes, limit)
+        if reach == segment.size:
+            end, next_offset = reach, log.segments.end_of(place, log.log_end_offset)
+        else:
+            end, next_offset = segment.boundary(reach, first.position, reads)
+    return FoundBatches(
+        offset, next_offset, aborted, place, first.position, end, is_all=next_offset >= bound
+    )
+
+
+def take(log: "Log", found: FoundBatches, reads: CachedReads | None = None) -> ReadResult:
+    """The batches themselves."""
+    if found.start == found.end:
+        return ReadResult(_NOTHING, found.offset, found.aborted, found.first_batch_bytes)
+    aborted = found.aborted
     if aborted is not None:
-        aborted = aborted_transactions(log, place, offset, next_offset)
-    return ReadResult(segment.slice(first.position, end), next_offset, aborted)
+        aborted = aborted_transactions(log, found.place, found.offset, found.next_offset, reads)
+    records = log.segments[found.place].slice(found.start, found.end, reads)
+    return ReadResult(records, found.next_offset, aborted)
 
 
 def _bound(log: "Log", isolation: Isolation) -> int:
@@ -99,40 +145,37 @@ def _bound(log: "Log", isolation: Isolation) -> int:
     return log.last_stable_offset
 
 
-def _find_batch(log: "Log", offset: int) -> tuple[int, BatchSpan] | None:
+def _find_batch(log: "Log", offset: int, reads: CachedReads | None) -> tuple[int, BatchSpan] | None:
     """Compaction may have emptied the rest of a segment: then the next one is asked."""
     for place in range(max(log.segments.floor_place(offset), 0), len(log.segments)):
-        span = log.segments[place].locate(offset)
+        span = log.segments[place].locate(offset, reads)
         if span is not None:
             return place, span
     return None
 
 
-def _bound_position(log: "Log", place: int, first: BatchSpan, bound: int) -> int:
+def _bound_position(
+    log: "Log", place: int, first: BatchSpan, bound: int, reads: CachedReads | None
+) -> int:
     """The position in the segment that a reader limited to offsets before `bound` may reach."""
     segment = log.segments[place]
     if bound >= log.segments.end_of(place, log.log_end_offset):
         return segment.size
     if first.last_offset < bound:
-        span = segment.locate(bound)
+        span = segment.locate(bound, reads)
         return segment.size if span is None else span.position
     return first.position
 
 
-def _last_boundary(log: "Log", place: int, first: BatchSpan, limit: int) -> tuple[int, int]:
-    segment = log.segments[place]
-    if limit == segment.size:
-        return limit, log.segments.end_of(place, log.log_end_offset)
-    return segment.boundary(limit, first.position)
-
-
 def aborted_transactions(
-    log: "Log", place: int, offset: int, upper_bound_offset: int
+    log: "Log", place: int, offset: int, upper_bound_offset: int, reads: CachedReads | None = None
 ) -> list[AbortedTransaction]:
     """Those that overlap [offset, upper_bound_offset). A marker may lie in a later segment."""
     found: list[AbortedTransaction] = []
     for later in range(place, len(log.segments)):
         index = log.segments[later].transaction_index
+        if reads is not None:
+            reads.need(index)
         some, is_complete = index.collect(Offset(offset), Offset(upper_bound_offset))
         found += some
         if is_complete:

@@ -87,6 +87,8 @@ class LogState:
         self.log_end_offset = loaded.log_end_offset
         self.high_watermark = loaded.high_watermark
         self.flushed_offset = loaded.flushed_offset
+        self.appended_bytes = 0
+        """Since it was opened; never less."""
         self.damage = loaded.damage
         self.guard = _LogGuard(self)
         self.leader_rules: LeaderRules | None = None

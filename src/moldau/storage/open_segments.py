@@ -10,9 +10,6 @@ import threading
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-DESCRIPTORS_PER_SEGMENT = 2
-"""One that is read through a map holds so many."""
-
 _SHARE = 5
 _SEGMENTS_MIN = 16
 _MANY = 1 << 20

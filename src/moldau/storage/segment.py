@@ -4,6 +4,7 @@ are in segment_files.py, the keeping of its indexes in indexed_segment.py.
 
 from collections.abc import Iterator
 
+from moldau.storage.cached_reads import CachedReads
 from moldau.storage.failures import CorruptIndexError
 from moldau.storage.indexed_segment import IndexedSegment
 from moldau.storage.segment_files import SegmentSettings
@@ -16,47 +17,53 @@ __all__ = ["BatchSpan", "CorruptSegmentError", "Segment", "SegmentSettings"]
 class Segment(IndexedSegment):
     # By offset and position
 
-    def locate(self, offset: int) -> BatchSpan | None:
-        """The first batch that ends at or after `offset`; None if all end before it."""
+    def locate(self, offset: int, reads: CachedReads | None = None) -> BatchSpan | None:
+        """The first batch that ends at or after `offset`; None if all end before it. Without
+        `reads` it may wait for the disk.
+        """
         last = self._last_located
         if last is not None and last.base_offset <= offset <= last.last_offset:
             # As for all who wait at the end of a log: what comes is read by each of them.
             return last
-        found = self._last_located = self.with_indexes(self._locate, offset)
+        if reads is not None:
+            reads.need(self.offset_index)
+        found = self._last_located = self.with_indexes(self._locate, offset, reads)
         return found
 
-    def _locate(self, offset: int) -> BatchSpan | None:
+    def _locate(self, offset: int, reads: CachedReads | None = None) -> BatchSpan | None:
         indexed_offset, position = self.offset_index.lookup(Offset(offset))
         first = position > 0
         if first and position >= self.size:
             raise CorruptIndexError(self.offset_index.path, f"({indexed_offset}, {position})")
         skipped: BatchSpan | None = None
-        for span in self.walk(position):
+        for span in self.walk(position, reads):
             if first and not span.base_offset <= indexed_offset <= span.last_offset:
                 raise CorruptIndexError(self.offset_index.path, f"({indexed_offset}, {position})")
             first = False
             if span.last_offset >= offset:
                 if span.base_offset > offset:
-                    self._check_skipped(skipped)
+                    self._check_skipped(skipped, reads)
                 return span
             skipped = span
-        self._check_skipped(skipped)
+        self._check_skipped(skipped, reads)
         return None
 
-    def _check_skipped(self, span: BatchSpan | None) -> None:
+    def _check_skipped(self, span: BatchSpan | None, reads: CachedReads | None) -> None:
         """Before a gap: its header says that it ends there, but is the header sound?"""
         if span is not None:
-            self.slice(span.position, span.position + span.size)
+            self.slice(span.position, span.position + span.size, reads)
 
-    def boundary(self, limit: int, floor: int) -> tuple[int, int]:
+    def boundary(self, limit: int, floor: int, reads: CachedReads | None = None) -> tuple[int, int]:
         """The last end of a batch at or before position `limit`, and the offset after that batch.
         The batch at position `floor` ends before `limit`.
         """
-        return self.with_indexes(self._boundary, limit, floor)
+        return self.with_indexes(self._boundary, limit, floor, reads)
 
-    def _boundary(self, limit: int, floor: int) -> tuple[int, int]:
-        found, next_offset = max(floor, self._indexed_position_before(limit)), -1
-        for span in self.walk(found):
+    def _boundary(self, limit: int, floor: int, reads: CachedReads | None) -> tuple[int, int]:
+        # A batch behind the last indexed one but one certainly ends before the limit, so that there
+        # is a next offset to tell.
+        found, next_offset = max(floor, self.offset_index.position_well_before(limit)), -1
+        for span in self.walk(found, reads):
             if span.position + span.size > limit:
                 break
             found, next_offset = span.position + span.size, span.last_offset + 1
@@ -65,20 +72,6 @@ class Segment(IndexedSegment):
                 self.offset_index.path, f"position {found} is not before {limit}"
             )
         return found, next_offset
-
-    def _indexed_position_before(self, limit: int) -> int:
-        """The position of the last indexed batch but one that starts at or before `limit`: a batch
-        behind it certainly ends before `limit` too, so the walk has a next offset to tell.
-        """
-        index = self.offset_index
-        low, high = 0, index.entry_count
-        while low < high:
-            middle = (low + high) // 2
-            if index.entry(middle)[1] <= limit:
-                low = middle + 1
-            else:
-                high = middle
-        return index.entry(low - 2)[1] if low >= 2 else 0
 
     def next_offset(self) -> int:
         """The offset after the last batch. Raises CorruptSegmentError if the file ends in none."""
@@ -113,7 +106,7 @@ class Segment(IndexedSegment):
     def largest_timestamp_ms(self) -> int:
         """What retention goes by: the records' time, or the file's if they have none."""
         timestamp_ms = self.max_timestamp[0]
-        return timestamp_ms if timestamp_ms >= 0 else self._filesystem.modified_ms(self.path())
+        return timestamp_ms if timestamp_ms >= 0 else self.filesystem.modified_ms(self.path())
 
     def first_timestamp_ms(self) -> int:
         """Of the first batch; -1 if there is none."""

@@ -1,5 +1,5 @@
 """The files of a segment: a `.log` file of whole batches and three indexes, opened when first used.
-Bytes that were handed out as a view are never cut off under it: the kept part moves to a new file.
+Bytes that are handed out are copies: what becomes of the file does not touch them.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,6 @@ from moldau.storage.checked_bytes import CheckedBytes
 from moldau.storage.filesystem import File, FileSystem
 from moldau.storage.indexes import OffsetIndex, TimeIndex
 from moldau.storage.log_names import (
-    CLEANED_SUFFIX,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     SEGMENT_KINDS,
@@ -25,12 +24,6 @@ from moldau.types import Buffer, Offset
 
 if TYPE_CHECKING:
     from moldau.storage.segment_walk import BatchSpan
-
-# Enough for the batches between two index entries; a batch that is longer costs another read.
-_WALK_BYTES = 8192
-_COPY_BYTES = 4 << 20
-_TAIL_BYTES = 4 << 20
-_TAIL_COPY_BYTES_MAX = 1 << 20
 
 
 @frozen
@@ -59,13 +52,10 @@ class SegmentFiles:
         self.roll_jitter_ms = 0
         self.sealed = False
         self.pins = 0
-        self._filesystem = filesystem
+        self.filesystem = filesystem
         self._life = life
         self._file: File | None = None
         self._closed_size: int | None = None
-        # A flush may be syncing these in a thread: they are closed when the segment is let go.
-        self._replaced_files: list[File] = []
-        self._viewed_bytes = 0
         self.times_shortened = 0
         self._checked: CheckedBytes | None = None
         self._last_located: BatchSpan | None = None
@@ -89,7 +79,7 @@ class SegmentFiles:
     @property
     def file(self) -> File:
         if self._file is None:
-            self._file = self._filesystem.open(self.path())
+            self._file = self.filesystem.open(self.path())
             self._closed_size = None
             open_segments.opened(self)
             if self._checked is None:
@@ -102,14 +92,14 @@ class SegmentFiles:
         if self._file is not None:
             return self._file.size()
         if self._closed_size is None:
-            self._closed_size = self._filesystem.file_size(self.path())
+            self._closed_size = self.filesystem.file_size(self.path())
         return self._closed_size
 
     def create(self) -> None:
         """Make the files anew. Remains of a segment with this base offset are dropped."""
         for kind in SEGMENT_KINDS:
-            self._filesystem.remove(self.path(kind))
-        self._file = self._filesystem.open(self.path(), create=True)
+            self.filesystem.remove(self.path(kind))
+        self._file = self.filesystem.open(self.path(), create=True)
         open_segments.opened(self)
         self._checked = CheckedBytes(0)
         self._last_located = None
@@ -136,55 +126,15 @@ class SegmentFiles:
         if self._checked is not None:
             self._checked.cut(size)
 
-    def slice(self, start: int, end: int) -> memoryview:
-        """Bytes of whole batches; without a copy if a map is worth it: near the end of a segment
-        that grows, a new one for each small read costs more than the copy.
-        """
-        is_small = end - start <= _TAIL_COPY_BYTES_MAX
-        if self.sealed or not is_small or end + _TAIL_BYTES <= self.file.size():
-            self._viewed_bytes = max(self._viewed_bytes, end)
-            content = self.file.view(start, end - start)
-        else:
-            content = memoryview(self.file.read(start, end - start))
-        checked = self._checked
-        if checked is not None and start < checked.found_bytes:
-            checked.check(self.path(), content, start)
-        return content
-
-    def trust(self) -> None:
-        """A recovery scan has checked every byte."""
-        self._checked = CheckedBytes(0)
-
-    def window(self, position: int, size: int) -> Buffer:
-        if self.sealed:
-            return self.file.view(position, size - position)
-        return self.file.read(position, _WALK_BYTES)
-
     def _shorten(self, size: int) -> None:
         """Indexes first, log last: a crash in between leaves indexes that are merely sparse."""
         self.times_shortened += 1
         self._forget_behind(size)
         self.offset_index.write_out()
         self.time_index.write_out()
-        if size >= self._viewed_bytes:
-            self.file.truncate(size)
-            # Or a power cut brings the dropped batches back.
-            self.file.sync()
-            return
-        spare = self.path().with_name(self.path().name + CLEANED_SUFFIX)
-        self._filesystem.remove(spare)
-        copy = self._filesystem.open(spare, create=True)
-        try:
-            for start in range(0, size, _COPY_BYTES):
-                copy.append([self.file.read(start, min(_COPY_BYTES, size - start))])
-            copy.sync()
-        finally:
-            copy.close()
-        self._filesystem.rename(spare, self.path())
-        self._filesystem.sync_directory(self.directory)
-        self._replaced_files.append(self.file)
-        self._file = None
-        self._viewed_bytes = 0
+        self.file.truncate(size)
+        # Or a power cut brings the dropped batches back.
+        self.file.sync()
 
     # The files as such
 
@@ -211,7 +161,7 @@ class SegmentFiles:
         # If there is no descriptor for it, nothing is renamed.
         self.offset_index.write_pending()
         self.time_index.write_pending()
-        self._filesystem.rename(
+        self.filesystem.rename(
             self.path(), segment_path(self.directory, self.base_offset, LOG_SUFFIX, life)
         )
         for index, kind in self._indexes():
@@ -227,7 +177,7 @@ class SegmentFiles:
     def remove_files(self) -> None:
         self.abandon()
         for kind in reversed(SEGMENT_KINDS):
-            self._filesystem.remove(self.path(kind))
+            self.filesystem.remove(self.path(kind))
 
     def release_indexes(self) -> None:
         """Indexes are in memory: their files are opened to write some entries now and then."""
@@ -252,9 +202,6 @@ class SegmentFiles:
 
     def _close_files(self) -> None:
         open_segments.closed(self)
-        for file in self._replaced_files:
-            file.close()
-        self._replaced_files.clear()
         if self._file is not None:
             self._closed_size = self._file.size()
             self._file.close()

@@ -28,26 +28,39 @@ class SegmentScan:
         self._verify_crc = verify_crc
 
     def __iter__(self) -> Iterator[list[ScannedBatch]]:
-        view = self._file.view(0, self._end)
+        # One buffer for all pieces: nothing of it is handed out.
+        buffer = memoryview(bytearray(min(PIECE_BYTES, self._end - self.valid_end)))
         piece_bytes = PIECE_BYTES
         while self.valid_end < self._end:
-            end = min(self.valid_end + piece_bytes, self._end)
-            headers, scanned, problem = scan_batches(view, self.valid_end, end, self._verify_crc)
+            start, end = self.valid_end, min(self.valid_end + piece_bytes, self._end)
+            if len(buffer) < end - start:
+                buffer = memoryview(bytearray(end - start))
+            piece = buffer[: end - start]
+            got = self._file.read_into(piece, start)
+            headers, self.valid_end, problem = scan_batches(piece, 0, got, self._verify_crc, start)
             if headers and headers[0][2] < self.next_offset:
-                self.problem = BAD_OFFSETS
+                self.valid_end, self.problem = start, BAD_OFFSETS
                 return
             piece_bytes = PIECE_BYTES
-            if problem == INCOMPLETE and end < self._end:
+            if got < len(piece) and problem is None:
+                # Shorter than it was when it was opened: somebody has cut it.
+                problem = INCOMPLETE
+            elif problem == INCOMPLETE and end < self._end:
                 # Cut by the end of the piece, not by the end of the file.
-                length = int.from_bytes(
-                    view[scanned + 8 : scanned + _LOG_OVERHEAD], "big", signed=True
-                )
-                piece_bytes = max(PIECE_BYTES, _LOG_OVERHEAD + length)
+                piece_bytes = max(PIECE_BYTES, self._whole_batch(piece, self.valid_end - start))
                 problem = None
-            self.valid_end = scanned
             if headers:
                 self.next_offset = headers[-1][3] + 1
                 yield headers
             if problem is not None:
                 self.problem = problem
                 return
+
+    def _whole_batch(self, piece: memoryview, at: int) -> int:
+        """How many bytes the batch has that the piece cuts."""
+        length = (
+            self._file.read(self.valid_end + 8, 4)
+            if at + _LOG_OVERHEAD > len(piece)
+            else (piece[at + 8 : at + _LOG_OVERHEAD])
+        )
+        return _LOG_OVERHEAD + int.from_bytes(length, "big", signed=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from moldau.storage.cached_reads import CachedReads
 from moldau.storage.failures import DamagedFileError
 from moldau.types import Buffer
 
@@ -36,11 +37,13 @@ class Walked(Protocol):
     @property
     def base_offset(self) -> int: ...
     def path(self) -> Path: ...
-    def window(self, position: int, size: int) -> Buffer:
+    def window(self, position: int, size: int, reads: CachedReads | None = None) -> Buffer:
         """Bytes from `position` on: at least a header, unless the file of that size ends."""
 
 
-def walk_batches(segment: Walked, position: int, size: int) -> Iterator[BatchSpan]:
+def walk_batches(
+    segment: Walked, position: int, size: int, reads: CachedReads | None = None
+) -> Iterator[BatchSpan]:
     """From a batch's position to the end. Raises CorruptSegmentError where no batch begins."""
     window: Buffer = b""
     window_start = 0
@@ -49,7 +52,7 @@ def walk_batches(segment: Walked, position: int, size: int) -> Iterator[BatchSpa
         at = position - window_start
         if not 0 <= at <= len(window) - _HEADER.size:
             window_start, at = position, 0
-            window = segment.window(position, size)
+            window = segment.window(position, size, reads)
             if len(window) < _HEADER.size:
                 raise CorruptSegmentError(segment.path(), f"a torn batch at {position}")
         base, length, epoch, magic, _, delta, max_timestamp = _HEADER.unpack_from(window, at)

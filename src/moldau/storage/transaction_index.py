@@ -5,6 +5,7 @@ around: a missing entry would show aborted records to read_committed consumers.
 
 import struct
 from bisect import bisect_left
+from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -132,25 +133,48 @@ class TransactionIndex:
 
     def _loaded(self) -> list[AbortedTransaction]:
         if self._entries is None:
-            self._entries = self._read()
+            self._entries = self._read(self.path)
         return self._entries
 
-    def _read(self) -> list[AbortedTransaction]:
-        if not self._filesystem.exists(self.path):
+    @property
+    def is_loaded(self) -> bool:
+        return self._entries is not None
+
+    def loading(self) -> Callable[[], Callable[[], None]]:
+        """Reads the file, in any thread, and gives what its owner shall call then. A broken one is
+        left as it is: its first use says so.
+        """
+        path = self.path
+
+        def adopt(entries: list[AbortedTransaction]) -> None:
+            if self._entries is None and self.path == path:
+                self._entries = entries
+
+        def read() -> Callable[[], None]:
+            try:
+                entries = self._read(path)
+            except CorruptIndexError:
+                return lambda: None
+            return lambda: adopt(entries)
+
+        return read
+
+    def _read(self, path: Path) -> list[AbortedTransaction]:
+        if not self._filesystem.exists(path):
             return []
-        content = read_whole(self._filesystem, self.path)
+        content = read_whole(self._filesystem, path)
         if len(content) % ENTRY_BYTES:
             raise CorruptIndexError(
-                self.path, f"{len(content)} bytes are not a multiple of {ENTRY_BYTES}"
+                path, f"{len(content)} bytes are not a multiple of {ENTRY_BYTES}"
             )
         entries: list[AbortedTransaction] = []
         previous = self.base_offset - 1
         for version, producer_id, first, last, stable in _ENTRY.iter_unpack(content):
             if version != _VERSION:
-                raise CorruptIndexError(self.path, f"unknown entry version {version}")
+                raise CorruptIndexError(path, f"unknown entry version {version}")
             if not (previous < last and 0 <= first <= last and stable >= 0 and producer_id >= 0):
                 raise CorruptIndexError(
-                    self.path,
+                    path,
                     f"impossible abort of producer {producer_id}: first offset {first}, "
                     f"last {last}, last stable {stable}, after {previous}",
                 )

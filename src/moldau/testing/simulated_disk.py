@@ -53,8 +53,13 @@ class SimulatedFile:
         self._disk.check_read(self.path)
         return bytes(self._node.content[offset : offset + length])
 
-    def view(self, offset: int, length: int) -> memoryview:
-        return memoryview(self.read(offset, length))
+    def read_into(self, target: memoryview, offset: int, *, wait: bool = True) -> int:
+        self._check()
+        if not wait:
+            self._disk.check_cached(self.path)
+        content = self.read(offset, len(target))
+        target[: len(content)] = content
+        return len(content)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         self._check()

@@ -2,6 +2,7 @@
 effect; they are counted from 1 and kept in `trace`.
 """
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +35,10 @@ class FaultPlan:
         self._faults: dict[int, Fault] = {}
         self._fails_from: tuple[int, OSError] | None = None
         self._unreadable: dict[Path, OSError] = {}
+        self.is_cold: Callable[[Path], bool] = lambda _path: False
+        """Whether a file is not in the page cache: who reads it must wait for the disk."""
+        self.wait_for_disk: Callable[[Path], None] = lambda _path: None
+        """Called in the thread of whoever reads such a file; a test may keep it there."""
         self._crash_at: int | None = None
         self._is_dead = False
         self._listeners: list[Callable[[Effect], None]] = []
@@ -78,6 +83,12 @@ class FaultPlan:
         for listener in self._listeners:
             listener(self.trace[-1])
 
+    def check_cached(self, path: Path) -> None:
+        if self.is_cold(path):
+            raise BlockingIOError(errno.EAGAIN, "not in the page cache", str(path))
+
     def check_read(self, path: Path) -> None:
+        if self.is_cold(path):
+            self.wait_for_disk(path)
         if path in self._unreadable:
             raise self._unreadable[path]

@@ -1,12 +1,14 @@
 """Fetch (versions 4 to 18): slices of segments, without looking into them. A fetch that finds too
-little waits until high watermarks move, or until its time is up.
+little waits, knowing only how many bytes are missing, until they are there or its time is up. What
+the page cache holds is answered at once; threads read the rest.
 
 Not served: reading from the closest replica (rack id); every client reads from the leader.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Generator, Iterable
 
+from moldau.broker.cold_reads import ATTEMPTS_MAX, ColdReads
 from moldau.broker.context import RequestContext
 from moldau.broker.fetch_sessions import Asked, FullFetch, IncrementalFetch
 from moldau.broker.leader_hints import leader_hint
@@ -24,8 +26,9 @@ from moldau.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from moldau.storage.cached_reads import NotCachedError
 from moldau.storage.log import Log
-from moldau.storage.log_read import Isolation, ReadResult
+from moldau.storage.log_read import FoundBatches, Isolation, ReadResult
 from moldau.types import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 
 WAIT_MS_MAX = 300_000
@@ -40,7 +43,7 @@ _MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}
 
 def handle_fetch(
     ctx: RequestContext, request: FetchRequest
-) -> FetchResponse | asyncio.Future[FetchResponse]:
+) -> FetchResponse | Awaitable[FetchResponse]:
     replica_id = request.replica_id
     if ctx.version >= REPLICA_STATE_SINCE_VERSION:
         replica_id = request.replica_state.replica_id
@@ -54,11 +57,42 @@ def handle_fetch(
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     fetch = _Fetch(ctx, request, named, replica_id)
-    fetch.read()
     wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)
-    if wait_ms <= 0 or fetch.is_enough:
-        return fetch.answer()
-    return _WaitingFetch(fetch, wait_ms).answered
+    attempt = fetch.attempt(is_last=wait_ms <= 0)
+    try:
+        cold = next(attempt)
+    except StopIteration as ended:
+        answer: FetchResponse | None = ended.value
+        return answer or _WaitingFetch(fetch, wait_ms).answered
+    return _answer_cold(fetch, attempt, cold, wait_ms)
+
+
+Cold = tuple[Log, NotCachedError]
+"""What a thread must load before an attempt can go on."""
+Attempt = Generator[Cold, None, FetchResponse | None]
+"""Ends with the answer, or with None if there is not enough for it yet."""
+
+
+async def _answer_cold(
+    fetch: "_Fetch", attempt: Attempt, cold: Cold, wait_ms: int
+) -> FetchResponse:
+    broker = fetch.ctx.broker
+    began_ms = broker.clock.mono_ms()
+    answer = await _finish(attempt, cold, broker.replicas.cold_reads)
+    if answer is not None:
+        return answer
+    left_ms = max(wait_ms - (broker.clock.mono_ms() - began_ms), 1)
+    return await _WaitingFetch(fetch, left_ms).answered
+
+
+async def _finish(attempt: Attempt, cold: Cold, cold_reads: ColdReads) -> FetchResponse | None:
+    while True:
+        await cold_reads.load(*cold)
+        try:
+            cold = next(attempt)
+        except StopIteration as ended:
+            answer: FetchResponse | None = ended.value
+            return answer
 
 
 class _Fetch:
@@ -70,6 +104,7 @@ class _Fetch:
         replica_id: int,
     ) -> None:
         self.ctx = ctx
+        self._request = request
         self._named = named
         self._asked = named.asked
         self._replica_id = replica_id
@@ -77,51 +112,83 @@ class _Fetch:
         self._isolation = Isolation.LOG_END
         if replica_id < 0:
             self._isolation = _ISOLATIONS.get(request.isolation_level, Isolation.HIGH_WATERMARK)
-        self._max_bytes = min(
-            request.max_bytes,
-            ctx.broker.config.fetch_max_bytes,
-            ctx.broker.budget.room_for_answer(),
-        )
-        self._min_bytes = min(request.min_bytes, self._max_bytes)
-        self._results: list[PartitionData | None] = []
-        self._bytes_found = 0
+        self._reads = ctx.broker.replicas.cold_reads.reads()
+        self._results: list[PartitionData | None] = [None] * len(self._asked)
+        self._found: dict[int, FoundBatches] = {}
+        """By place: what there is to read. It may be stale once others had their turn."""
+        self._logs: dict[int, Log] = {}
+        self._is_stale = False
+        self._bytes_found = self._max_bytes = self._min_bytes = 0
         self._is_urgent = not self._asked
         """There is an error or something else to tell that does not wait for bytes."""
         self.places: dict[Partition, int] = {}
-        """Of those that were read without an error."""
+        """Of those that were looked at without an error."""
+        self.full: set[Partition] = set()
+        """They have more than may be answered."""
 
     @property
-    def is_enough(self) -> bool:
-        return self._is_urgent or self._bytes_found >= self._min_bytes
+    def isolation(self) -> Isolation:
+        return self._isolation
 
-    def read(self) -> None:
-        """As much as the limits allow. The first batch of all comes whatever its size."""
-        self._results = [self._read_one(asked, place) for place, asked in enumerate(self._asked)]
+    @property
+    def missing_bytes(self) -> int:
+        """None are missing if there is something to tell."""
+        return 0 if self._is_urgent else max(self._min_bytes - self._bytes_found, 0)
 
-    def read_again(self, moved: Iterable[Partition]) -> None:
-        """What may have changed since; the rest has not."""
-        for partition in moved:
-            place = self.places[partition]
-            before = self._results[place]
-            if before is not None and before.records:
-                self._bytes_found -= len(before.records)
-            self._results[place] = self._read_one(self._asked[place], place)
+    def attempt(self, moved: Iterable[Partition] | None = None, *, is_last: bool) -> Attempt:
+        """Find what there is, and if it is enough, or this is the last attempt, read it: as much as
+        the limits allow. The first batch of all comes whatever its size. After the first attempt
+        only what `moved` or had something is looked at; the rest has not changed.
+        """
+        broker = self.ctx.broker
+        self._max_bytes = min(
+            self._request.max_bytes,
+            broker.config.fetch_max_bytes,
+            broker.budget.room_for_answer(),
+        )
+        self._min_bytes = min(self._request.min_bytes, self._max_bytes)
+        places: Iterable[int] = range(len(self._asked))
+        if moved is not None:
+            places = sorted({*map(self.places.__getitem__, moved), *self._found})
+        self._found = {}
+        self._bytes_found = 0
+        self._is_stale = False
+        for place in places:
+            yield from self._look(place)
+        if not is_last and self.missing_bytes:
+            self._reads.forget()
+            return None
+        for place in list(self._found):
+            yield from self._read(place)
+        self._reads.forget()
+        return self._answer()
 
-    def _read_one(self, asked: Asked, place: int) -> PartitionData | None:
+    def _look(self, place: int) -> Generator[Cold, None, None]:
+        """Find what there is of one partition, without reading it."""
+        asked = self._asked[place]
+        for _ in range(ATTEMPTS_MAX):
+            partition: Partition | None = None
+            try:
+                if self._refusal is not None:
+                    raise self._refusal
+                partition = self._partition(asked)
+                self._results[place] = self._look_into(partition, place)
+                self.places[partition] = place
+            except KafkaError as error:
+                self._refuse(place, error)
+            except NotCachedError as cold:
+                assert partition is not None
+                self._is_stale = True
+                yield partition.log, cold
+                continue
+            return
+        # It changes faster than it can be read: nothing of it this time.
+        self._results[place] = None
+
+    def _look_into(self, partition: Partition, place: int) -> PartitionData | None:
         """None if there is nothing that the client does not know."""
-        try:
-            if self._refusal is not None:
-                raise self._refusal
-            partition = self._partition(asked)
-            answer = self._read_from(partition, asked)
-            self.places[partition] = place
-        except KafkaError as error:
-            self._is_urgent = True
-            return self._refused(asked, error.code)
-        return answer
-
-    def _read_from(self, partition: Partition, asked: Asked) -> PartitionData | None:
-        wanted, log = asked.request, partition.log
+        asked, log = self._asked[place], partition.log
+        wanted = asked.request
         high_watermark, offset = log.high_watermark, wanted.fetch_offset
         if (
             self._named.leaves_out_quiet_ones
@@ -145,20 +212,51 @@ class _Fetch:
                 answer.diverging_epoch = diverging
                 self._is_urgent = True
                 return answer
-        left = max(self._max_bytes - self._bytes_found, 0)
-        found = log.read(
+        max_bytes = min(wanted.partition_max_bytes, max(self._max_bytes - self._bytes_found, 0))
+        self._reads.next_log(max_bytes)
+        found = log.find(
             offset,
-            min(wanted.partition_max_bytes, left),
+            max_bytes,
+            self._reads,
             isolation=self._isolation,
             min_one_batch=self._bytes_found == 0,
         )
         if self._replica_id >= 0:
             partition.follower_fetched(self._replica_id, offset)
             answer.high_watermark = log.high_watermark
-        self._bytes_found += len(found.records)
-        answer.records = found.records
-        answer.aborted_transactions = _aborted(found)
+        (self.full.discard if found.is_all else self.full.add)(partition)
+        if found.size_bytes:
+            self._found[place] = found
+            self._logs[place] = log
+            self._bytes_found += found.size_bytes
+        elif self._isolation is Isolation.COMMITTED:
+            answer.aborted_transactions = []
         return answer
+
+    def _read(self, place: int) -> Generator[Cold, None, None]:
+        """Read what was found of one partition."""
+        for _ in range(ATTEMPTS_MAX):
+            if self._is_stale:
+                before = self._found.pop(place, None)
+                self._bytes_found -= before.size_bytes if before is not None else 0
+                yield from self._look(place)
+            answer, found = self._results[place], self._found.get(place)
+            if answer is None or found is None:
+                return
+            log = self._logs[place]
+            try:
+                result = log.take(found, self._reads)
+            except KafkaError as error:
+                self._bytes_found -= self._found.pop(place).size_bytes
+                self._refuse(place, error)
+            except NotCachedError as cold:
+                self._is_stale = True
+                yield log, cold
+                continue
+            else:
+                answer.records = result.records
+                answer.aborted_transactions = _aborted(result)
+            return
 
     def _partition(self, asked: Asked) -> Partition:
         name = asked.topic
@@ -170,22 +268,24 @@ class _Fetch:
         wanted = asked.request
         return self.ctx.broker.replicas.lookup(name, wanted.partition, wanted.current_leader_epoch)
 
-    def _refused(self, asked: Asked, code: ErrorCode) -> PartitionData:
+    def _refuse(self, place: int, error: KafkaError) -> None:
+        self._is_urgent = True
+        code = error.code
         if (
             code is ErrorCode.KAFKA_STORAGE_ERROR
             and self.ctx.version < STORAGE_ERRORS_SINCE_VERSION
         ):
             # Older clients would give up; this one makes them look for the leader and try again.
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return PartitionData(
-            partition_index=asked.request.partition,
+        self._results[place] = PartitionData(
+            partition_index=self._asked[place].request.partition,
             error_code=code,
             high_watermark=-1,
             records=b"",
             aborted_transactions=None,
         )
 
-    def answer(self) -> FetchResponse:
+    def _answer(self) -> FetchResponse:
         try:
             answers = self._named.answer(self._results)
         except KafkaError as error:
@@ -204,42 +304,82 @@ class _Fetch:
 
 
 class _WaitingFetch:
-    """Looks again when high watermarks moved, once for all that move in one turn of the loop."""
+    """Knows how many bytes are missing, and looks again once that many more can be read: once for
+    all that came in one turn of the loop.
+    """
 
-    def __init__(self, fetch: _Fetch, wait_ms: int) -> None:
+    def __init__(self, fetch: _Fetch, wait_ms: float) -> None:
         self._fetch = fetch
         self._loop = asyncio.get_running_loop()
         self.answered: asyncio.Future[FetchResponse] = self._loop.create_future()
         self._watched = list(fetch.places)
+        self._missing_bytes = fetch.missing_bytes
         self._moved: dict[Partition, None] = {}
-        deadlines = fetch.ctx.broker.replicas.deadlines
-        self._bucket = deadlines.add(wait_ms, self._time_is_up)
+        self._is_woken = False
+        self._is_reading = False
+        self._is_last = False
+        replicas = fetch.ctx.broker.replicas
+        self._cold_reads, self._tasks = replicas.cold_reads, replicas.tasks
+        self._bucket = replicas.deadlines.add(wait_ms, self._time_is_up)
         for partition in self._watched:
-            partition.watch(self._wake)
+            partition.watch(self, fetch.isolation)
         # Also when the client is gone, which cancels it.
         self.answered.add_done_callback(self._forget)
 
-    def _wake(self, partition: Partition) -> None:
-        if not self._moved:
-            self._loop.call_soon(self._look)
-        self._moved[partition] = None
+    def more(self, partition: Partition, size_bytes: int) -> None:
+        """So many bytes more can be read."""
+        if partition not in self._fetch.full:
+            self._moved[partition] = None
+            self._missing_bytes -= size_bytes
+            if self._missing_bytes <= 0:
+                self._wake()
 
-    def _look(self) -> None:
-        moved, self._moved = self._moved, {}
-        if not self.answered.done():
-            self._fetch.read_again(moved)
-            if self._fetch.is_enough:
-                self.answered.set_result(self._fetch.answer())
+    def changed(self, partition: Partition) -> None:
+        """More can be read, or nothing any more."""
+        self._moved[partition] = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon(self._look)
 
     def _time_is_up(self) -> None:
-        if not self.answered.done():
-            self._fetch.read_again(self._moved)
-            self.answered.set_result(self._fetch.answer())
+        self._is_last = True
+        self._look()
+
+    def _look(self) -> None:
+        self._is_woken = False
+        if self.answered.done() or self._is_reading:
+            return
+        moved, self._moved = self._moved, {}
+        attempt = self._fetch.attempt(moved, is_last=self._is_last)
+        try:
+            cold = next(attempt)
+        except StopIteration as ended:
+            self._attempted(ended.value)
+            return
+        self._is_reading = True
+        _ = self._tasks.start(self._read_cold(attempt, cold), "read for a waiting fetch")
+
+    async def _read_cold(self, attempt: Attempt, cold: Cold) -> None:
+        was_last = self._is_last
+        answer = await _finish(attempt, cold, self._cold_reads)
+        self._is_reading = False
+        self._attempted(answer)
+        if self._moved or self._is_last != was_last:
+            self._look()
+
+    def _attempted(self, answer: FetchResponse | None) -> None:
+        if answer is None:
+            self._missing_bytes = self._fetch.missing_bytes
+        elif not self.answered.done():
+            self.answered.set_result(answer)
 
     def _forget(self, _answered: "asyncio.Future[FetchResponse]") -> None:
         self._bucket.pop(self._time_is_up, None)
         for partition in self._watched:
-            partition.unwatch(self._wake)
+            partition.unwatch(self, self._fetch.isolation)
 
 
 def _refusal(ctx: RequestContext, request: FetchRequest, replica_id: int) -> KafkaError | None:

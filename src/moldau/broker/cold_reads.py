@@ -1,0 +1,89 @@
+"""Reads in threads what the page cache does not hold, so that a slow disk keeps only those waiting
+who read from it. Threads and the bytes under way are bounded; who comes later waits for a turn.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from moldau.protocol.errors import KafkaError
+from moldau.storage.cached_reads import CachedReads, NotCachedError
+from moldau.storage.log_read import Isolation, ReadResult
+from moldau.storage.read_buffers import ReadBuffers
+
+if TYPE_CHECKING:
+    from moldau.storage.log import Log
+
+THREADS_MAX = 8
+BYTES_UNDER_WAY_MAX = 64 << 20
+ATTEMPTS_MAX = 20
+"""How often one read may find that something else is missing: an index, headers, the batches. More
+means that the log changes faster than it can be read.
+"""
+
+
+class ColdReads:
+    def __init__(self) -> None:
+        self.buffers = ReadBuffers()
+        self.count = 0
+        """Of all reads that had to ask the disk."""
+        self.bytes = 0
+        self.bytes_under_way = 0
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="moldau-read")
+        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+
+    def reads(self) -> CachedReads:
+        """For one request."""
+        return CachedReads(self.buffers)
+
+    async def load(self, log: "Log", cold: NotCachedError) -> None:
+        """Afterwards the read can be tried again: it finds what is loaded, or what went wrong."""
+        await self._turn(cold.size_bytes)
+        self.count += 1
+        self.bytes += cold.size_bytes
+        work = asyncio.get_running_loop().run_in_executor(self._threads, cold.load)
+        work.add_done_callback(lambda _: self._ended(cold.size_bytes))
+        # Nothing stops a thread: until it ends its bytes count, whether or not somebody waits.
+        adopt = await asyncio.shield(work)
+        with contextlib.suppress(KafkaError):
+            log.adopt(adopt)
+
+    async def read(
+        self, log: "Log", offset: int, max_bytes: int, *, isolation: Isolation
+    ) -> ReadResult:
+        """As `Log.read`, for those who can wait while others go on."""
+        reads = self.reads()
+        reads.next_log(max_bytes)
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return log.take(log.find(offset, max_bytes, reads, isolation=isolation), reads)
+            except NotCachedError as cold:
+                await self.load(log, cold)
+        return log.read(offset, max_bytes, isolation=isolation)
+
+    async def _turn(self, size: int) -> None:
+        if self._waiting or not self._fits(size):
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((turn, size))
+            await turn
+        else:
+            self.bytes_under_way += size
+
+    def _fits(self, size: int) -> bool:
+        return not self.bytes_under_way or self.bytes_under_way + size <= BYTES_UNDER_WAY_MAX
+
+    def _ended(self, size: int) -> None:
+        self.bytes_under_way -= size
+        while self._waiting:
+            turn, wanted = self._waiting[0]
+            if not turn.done():
+                if not self._fits(wanted):
+                    return
+                self.bytes_under_way += wanted
+                turn.set_result(None)
+            self._waiting.popleft()
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)

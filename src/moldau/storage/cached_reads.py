@@ -1,0 +1,192 @@
+"""Reading for those who must not wait for a disk: what the page cache holds is read at once; for
+the rest NotCachedError brings the work that a thread must do before the same is asked for again.
+
+A thread opens files by their names and touches no object of the log. Its owner takes what it
+brought, if the segment is still the one that was asked for.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from moldau.protocol.errors import MoldauError
+from moldau.protocol.record_loops import scan_batches
+from moldau.storage.filesystem import FileSystem
+from moldau.storage.read_buffers import ReadBuffers
+
+Adopt = Callable[[], None]
+
+_AHEAD_BYTES = 16 * 1024
+"""What a thread reads beyond what is wanted: reading begins at an indexed batch and ends with a
+look at the next.
+"""
+_INTERVAL_BYTES = 4096 + 256
+"""Between two indexed batches that are small, and a header."""
+_SMALL_BYTES = 16 * 1024
+_HEADER_BYTES = 61
+
+
+class NotCachedError(MoldauError):
+    """Let any thread call `load`; the log's owner then gives what came of it to `Log.take` and asks
+    again. An error of the disk is one of the log's directory, as if its owner had met it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        work: Callable[[], Adopt],
+        size_bytes: int,
+        is_asked_for: Callable[[], bool],
+    ) -> None:
+        super().__init__(f"{path}: {size_bytes} bytes are not in memory")
+        self.size_bytes = size_bytes
+        self._work = work
+        self._is_asked_for = is_asked_for
+
+    def load(self) -> Adopt:
+        """What the owner shall do with it; never an error."""
+        try:
+            return self._work()
+        except OSError as error:
+            return partial(self._failed, error)
+
+    def _failed(self, error: OSError) -> None:
+        if self._is_asked_for() or not isinstance(error, FileNotFoundError):
+            raise error
+
+
+class Loadable(Protocol):
+    """An index that may not be in memory yet."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def is_loaded(self) -> bool: ...
+    def loading(self) -> Callable[[], Adopt]:
+        """Reads the file, in any thread. If it is broken, nothing is adopted."""
+
+
+class ReadSegment(Protocol):
+    """The segment that is read from."""
+
+    times_shortened: int
+
+    @property
+    def filesystem(self) -> FileSystem: ...
+    @property
+    def size(self) -> int: ...
+    def path(self) -> Path: ...
+    def read_cached(self, target: memoryview, position: int) -> int:
+        """As `File.read_into` without waiting, not even for the file to be opened."""
+
+    def opened_apart(self) -> None:
+        """A thread had the file open: that it is there is known, so it costs nothing to open."""
+
+    def unchecked_end(self, position: int) -> int:
+        """Bytes from `position` up to there were found when the file was opened."""
+
+    def note_checked(self, start: int, end: int) -> None: ...
+
+
+class _LoadedBytes:
+    """What a thread has read."""
+
+    def __init__(self, segment: ReadSegment, start: int, target: memoryview) -> None:
+        self.segment = segment
+        self.times_shortened = segment.times_shortened
+        self.start = start
+        self.end = start + len(target)
+        self.content = target
+        """Shorter than was asked for if the file ends before."""
+
+    def holds(self, segment: ReadSegment, start: int, end: int) -> bool:
+        return (
+            segment is self.segment
+            and segment.times_shortened == self.times_shortened
+            and self.start <= start
+            and end <= self.end
+        )
+
+
+class CachedReads:
+    """The reads of one request. What threads brought for it is kept until `forget`."""
+
+    def __init__(self, buffers: ReadBuffers) -> None:
+        self._buffers = buffers
+        self._loaded: list[_LoadedBytes] = []
+        self._indexes_tried: set[Path] = set()
+        self._wanted_bytes = 0
+
+    def next_log(self, wanted_bytes: int) -> None:
+        """So much is wanted next."""
+        self._wanted_bytes = wanted_bytes
+
+    def forget(self) -> None:
+        """What threads brought."""
+        self._loaded.clear()
+        self._indexes_tried.clear()
+
+    def need(self, index: Loadable) -> None:
+        """One that is broken is left to whoever rebuilds it."""
+        path = index.path
+        if not index.is_loaded and path not in self._indexes_tried:
+            self._indexes_tried.add(path)
+            raise NotCachedError(path, index.loading(), 0, lambda: index.path == path)
+
+    def read(self, segment: ReadSegment, start: int, size: int) -> memoryview:
+        """Shorter only where the file ends, though nobody of this process has cut it."""
+        for loaded in self._loaded:
+            if loaded.holds(segment, start, start + size):
+                return loaded.content[start - loaded.start :][:size]
+        return self._read(segment, start, size)
+
+    def window(self, segment: ReadSegment, start: int, size: int) -> memoryview:
+        """As much as is at hand from a batch's header on; at least the header, unless the file
+        ends. Of a small read all is read at once, and `read` finds it at hand.
+        """
+        end = start + min(size, _HEADER_BYTES)
+        for loaded in self._loaded:
+            if loaded.holds(segment, start, end):
+                return loaded.content[start - loaded.start :]
+        if self._wanted_bytes > _SMALL_BYTES:
+            return self._read(segment, start, size)
+        size = min(max(size, self._wanted_bytes + _INTERVAL_BYTES), segment.size - start)
+        loaded = _LoadedBytes(segment, start, self._read(segment, start, size))
+        self._loaded.append(loaded)
+        return loaded.content
+
+    def _read(self, segment: ReadSegment, start: int, size: int) -> memoryview:
+        target = self._buffers.take(size, start)
+        try:
+            return target[: segment.read_cached(target, start)]
+        except BlockingIOError:
+            raise self._not_cached(segment, start, size) from None
+
+    def _not_cached(self, segment: ReadSegment, start: int, size: int) -> NotCachedError:
+        size = max(size, min(self._wanted_bytes + _AHEAD_BYTES, segment.size - start))
+        loaded = _LoadedBytes(segment, start, self._buffers.take(size, start))
+        filesystem, path = segment.filesystem, segment.path()
+        unchecked_end = segment.unchecked_end(start)
+
+        def load() -> Adopt:
+            file = filesystem.open(path)
+            try:
+                loaded.content = loaded.content[: file.read_into(loaded.content, start)]
+            finally:
+                file.close()
+            # Where reads begin, a batch does.
+            end = min(len(loaded.content), max(unchecked_end - start, 0))
+            checked_end = start + scan_batches(loaded.content, 0, end, True)[1]
+            return lambda: adopt(checked_end)
+
+        def adopt(checked_end: int) -> None:
+            segment.opened_apart()
+            if segment.times_shortened == loaded.times_shortened:
+                segment.note_checked(start, checked_end)
+                self._loaded.append(loaded)
+
+        def is_asked_for() -> bool:
+            return segment.path() == path
+
+        return NotCachedError(path, load, size, is_asked_for)

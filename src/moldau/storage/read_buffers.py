@@ -1,0 +1,66 @@
+"""Memory that reads fill and answers are sent from. A transport may hold an answer for as long as
+its client takes to read it: a buffer is used again only when nobody holds a view of it any more.
+
+Large buffers begin at a page, and bytes lie in them where they lie in their page of the file: a
+copy between places that differ by a few bytes takes up to seven times as long (AMD's `rep movsb`).
+"""
+
+import mmap
+import sys
+from collections.abc import Iterator
+
+_PAGE_BYTES = 4096
+_SMALL_BYTES = 16 * 1024
+"""Up to here a new buffer costs less than looking for an old one."""
+_KEPT_EACH_BYTES_MAX = 2 << 20
+_KEPT_BYTES_MAX = 16 << 20
+_LOOKED_AT_MAX = 4
+
+
+def _references(kept: list[mmap.mmap], place: int) -> int:
+    return sys.getrefcount(kept[place])
+
+
+# What it says of a buffer that only the list holds is another number in other versions of Python.
+_REFERENCES_IF_FREE = _references([mmap.mmap(-1, 1)], 0)
+
+
+class ReadBuffers:
+    """One thread at a time takes buffers from it; they may be let go of in any."""
+
+    def __init__(self) -> None:
+        # By size, each list in the order in which they were used: the first is free the soonest.
+        self._kept: dict[int, list[mmap.mmap]] = {}
+        self.kept_bytes = 0
+
+    def take(self, size: int, position: int) -> memoryview:
+        """Room for `size` bytes that lie at `position` in their file."""
+        if size <= _SMALL_BYTES:
+            return memoryview(bytearray(size))
+        shift = position % _PAGE_BYTES
+        whole = _rounded_up(size + shift)
+        if whole > _KEPT_EACH_BYTES_MAX:
+            return memoryview(mmap.mmap(-1, size + shift))[shift:]
+        return memoryview(self._free(whole))[shift : shift + size]
+
+    def _free(self, whole: int) -> mmap.mmap:
+        kept = self._kept.setdefault(whole, [])
+        for place in range(min(len(kept), _LOOKED_AT_MAX)):
+            if _references(kept, place) == _REFERENCES_IF_FREE:
+                kept.append(kept.pop(place))
+                return kept[-1]
+        buffer = mmap.mmap(-1, whole)
+        if self.kept_bytes + whole <= _KEPT_BYTES_MAX:
+            self.kept_bytes += whole
+            kept.append(buffer)
+        return buffer
+
+    def sizes(self) -> Iterator[int]:
+        """Of the buffers that are kept."""
+        return (len(buffer) for kept in self._kept.values() for buffer in kept)
+
+
+def _rounded_up(size: int) -> int:
+    """To a power of two, or to one and a half of one: few sizes, little waste."""
+    power = 1 << (size - 1).bit_length()
+    return power * 3 // 4 if size <= power * 3 // 4 else power

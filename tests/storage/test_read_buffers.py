@@ -1,0 +1,36 @@
+"""Buffers that are used again, but never under somebody who still reads from one."""
+
+import pytest
+
+from moldau.storage.read_buffers import ReadBuffers
+
+MEGABYTE = 1 << 20
+
+
+@pytest.mark.parametrize("size", [100, 16_384, 16_385, MEGABYTE, 5 * MEGABYTE])
+@pytest.mark.parametrize("position", [0, 1, 4095, 4096, 123_456])
+def test_there_is_room_for_what_is_asked(size: int, position: int) -> None:
+    target = ReadBuffers().take(size, position)
+    assert len(target) == size
+    target[:] = bytes(size)
+
+
+def test_a_buffer_is_used_again_when_nobody_holds_a_piece_of_it() -> None:
+    buffers = ReadBuffers()
+    first = buffers.take(MEGABYTE, 0)
+    whose = id(first.obj)
+    piece = first[5:10]
+    del first
+    other = buffers.take(MEGABYTE, 0)
+    assert id(other.obj) != whose, "a piece of the first is still in use"
+    del piece, other
+    again = [buffers.take(MEGABYTE, 0), buffers.take(MEGABYTE, 0)]
+    assert whose in {id(each.obj) for each in again}
+    assert len(list(buffers.sizes())) == 2
+
+
+def test_what_is_kept_is_bounded() -> None:
+    buffers = ReadBuffers()
+    held = [buffers.take(MEGABYTE, 0) for _ in range(50)]
+    assert len({id(each.obj) for each in held}) == 50
+    assert sum(buffers.sizes()) == buffers.kept_bytes <= 16 * MEGABYTE
