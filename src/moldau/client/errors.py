@@ -41,6 +41,8 @@ class ClientTimeoutError(ClientError, TimeoutError):
 
 
 class UnknownTopicError(ClientError):
+    """The cluster has no topic of this name, or hides it."""
+
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         super().__init__(f"topic '{name}' does not exist{did_you_mean(name, known)}")
         self.name = name

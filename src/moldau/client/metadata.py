@@ -63,6 +63,7 @@ class Topic(NamedTuple):
 
     @property
     def topic_partitions(self) -> list[TopicPartition]:
+        """All partitions, in order."""
         return [TopicPartition(self.name, index) for index in sorted(self.partitions)]
 
 

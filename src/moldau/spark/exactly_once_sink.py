@@ -72,6 +72,7 @@ class ExactlyOnceSink:
             self._markers = [one.metadata for one in committed.values()]
 
     def close(self) -> None:
+        """Ends the producer; closing twice is fine."""
         if self._transaction is not None:
             self._transaction.close()
             self._transaction = None

@@ -170,12 +170,14 @@ class Admin:
         )
 
     async def delete_topics(self, names: Collection[str]) -> dict[str, KafkaError | None]:
+        """With all their records. UNKNOWN_TOPIC_OR_PARTITION if there is none of a name."""
         wanted = _several(names)
         return await self._patiently(lambda: topics.delete_topics(self._cluster, wanted))
 
     async def delete_topics_by_id(
         self, topic_ids: Collection[Uuid]
     ) -> dict[Uuid, KafkaError | None]:
+        """As `delete_topics`, but no topic that was made again under the same name."""
         return await self._patiently(lambda: topics.delete_topics_by_id(self._cluster, topic_ids))
 
     async def create_partitions(
@@ -266,6 +268,9 @@ class Admin:
     async def list_groups(
         self, *, states: Collection[str] = (), kinds: Collection[str] = ()
     ) -> list[ListedGroup]:
+        """Groups of all kinds, of all brokers; only those in one of these `states` and of one of
+        these `kinds` ("classic", "consumer", …) if any are given.
+        """
         self._check_open()
         return await groups.list_groups(self._cluster, states=states, kinds=kinds)
 
@@ -325,6 +330,7 @@ class Admin:
     async def list_transactions(
         self, wanted: TransactionFilter | None = None
     ) -> list[ListedTransaction]:
+        """Transactional ids that their coordinators know, or those that `wanted` lets through."""
         self._check_open()
         found, unknown = await transactions.list_transactions(self._cluster, wanted)
         if unknown:
@@ -334,6 +340,8 @@ class Admin:
     async def describe_transactions(
         self, transactional_ids: Iterable[str]
     ) -> dict[str, Transaction | KafkaError]:
+        """State, producer and partitions of each; TRANSACTIONAL_ID_NOT_FOUND if there is none."""
+
         async def describe(name: str) -> Transaction:
             found = (await transactions.describe_transactions(self._cluster, [name]))[name]
             if found is None:
@@ -376,17 +384,21 @@ class Admin:
     # The cluster and its brokers.
 
     async def describe_cluster(self) -> DescribedCluster:
+        """The cluster's id, its controller and its brokers."""
         return await self._patiently(lambda: cluster.describe_cluster(self._cluster))
 
     async def describe_quorum(self) -> DescribedQuorum:
+        """Who leads the metadata quorum, who votes and who observes, and how far each is."""
         return await self._patiently(lambda: quorum.describe_quorum(self._cluster))
 
     async def describe_features(self, *, broker_id: int | None = None) -> DescribedFeatures:
+        """The feature levels in force, and what brokers, or one of them, support."""
         return await self._patiently(lambda: features.describe_features(self._cluster, broker_id))
 
     async def update_features(
         self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
+        """Feature -> its new level. `validate_only` says what would happen."""
         return await self._patiently(
             lambda: features.update_features(self._cluster, updates, validate_only=validate_only)
         )

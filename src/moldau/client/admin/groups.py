@@ -95,6 +95,7 @@ class Group(NamedTuple):
 
     @property
     def is_active(self) -> bool:
+        """Whether it has members, or is about to."""
         return self.state not in {STATE_EMPTY, STATE_DEAD}
 
 

@@ -129,9 +129,11 @@ class Consumer(BlockingOffsetDesk):
         self._do(self._engine.subscribe, names, pattern_of(pattern), listener)
 
     def unsubscribe(self) -> None:
+        """Leaves the group and gives up all partitions, subscribed or assigned."""
         self._calls.run(self._engine.unsubscribe())
 
     def subscription(self) -> set[str]:
+        """The topics that were subscribed to, or that match the pattern now."""
         return set(self._engine.subscribed_topics)
 
     def assign(self, partitions: Iterable[Place]) -> None:
@@ -139,6 +141,7 @@ class Consumer(BlockingOffsetDesk):
         self._do(self._engine.assign, places_of(partitions))
 
     def assignment(self) -> set[TopicPartition]:
+        """The partitions that are read now."""
         return set(self._engine.positions.partitions)
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:

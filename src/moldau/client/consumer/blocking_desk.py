@@ -37,6 +37,7 @@ class BlockingOffsetDesk:
         self._do(self._desk.seek_to_beginning, *partitions)
 
     def seek_to_end(self, *partitions: Place) -> None:
+        """Of these, or of all that are assigned: only later records are given."""
         self._do(self._desk.seek_to_end, *partitions)
 
     def seek_to_time(self, timestamp_ms: int, *partitions: Place) -> None:
@@ -48,9 +49,11 @@ class BlockingOffsetDesk:
         self._do(self._desk.pause, *partitions)
 
     def resume(self, *partitions: Place) -> None:
+        """Gives records of these, or of all, again."""
         self._do(self._desk.resume, *partitions)
 
     def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused now."""
         return self._do(self._desk.paused)
 
     def position(self, partition: Place) -> int:
@@ -86,6 +89,7 @@ class BlockingOffsetDesk:
     # Asking.
 
     def beginning_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+        """The offset of the first record that is there."""
         return self._calls.run(self._desk.beginning_offsets(partitions))
 
     def end_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:

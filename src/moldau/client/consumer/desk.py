@@ -43,6 +43,7 @@ class OffsetDesk:
         self._reset(partitions, EARLIEST)
 
     def seek_to_end(self, *partitions: Place) -> None:
+        """Of these, or of all that are assigned: only later records are given."""
         self._reset(partitions, LATEST)
 
     def _reset(self, places: Iterable[Place], policy: ResetPolicy) -> None:
@@ -63,9 +64,11 @@ class OffsetDesk:
         self._engine.pause(places_of(partitions), is_paused=True)
 
     def resume(self, *partitions: Place) -> None:
+        """Gives records of these, or of all, again."""
         self._engine.pause(places_of(partitions), is_paused=False)
 
     def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused now."""
         return {state.partition for state in self._engine.positions if state.is_paused}
 
     async def position(self, partition: Place) -> int:
@@ -108,6 +111,7 @@ class OffsetDesk:
     # Asking.
 
     async def beginning_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
+        """The offset of the first record that is there."""
         return await self._list(partitions, ListOffsetsTimestamp.EARLIEST)
 
     async def end_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:

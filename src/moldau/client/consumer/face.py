@@ -118,9 +118,11 @@ class Consumer(OffsetDesk):
         self._engine.subscribe(topics_of(topics, pattern), pattern_of(pattern), listener)
 
     async def unsubscribe(self) -> None:
+        """Leaves the group and gives up all partitions, subscribed or assigned."""
         await self._engine.unsubscribe()
 
     def subscription(self) -> set[str]:
+        """The topics that were subscribed to, or that match the pattern now."""
         return set(self._engine.subscribed_topics)
 
     def assign(self, partitions: Iterable[Place]) -> None:
@@ -128,6 +130,7 @@ class Consumer(OffsetDesk):
         self._engine.assign(places_of(partitions))
 
     def assignment(self) -> set[TopicPartition]:
+        """The partitions that are read now."""
         return set(self._engine.positions.partitions)
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:

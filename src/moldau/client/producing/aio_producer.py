@@ -184,6 +184,7 @@ class Producer:
         await self._face.transactions.init()
 
     async def begin_transaction(self) -> None:
+        """What is sent from now on is read by read_committed readers only after the commit."""
         await self._started()
         self._face.transactions.begin()
 
@@ -195,10 +196,12 @@ class Producer:
         await self._face.transactions.send_offsets(offsets, group)
 
     async def commit_transaction(self) -> None:
+        """Waits until everything sent in it is written, and then makes it count."""
         await self._started()
         await self._face.transactions.commit()
 
     async def abort_transaction(self) -> None:
+        """Nothing sent in it, records or offsets, ever counts."""
         await self._started()
         await self._face.transactions.abort()
 

@@ -176,6 +176,8 @@ class Producer:
         self._thread.run(self._face.transactions.init())
 
     def begin_transaction(self) -> None:
+        """What is sent from now on is read by read_committed readers only after the commit."""
+
         async def begin() -> None:
             self._face.transactions.begin()
 
@@ -188,9 +190,11 @@ class Producer:
         self._thread.run(self._face.transactions.send_offsets(offsets, group))
 
     def commit_transaction(self) -> None:
+        """Waits until everything sent in it is written, and then makes it count."""
         self._thread.run(self._face.transactions.commit())
 
     def abort_transaction(self) -> None:
+        """Nothing sent in it, records or offsets, ever counts."""
         self._thread.run(self._face.transactions.abort())
 
     @contextlib.contextmanager

@@ -31,6 +31,8 @@ def _validator(text: str) -> Any:
 
 
 class JsonSchemaSerializer:
+    """Values as JSON that a schema allows, behind its id."""
+
     def __init__(
         self,
         registry: SchemaRegistry,

@@ -31,6 +31,8 @@ class Reference(NamedTuple):
 
 
 class Schema(NamedTuple):
+    """The text of a schema, its kind (AVRO, JSON, PROTOBUF) and those that it refers to."""
+
     text: str
     kind: str = AVRO
     references: tuple[Reference, ...] = ()
@@ -72,10 +74,12 @@ class SchemaRegistry:
         return self._id(subject, schema, f"/subjects/{quote(subject, safe='')}")
 
     def version(self, subject: str, schema: Schema) -> int:
+        """The version of a schema that is registered under a subject."""
         answer = self._ask(f"/subjects/{quote(subject, safe='')}", _body(schema))
         return int(answer["version"])
 
     def schema(self, schema_id: int) -> Schema:
+        """The schema with this id."""
         with self._lock:
             found = self._schemas.get(schema_id)
         if found is None:
@@ -92,6 +96,7 @@ class SchemaRegistry:
         return found
 
     def referenced(self, reference: Reference) -> Schema:
+        """The schema that another one refers to."""
         subject = quote(reference.subject, safe="")
         answer = self._ask(f"/subjects/{subject}/versions/{reference.version}")
         return Schema(

@@ -13,6 +13,7 @@ SubjectNaming: TypeAlias = Callable[[str, bool], str]
 
 
 def topic_subject(topic: str, is_key: bool) -> str:
+    """The subject of a topic's keys or values: Confluent's TopicNameStrategy."""
     return f"{topic}-{'key' if is_key else 'value'}"
 
 
