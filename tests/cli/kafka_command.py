@@ -3,10 +3,12 @@
 import itertools
 import json
 import os
+import pty
 import subprocess
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from cli.command import COMMAND, Ran, moldau, moldau_here
 
@@ -26,6 +28,9 @@ class KafkaCommand:
         ran = moldau_here(*arguments, stdin=stdin, MOLDAU_BOOTSTRAP=self.address)
         assert ran.status == status, ran
         return ran
+
+    def with_any_status(self, *arguments: object) -> Ran:
+        return moldau_here(*arguments, MOLDAU_BOOTSTRAP=self.address)
 
     def alone(self, *arguments: object, stdin: bytes = b"", status: int = 0) -> Ran:
         """In a process of its own."""
@@ -50,6 +55,45 @@ class KafkaCommand:
             stderr=subprocess.PIPE,
             env=os.environ | {"MOLDAU_BOOTSTRAP": self.address},
         )
+
+    def on_a_terminal(
+        self,
+        *arguments: object,
+        typed: bytes = b"",
+        output: IO[bytes] | None = None,
+        **environment: str,
+    ) -> tuple[int, str]:
+        """All three streams are a terminal, but for an `output` elsewhere."""
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            stdin=theirs,
+            stdout=output or theirs,
+            stderr=theirs,
+            env=os.environ
+            | {"TERM": "xterm-256color", "COLUMNS": "120", "MOLDAU_BOOTSTRAP": self.address}
+            | environment,
+        ) as running:
+            os.close(theirs)
+            os.write(ours, typed)
+            printed = b""
+            while True:
+                try:
+                    piece = os.read(ours, 65536)
+                except OSError:
+                    break
+                if not piece:
+                    break
+                printed += piece
+        os.close(ours)
+        return running.returncode, printed.decode()
+
+    def with_output_elsewhere(self, *arguments: object, typed: bytes) -> tuple[int, str, str]:
+        """Status, what the terminal shows, and what went into the pipe."""
+        with tempfile.TemporaryFile() as output:
+            status, printed = self.on_a_terminal(*arguments, typed=typed, output=output)
+            output.seek(0)
+            return status, printed, output.read().decode()
 
     def topic(self, partitions: int = 1, *options: object) -> str:
         name = fresh("topic")

@@ -193,10 +193,27 @@ def test_a_check_of_a_whole_directory_prints_its_problems(clean: Path, tmp_path:
     log.write_bytes(content)
     ran = moldau("dump", "--check", "data", cwd=tmp_path)
     assert ran.status == 1
-    problems = [line for line in ran.lines if line.startswith("problem: ")]
-    assert len(problems) == 1
-    assert "data/idempotent-0/00000000000000000200.log: position" in problems[0]
+    (problem,) = ran.lines
+    assert problem.startswith("problem: data/idempotent-0/00000000000000000200.log: position")
     assert ran.errors == "1 problem found\n"
+    (found,) = objects(moldau("dump", "--check", "--json", "data", cwd=tmp_path))
+    assert found["type"] == "problem"
+
+
+def test_a_check_of_a_whole_sound_directory_prints_nothing(clean: Path) -> None:
+    ran = moldau("dump", "--check", clean)
+    assert (ran.status, ran.output, ran.errors) == (0, "", "no problems found\n")
+
+
+def test_the_reserve_is_known(clean: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    shutil.copytree(clean, directory)
+    (directory / "moldau-reserve").write_bytes(bytes(1000))
+    ran = moldau("dump", directory)
+    assert (ran.status, "moldau-reserve" in ran.output) == (0, False)
+    found = objects(moldau("dump", "--json", directory / "moldau-reserve"))
+    assert [row["type"] for row in found] == ["file", "fileEnd"]
+    assert (found[0]["kind"], found[0]["size"]) == ("reserved disk space", 1000)
 
 
 def test_scram_keys_are_not_printed_by_accident(clean: Path) -> None:

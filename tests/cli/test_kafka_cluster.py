@@ -55,6 +55,22 @@ def test_log_directories_show_their_replicas(kafka: KafkaCommand) -> None:
     assert "there is no broker 77" in kafka("logdirs", "--brokers", "77", status=1).errors
 
 
+def test_log_directories_hide_internal_topics_unless_asked(kafka: KafkaCommand) -> None:
+    topic = kafka.topic()
+    move = ("--topic", topic, "--to-latest", "--execute", "--yes")
+    kafka("groups", "reset-offsets", "makes-the-offsets-topic", *move)
+
+    def shown(*arguments: str) -> set[str]:
+        return {row["topic"] for row in kafka.json("logdirs", *arguments)[0]["replicas"]}
+
+    assert not any(name.startswith("__") for name in shown())
+    assert topic in shown()
+    assert {topic, "__consumer_offsets"} <= shown("--internal")
+    assert shown("__consumer_offsets") == {"__consumer_offsets"}
+    assert "of internal topics not shown" in kafka("logdirs").lines[0]
+    assert "not shown" not in kafka("logdirs", "--internal").output
+
+
 @pytest.fixture(scope="module")
 def timed(kafka: KafkaCommand) -> str:
     topic = kafka.topic(2, "-c", "retention.ms=-1")
@@ -96,22 +112,22 @@ def test_records_are_deleted_up_to_an_offset(kafka: KafkaCommand, tmp_path: Path
     topic = kafka.topic(2)
     for partition in (0, 1):
         kafka.fill(topic, map(str, range(10)), "-p", partition)
-    assert kafka.json("records", "delete", f"{topic}:0", "--before", 4) == [
+    assert kafka.json("records", "delete", f"{topic}:0", "--before", 4, "--yes") == [
         {"topic": topic, "partition": 0, "earliest": 4, "error": None}
     ]
     assert kafka("consume", f"{topic}:0").lines == list("456789")
     plan = {"version": 1, "partitions": [{"topic": topic, "partition": 1, "offset": 8}]}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
-    kafka("records", "delete", "--offset-json-file", tmp_path / "plan.json")
+    kafka("records", "delete", "--offset-json-file", tmp_path / "plan.json", "--yes")
     assert kafka("consume", f"{topic}:1").lines == list("89")
-    kafka("records", "delete", topic, "--all")
+    kafka("records", "delete", topic, "--all", "--yes")
     assert kafka("consume", topic).lines == []
-    ran = kafka("records", "delete", f"{topic}:0", "--before", 99, status=1)
+    ran = kafka("records", "delete", f"{topic}:0", "--before", 99, "--yes", status=1)
     assert ran.errors == f"moldau records delete: {topic}-0: OFFSET_OUT_OF_RANGE\n"
     for wrong in ([topic], [topic, "--all", "--before", 1], ["--all"]):
         kafka("records", "delete", *wrong, status=2)
     (tmp_path / "plan.json").write_text("{}")
-    kafka("records", "delete", "--offset-json-file", tmp_path / "plan.json", status=2)
+    kafka("records", "delete", "--offset-json-file", tmp_path / "plan.json", "--yes", status=2)
 
 
 def test_a_bench_measures_and_cleans_up(kafka: KafkaCommand) -> None:

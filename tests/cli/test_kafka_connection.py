@@ -126,7 +126,7 @@ def test_a_port_that_is_not_kafkas_is_one_line(reply: bytes, reason: str) -> Non
 
 def test_completion_knows_topics_and_groups(kafka: KafkaCommand) -> None:
     topic, group = kafka.topic(), fresh("group")
-    kafka("groups", "reset-offsets", group, "-t", topic, "--to-latest", "--execute")
+    kafka("groups", "reset-offsets", group, "-t", topic, "--to-latest", "--execute", "--yes")
 
     def completed(words: str) -> list[str]:
         ran = moldau(

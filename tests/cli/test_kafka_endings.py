@@ -1,15 +1,14 @@
 """How commands end and what they do on a terminal: interrupts, closed pipes, bars, questions."""
 
-import os
-import pty
 import signal
-import subprocess
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import pytest
-from cli.command import COMMAND
 from cli.kafka_command import KafkaCommand, fresh
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 def output_of(running: "subprocess.Popen[bytes]") -> IO[bytes]:
@@ -90,41 +89,12 @@ def test_a_short_list_for_nobody_is_no_error(kafka: KafkaCommand, options: tuple
     assert (running.returncode, errors) == (141, b"")
 
 
-def on_a_terminal(
-    kafka: KafkaCommand, *arguments: object, typed: bytes = b"", **environment: str
-) -> tuple[int, str]:
-    """All three streams are a terminal."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=os.environ
-        | {"TERM": "xterm-256color", "COLUMNS": "120", "MOLDAU_BOOTSTRAP": kafka.address}
-        | environment,
-    ) as running:
-        os.close(theirs)
-        os.write(ours, typed)
-        printed = b""
-        while True:
-            try:
-                piece = os.read(ours, 65536)
-            except OSError:
-                break
-            if not piece:
-                break
-            printed += piece
-    os.close(ours)
-    return running.returncode, printed.decode()
-
-
 def test_a_terminal_gets_a_table_in_colour_unless_it_wants_none(kafka: KafkaCommand) -> None:
     topic = kafka.topic()
-    status, printed = on_a_terminal(kafka, "topics", "describe", topic)
+    status, printed = kafka.on_a_terminal("topics", "describe", topic)
     assert (status, "\x1b[1;36m" in printed) == (0, True)
     assert "partition" in printed
-    _, printed = on_a_terminal(kafka, "topics", "describe", topic, NO_COLOR="1")
+    _, printed = kafka.on_a_terminal("topics", "describe", topic, NO_COLOR="1")
     assert "\x1b[1;36m" not in printed
     assert "\x1b" not in kafka("topics", "describe", topic).output
 
@@ -132,7 +102,7 @@ def test_a_terminal_gets_a_table_in_colour_unless_it_wants_none(kafka: KafkaComm
 def test_a_record_cannot_take_the_terminal_over(kafka: KafkaCommand) -> None:
     topic = kafka.topic()
     kafka("produce", topic, stdin=b"\x1b]0;evil\x07 \xff text\n")
-    status, printed = on_a_terminal(kafka, "consume", topic)
+    status, printed = kafka.on_a_terminal("consume", topic)
     assert (status, printed) == (0, "\\x1b]0;evil\\x07 \\xff text\r\n")
 
 
@@ -140,7 +110,7 @@ def test_a_long_production_shows_how_far_it_is(kafka: KafkaCommand, tmp_path: Pa
     topic = kafka.topic()
     lines = tmp_path / "lines"
     lines.write_text("a line\n" * 1000)
-    status, printed = on_a_terminal(kafka, "produce", topic, "-f", lines, "--rate", 2000)
+    status, printed = kafka.on_a_terminal("produce", topic, "-f", lines, "--rate", 2000)
     assert status == 0
     assert "producing" in printed
     assert "1000 records written" in printed
@@ -149,7 +119,7 @@ def test_a_long_production_shows_how_far_it_is(kafka: KafkaCommand, tmp_path: Pa
 @pytest.mark.parametrize(("typed", "status"), [(b"n\n", 130), (b"y\n", 0)])
 def test_deleting_asks_a_person_first(kafka: KafkaCommand, typed: bytes, status: int) -> None:
     topic = kafka.topic()
-    ended, printed = on_a_terminal(kafka, "topics", "delete", topic, typed=typed)
+    ended, printed = kafka.on_a_terminal("topics", "delete", topic, typed=typed)
     assert f"Delete {topic} and all records?" in printed
     assert ended == status
     assert (topic in kafka("topics", "list", "-q").lines) == (status != 0)
@@ -157,5 +127,5 @@ def test_deleting_asks_a_person_first(kafka: KafkaCommand, typed: bytes, status:
 
 def test_yes_says_it_all(kafka: KafkaCommand) -> None:
     topic = kafka.topic()
-    status, printed = on_a_terminal(kafka, "topics", "delete", topic, "--yes")
+    status, printed = kafka.on_a_terminal("topics", "delete", topic, "--yes")
     assert (status, printed) == (0, f"deleted {topic}\r\n")

@@ -42,10 +42,28 @@ def behind(kafka: KafkaCommand) -> tuple[str, str]:
             for n in range(count)
         ]
         kafka.fill(topic, lines, "--json", "--partition", partition)
-    options = ("reset-offsets", group, "--topic", f"{topic}:0", "--to-offset", 4, "--execute")
+    options = (
+        "reset-offsets",
+        group,
+        "--topic",
+        f"{topic}:0",
+        "--to-offset",
+        4,
+        "--execute",
+        "--yes",
+    )
     kafka("groups", *options)
-    kafka("groups", "reset-offsets", group, "-t", f"{topic}:1", "--to-latest", "--execute")
+    kafka("groups", "reset-offsets", group, "-t", f"{topic}:1", "--to-latest", "--execute", "--yes")
     return topic, group
+
+
+def test_the_type_of_a_group_has_one_spelling(kafka: KafkaCommand, behind: tuple[str, str]) -> None:
+    _, group = behind
+    (listed,) = [one for one in kafka.json("groups", "list") if one["groupId"] == group]
+    (described,) = kafka.json("groups", "describe", group)
+    assert listed["type"] == described["type"] == "Classic"
+    assert group in kafka("groups", "list", "--type", "classic", "-q").lines
+    assert group not in kafka("groups", "list", "--type", "consumer", "-q").lines
 
 
 def committed(kafka: KafkaCommand, group: str) -> dict[int, int]:
@@ -94,9 +112,9 @@ def test_an_active_group_is_left_alone(kafka: KafkaCommand) -> None:
             f"moldau: group '{group}' is Stable; its offsets can only be moved while no member "
             "is active\n"
         )
-        ran = kafka("groups", "delete", group, status=1)
+        ran = kafka("groups", "delete", group, "--yes", status=1)
         assert "NON_EMPTY_GROUP" in ran.errors
-        rows = kafka.json("groups", "delete-offsets", group, "-t", topic, status=1)
+        rows = kafka.json("groups", "delete-offsets", group, "--yes", "-t", topic, status=1)
         assert [row["error"] for row in rows] == ["GROUP_SUBSCRIBED_TO_TOPIC"]
 
 
@@ -134,7 +152,7 @@ def test_every_way_is_shown_first_and_done_on_demand(
     assert ran.lines[0].split() == ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"]
     assert "nothing was changed; --execute does it" in ran.errors
     assert committed(kafka, group) == {0: 4, 1: 5}
-    (plan,) = kafka.json(*options, "--execute")
+    (plan,) = kafka.json(*options, "--execute", "--yes")
     assert plan["executed"]
     assert committed(kafka, group) == expected
 
@@ -147,12 +165,12 @@ def test_a_plan_is_exported_changed_and_taken_back(
     options = ("groups", "reset-offsets", group)
     saved.write_text(kafka(*options, "--all-topics", "--to-current", "--export").output)
     assert saved.read_text() == f"{topic},0,4\n{topic},1,5\n"
-    kafka(*options, "--all-topics", "--to-earliest", "--execute")
+    kafka(*options, "--all-topics", "--to-earliest", "--execute", "--yes")
     assert committed(kafka, group) == {0: 0, 1: 0}
-    kafka(*options, "--from-file", saved, "--execute")
+    kafka(*options, "--from-file", saved, "--execute", "--yes")
     assert committed(kafka, group) == {0: 4, 1: 5}
     saved.write_text(f"{topic},0,99\n")
-    ran = kafka(*options, "--from-file", saved, "--execute")
+    ran = kafka(*options, "--from-file", saved, "--execute", "--yes")
     assert f"{topic}-0: 99 is not in the log; its end, 10, is taken" in ran.errors
     assert committed(kafka, group) == {0: 10, 1: 5}
     saved.write_text("one,two\n")
@@ -164,20 +182,20 @@ def test_several_groups_are_saved_in_one_file(kafka: KafkaCommand, tmp_path: Pat
     topic, groups = kafka.topic(), sorted([fresh("group"), fresh("group")])
     kafka.fill(topic, ["1", "2", "3"])
     for offset, group in enumerate(groups, start=1):
-        options = ("reset-offsets", group, "-t", topic, "--to-offset", offset, "--execute")
+        options = ("reset-offsets", group, "-t", topic, "--to-offset", offset, "--execute", "--yes")
         kafka("groups", *options)
     saved = tmp_path / "saved.csv"
     ways = ("groups", "reset-offsets", *groups)
     saved.write_text(kafka(*ways, "--all-topics", "--to-current", "--export").output)
     assert saved.read_text() == f"{groups[0]},{topic},0,1\n{groups[1]},{topic},0,2\n"
-    kafka(*ways, "--all-topics", "--to-latest", "--execute")
-    kafka(*ways, "--from-file", saved, "--execute")
+    kafka(*ways, "--all-topics", "--to-latest", "--execute", "--yes")
+    kafka(*ways, "--from-file", saved, "--execute", "--yes")
     assert [committed(kafka, group) for group in groups] == [{0: 1}, {0: 2}]
 
 
 def test_only_the_named_partitions_are_moved(kafka: KafkaCommand, behind: tuple[str, str]) -> None:
     topic, group = behind
-    options = ("reset-offsets", group, "-t", f"{topic}:0", "--to-earliest", "--execute")
+    options = ("reset-offsets", group, "-t", f"{topic}:0", "--to-earliest", "--execute", "--yes")
     kafka("groups", *options)
     assert committed(kafka, group) == {0: 0, 1: 5}
 
@@ -185,7 +203,7 @@ def test_only_the_named_partitions_are_moved(kafka: KafkaCommand, behind: tuple[
 def test_a_group_that_never_was_can_be_given_offsets(kafka: KafkaCommand) -> None:
     topic, group = kafka.topic(), fresh("group")
     kafka.fill(topic, ["1", "2", "3"])
-    kafka("groups", "reset-offsets", group, "-t", topic, "--to-offset", 2, "--execute")
+    kafka("groups", "reset-offsets", group, "-t", topic, "--to-offset", 2, "--execute", "--yes")
     assert kafka("consume", topic, "-g", group).lines == ["3"]
 
 
@@ -217,14 +235,16 @@ def test_what_makes_no_sense_is_one_line(
 
 def test_groups_and_their_offsets_are_deleted(kafka: KafkaCommand, behind: tuple[str, str]) -> None:
     topic, group = behind
-    rows: list[dict[str, Any]] = kafka.json("groups", "delete-offsets", group, "-t", f"{topic}:0")
+    rows: list[dict[str, Any]] = kafka.json(
+        "groups", "delete-offsets", group, "--yes", "-t", f"{topic}:0"
+    )
     assert rows == [{"topic": topic, "partition": 0, "error": None}]
     assert committed(kafka, group) == {1: 5}
-    assert kafka.json("groups", "delete", group) == [{"groupId": group, "deleted": True}]
+    assert kafka.json("groups", "delete", group, "--yes") == [{"groupId": group, "deleted": True}]
     assert group not in kafka("groups", "list", "-q").lines
     ran = kafka("groups", "describe", group, status=1)
     assert ran.errors == f"moldau groups describe: there is no group '{group}'\n"
-    ran = kafka("groups", "delete", group, status=1)
+    ran = kafka("groups", "delete", group, "--yes", status=1)
     assert "GROUP_ID_NOT_FOUND" in ran.errors
 
 

@@ -275,3 +275,35 @@ def test_a_new_group_begins_where_it_is_told(kafka: KafkaCommand) -> None:
     kafka.fill(topic, ["1", "2", "3"])
     assert kafka("consume", topic, "-g", fresh("group"), "--from", "-1").lines == ["3"]
     assert kafka("consume", topic, "-g", fresh("group"), "--from", "end").lines == []
+
+
+@pytest.fixture
+def matching(kafka: KafkaCommand) -> tuple[str, list[str]]:
+    """What the names of two topics begin with, and their records; a third one is close."""
+    stem = kafka.topic()
+    for name in ("a", "b", "a-not"):
+        kafka("topics", "create", f"{stem}-{name}")
+        kafka.fill(f"{stem}-{name}", [f"of {name}"])
+    return stem, ["of a", "of b"]
+
+
+@pytest.mark.parametrize("as_member", [False, True], ids=["alone", "in a group"])
+def test_topics_are_read_by_a_pattern(
+    kafka: KafkaCommand, matching: tuple[str, list[str]], as_member: bool
+) -> None:
+    stem, records = matching
+    group = ("--group", fresh("group")) if as_member else ()
+    ran = kafka("consume", "--pattern", f"{stem}-[ab]", *group)
+    assert sorted(ran.lines) == records
+
+
+def test_a_pattern_that_cannot_be_read_is_said_in_one_line(kafka: KafkaCommand) -> None:
+    wrong: list[tuple[tuple[str, ...], int, str]] = [
+        (("--pattern", "no-such-.*"), 1, "no topic matches 'no-such-.*'"),
+        (("--pattern", "__consumer_.*"), 1, "no topic matches"),
+        (("--pattern", "("), 2, "'(' is no regular expression"),
+        (("orders", "--include", "o.*"), 2, "name topics, or give a --pattern"),
+        (("--json",), 2, "name topics, or give a --pattern"),
+    ]
+    for arguments, status, text in wrong:
+        assert text in kafka("consume", *arguments, status=status).errors

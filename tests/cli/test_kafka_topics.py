@@ -23,7 +23,7 @@ def test_a_topic_is_made_listed_described_and_deleted(kafka: KafkaCommand) -> No
         assert row["replicas"] == row["isr"] == [row["leader"]]
         assert (row["earliest"], row["latest"], row["sizeBytes"]) == (0, 0, 0)
 
-    assert kafka.json("topics", "delete", name) == [{"name": name, "deleted": True}]
+    assert kafka.json("topics", "delete", name, "--yes") == [{"name": name, "deleted": True}]
     assert name not in kafka("topics", "list", "-q").lines
 
 
@@ -40,7 +40,7 @@ def test_people_get_words_and_columns(kafka: KafkaCommand) -> None:
     ]  # fmt: skip
     assert lines[3].split()[4:7] == ["0", "2", "2"]
     assert lines[3].split()[-1] == "B"
-    assert kafka("topics", "delete", name).output == f"deleted {name}\n"
+    assert kafka("topics", "delete", name, "--yes").output == f"deleted {name}\n"
 
 
 def test_a_list_can_be_narrowed(kafka: KafkaCommand) -> None:
@@ -140,9 +140,9 @@ def test_a_mistyped_topic_gets_a_suggestion(kafka: KafkaCommand) -> None:
 
 
 def test_deleting_what_is_not_there(kafka: KafkaCommand) -> None:
-    ran = kafka("topics", "delete", "never-there", status=1)
+    ran = kafka("topics", "delete", "never-there", "--yes", status=1)
     assert ran.errors == "moldau topics delete: never-there: there is no such topic\n"
-    kafka("topics", "delete", "never-there", "--if-exists")
+    kafka("topics", "delete", "never-there", "--yes", "--if-exists")
 
 
 def test_healthy_topics_are_left_out_on_demand(kafka: KafkaCommand) -> None:

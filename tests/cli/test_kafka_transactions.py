@@ -99,11 +99,11 @@ def test_the_list_is_narrowed_by_state_producer_age_and_pattern(kafka: KafkaComm
         (("list", "--state", "asleep"), 2, "there is no state 'asleep'"),
         (("list", "--longer-than", "soon"), 2, "'soon' is no duration"),
         (("describe", "nobody"), 1, "there is no transactional id 'nobody'"),
-        (("force-terminate", "nobody"), 1, "there is no transactional id 'nobody'"),
+        (("force-terminate", "nobody", "--yes"), 1, "there is no transactional id 'nobody'"),
         (("abort", "orders"), 2, "say which partition"),
         (("abort", "orders:0"), 2, "say which transaction"),
         (("abort", "orders:0", "--producer", "1:x:2"), 2, "'1:x:2' is no producer"),
-        (("abort", "nothing-there:0", "--start-offset", 0), 1, "does not exist"),
+        (("abort", "nothing-there:0", "--start-offset", 0, "--yes"), 1, "does not exist"),
         (("describe-producers", "nothing-there"), 1, "does not exist"),
         (("find-hanging", "nothing-there:7"), 1, "does not exist"),
     ],
@@ -151,7 +151,7 @@ def test_whoever_uses_an_id_is_stopped(kafka: KafkaCommand) -> None:
         producer.produce(topic, "torn away")
         assert producer.flush(TIMEOUT_S) == 0
         epoch = described(kafka, name)["producerEpoch"]
-        ran = kafka("transactions", "force-terminate", name)
+        ran = kafka("transactions", "force-terminate", name, "--yes")
         assert ran.lines == [f"terminated {name}"]
         wait_for(lambda: described(kafka, name)["state"] == "Empty", "the abort")
         assert described(kafka, name)["producerEpoch"] > epoch
@@ -194,9 +194,9 @@ def test_a_hanging_transaction_is_found_and_aborted(kafka: KafkaCommand) -> None
     assert found in kafka.json("transactions", "find-hanging", "--broker", 1)
     assert kafka.json("transactions", "find-hanging", f"{topic}:0") == []
 
-    ran = kafka("transactions", "abort", f"{topic}:1", "--start-offset", 0, status=1)
+    ran = kafka("transactions", "abort", f"{topic}:1", "--start-offset", 0, "--yes", status=1)
     assert "no open transaction" in ran.errors
-    ran = kafka("transactions", "abort", f"{topic}:1", "--start-offset", 1)
+    ran = kafka("transactions", "abort", f"{topic}:1", "--start-offset", 1, "--yes")
     assert ran.lines == [f"aborted the transaction of producer {producer_id} on {topic}-1"]
     assert kafka.json("transactions", "find-hanging", topic) == []
     assert kafka("consume", topic, "--committed").lines == ["before", "behind"]

@@ -36,6 +36,21 @@ def formatted(properties: Path, *options: str) -> Ran:
     return moldau_here("storage", "format", "-t", CLUSTER, "-c", properties, *options)
 
 
+def test_directories_are_looked_at_without_a_configuration(
+    properties: Path, tmp_path: Path
+) -> None:
+    formatted(properties, "--standalone")
+    one, two = tmp_path / "one", tmp_path / "two" / "deep"
+    found = json.loads(moldau_here("storage", "info", "--json", "--dir", one, "-d", two).output)
+    assert found["problems"] == []
+    assert [each["path"] for each in found["directories"]] == [str(one), str(two)]
+    alone = moldau_here("storage", "info", "--dir", tmp_path)
+    assert (alone.status, f"  {tmp_path} is not formatted" in alone.lines) == (1, True)
+    for wrong in ((), ("-c", properties, "--dir", one)):
+        ran = moldau_here("storage", "info", *(wrong or ("--json",)))
+        assert (ran.status, "say which: --config or --dir." in ran.errors) == (2, True)
+
+
 def test_a_node_is_formatted_and_known(properties: Path, tmp_path: Path) -> None:
     before = moldau_here("storage", "info", "-c", properties)
     assert before.status == 1

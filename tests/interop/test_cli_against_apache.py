@@ -69,9 +69,9 @@ def prepared(kafka: KafkaCommand) -> tuple[str, str]:
             for n in range(count)
         ]
         kafka.fill(topic, lines, "--json", "--partition", partition)
-    kafka("records", "delete", f"{topic}:0", "--before", 2)
+    kafka("records", "delete", f"{topic}:0", "--before", 2, "--yes")
     for where in ((f"{topic}:0", "--to-offset", 4), (f"{topic}:1", "--to-latest")):
-        kafka("groups", "reset-offsets", group, "--topic", *where, "--execute")
+        kafka("groups", "reset-offsets", group, "--topic", *where, "--execute", "--yes")
     return topic, group
 
 
@@ -116,14 +116,14 @@ def test_offsets_are_reset_as_apaches_tool_resets_them(
     saved = kafka("groups", "reset-offsets", ours, "--all-topics", "--to-current", "--json").output
     for row in json.loads(saved)[0]["partitions"]:
         where = (f"{topic}:{row['partition']}", "--to-offset", row["newOffset"])
-        kafka("groups", "reset-offsets", theirs, "-t", *where, "--execute")
+        kafka("groups", "reset-offsets", theirs, "-t", *where, "--execute", "--yes")
     chosen = [part.replace("TOPIC", topic) for part in scope]
     shown = kafka("groups", "reset-offsets", ours, *chosen, *way, "--export").output
     arguments = ["--reset-offsets", "--group", theirs, *chosen, *way]
     expected = tools.run(CONSUMER_GROUPS, *arguments, "--dry-run", "--export")
     assert plan_of(shown) == plan_of(expected) != set()
 
-    kafka("groups", "reset-offsets", ours, *chosen, *way, "--execute")
+    kafka("groups", "reset-offsets", ours, *chosen, *way, "--execute", "--yes")
     tools.run(CONSUMER_GROUPS, *arguments, "--execute")
 
     def committed(group: str) -> dict[int, int]:
@@ -148,7 +148,7 @@ def test_plans_are_exchanged_with_apaches_tool(
         CONSUMER_GROUPS, *reset, "--all-topics", "--to-latest", "--dry-run", "--export"
     )
     plan.write_text("".join(f"{','.join(row)}\n" for row in plan_of(exported)))
-    kafka("groups", "reset-offsets", group, "--from-file", plan, "--execute")
+    kafka("groups", "reset-offsets", group, "--from-file", plan, "--execute", "--yes")
     rows = kafka.json("groups", "describe", group)[0]["partitions"]
     assert [row["committed"] for row in rows] == [10, 5]
     assert topic in exported
@@ -253,6 +253,6 @@ def test_a_group_of_the_new_protocol_is_described(kafka: KafkaCommand) -> None:
         assert group in [row["groupId"] for row in listed]
     finally:
         consumer.close()
-    options = ("reset-offsets", group, "-t", topic, "--to-earliest", "--execute")
+    options = ("reset-offsets", group, "-t", topic, "--to-earliest", "--execute", "--yes")
     kafka("groups", *options)
     assert kafka.json("groups", "describe", group)[0]["totalLag"] == 3

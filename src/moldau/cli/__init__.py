@@ -28,6 +28,7 @@ def _run_app(arguments: list[str]) -> int:
     import typer
 
     from moldau.cli.app import app
+    from moldau.cli.escaping import printable
     from moldau.cli.version import show_warnings_shortly
     from moldau.protocol.errors import MoldauError
 
@@ -37,7 +38,9 @@ def _run_app(arguments: list[str]) -> int:
     except typer.Abort:
         return INTERRUPTED_STATUS
     except (MoldauError, OSError) as error:
-        sys.stderr.write(f"moldau: {error}\n")
+        # A pipeline has as many lines as problems; names in them make no more.
+        lines = [printable(str(one)) for one in getattr(error, "problems", [error])]
+        sys.stderr.write("moldau: " + "\n".join(lines) + "\n")
         return FAILED_STATUS
     except Exception as error:
         # Usage errors: typer has moved their class between its releases, their method stayed.
@@ -48,6 +51,6 @@ def _run_app(arguments: list[str]) -> int:
         command = context.command_path if context is not None else "moldau"
         # Without a message it was a command without arguments, whose help has been shown.
         if message := format_message():
-            sys.stderr.write(f"{command}: {message} Try '{command} --help'.\n")
+            sys.stderr.write(f"{command}: {printable(message)} Try '{command} --help'.\n")
         return USAGE_STATUS
     return status if isinstance(status, int) else 0

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moldau.cli.connection import Connection, connected, run
+from moldau.cli.escaping import tell
 from moldau.cli.lazy_commands import new_app
 from moldau.cli.output import AsJson, show_json, show_table
 from moldau.cli.parsing import time_text
@@ -66,7 +67,7 @@ def describe(connection: Connection, as_json: AsJson = False) -> None:
     ]
     columns = ("broker", "address", "rack", "state", "role")
     show_table(columns, rows, title=f"cluster {found.cluster_id}")
-    typer.echo("")
+    tell()
     _show_features(served)
 
 

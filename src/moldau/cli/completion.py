@@ -65,6 +65,8 @@ def _matching(
             return await names(cluster)
 
     try:
-        return [name for name in asyncio.run(ask()) if name.startswith(incomplete)]
+        found = asyncio.run(ask())
     except (MoldauError, OSError, TimeoutError):
         return []
+    # What does not print could take the terminal over, and nobody can complete it.
+    return [name for name in found if name.startswith(incomplete) and name.isprintable()]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moldau.cli.connection import Connection, connected, run
+from moldau.cli.escaping import tell
 from moldau.cli.lazy_commands import new_app
 from moldau.cli.output import AsJson, show_json, show_table
 from moldau.cli.parsing import parse_settings
@@ -234,7 +235,7 @@ def _alter(
     run(connection, work)
     plural = "setting" if len(changes) == 1 else "settings"
     verb = "would change" if dry_run else "changed"
-    typer.echo(f"{verb} {len(changes)} {plural} of {kind.value} {name}")
+    tell(f"{verb} {len(changes)} {plural} of {kind.value} {name}")
 
 
 @app.command("list")

@@ -7,7 +7,7 @@ import typer
 
 from moldau.cli.completion import complete_groups, complete_topics
 from moldau.cli.connection import Connection, connected, run
-from moldau.cli.parsing import parse_ago_ms, parse_time_ms
+from moldau.cli.parsing import parse_ago_ms, parse_pattern, parse_time_ms
 
 if TYPE_CHECKING:
     from moldau.cli.consuming import Reading
@@ -17,11 +17,22 @@ if TYPE_CHECKING:
 _SHOW = "What to print"
 
 _Topics = Annotated[
-    list[str],
+    list[str] | None,
     typer.Argument(
         metavar="TOPIC[:0,1]",
         help="Topics, or some of their partitions.",
         autocompletion=complete_topics,
+        show_default=False,
+    ),
+]
+_Pattern = Annotated[
+    str | None,
+    typer.Option(
+        "--pattern",
+        "--include",
+        metavar="REGEX",
+        help="All topics whose whole names match, but internal ones; with --group also topics that "
+        "are made later.",
         show_default=False,
     ),
 ]
@@ -107,7 +118,8 @@ _End = Annotated[
 @connected
 def consume(  # noqa: PLR0913 - each parameter is an option of the command
     connection: Connection,
-    topics: _Topics,
+    topics: _Topics = None,
+    pattern: _Pattern = None,
     group: _Group = None,
     instance_id: _Instance = None,
     no_commit: _NoCommit = False,
@@ -139,11 +151,11 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
 
       moldau consume orders --from 2026-05-01T12:00:00 --max 100 --json
 
-      moldau consume orders users --group billing --follow
+      moldau consume --pattern 'orders-.*' --group billing --follow
 
       moldau consume orders --format '%p %o %k %s\\n'
     """
-    from moldau.cli.consuming import Reading, consume_all
+    from moldau.cli.consuming import Reading
     from moldau.cli.record_formats import Parts, plain, unescaped
 
     parts = Parts(
@@ -151,7 +163,8 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
     )
     formatter = plain(parts, unescaped(separator), unescaped(end))
     reading = Reading(
-        topics=tuple(topics),
+        topics=tuple(topics or ()),
+        pattern=None if pattern is None else parse_pattern(pattern),
         group_id=group,
         instance_id=instance_id,
         is_committing=not no_commit,
@@ -162,6 +175,12 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
         is_read_committed=committed,
         formatter=_formatter(formatter, own_format, as_json=as_json, as_hex=as_hex),
     )
+    _run(connection, reading)
+
+
+def _run(connection: Connection, reading: "Reading") -> None:
+    from moldau.cli.consuming import consume_all
+
     reading.check()
     settings = _settings(connection, reading)
     run(connection, lambda cluster: consume_all(cluster, reading, settings), fast=True)

@@ -1,5 +1,6 @@
 """The work of `moldau consume`: from a consumer to stdout, until the end, a count or a silence."""
 
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from moldau.cli.progress import Bar, progress_bar
 from moldau.cli.record_formats import Formatter
 from moldau.client.cluster import Cluster
 from moldau.client.consumer.face import Consumer
+from moldau.client.errors import ClientError
 from moldau.client.start_positions import StartAt, start_positions
 from moldau.frozen import frozen
 from moldau.protocol.record_loops import ConsumerRecord
@@ -24,6 +26,7 @@ _RECORDS_AT_ONCE = 5_000
 @frozen(kw_only=True)
 class Reading:
     topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None
     group_id: str | None
     instance_id: str | None
     is_committing: bool
@@ -35,6 +38,8 @@ class Reading:
     formatter: Formatter
 
     def check(self) -> None:
+        if bool(self.topics) == (self.pattern is not None):
+            raise typer.BadParameter("name topics, or give a --pattern for their names.")
         if self.group_id is not None and any(":" in topic for topic in self.topics):
             raise typer.BadParameter("a group shares out the partitions itself; name topics only.")
         if self.group_id is None and (self.instance_id is not None or not self.is_committing):
@@ -58,12 +63,16 @@ class Reading:
 async def consume_all(cluster: Cluster, reading: Reading, settings: Mapping[str, Any]) -> int:
     """How many were printed."""
     names, partitions = parse_partitions(reading.topics)
+    if reading.pattern is not None:
+        names = await _matching(cluster, reading.pattern)
     found = await cluster.topics([*names, *(one.topic for one in partitions)])
     for one in partitions:
         found[one.topic].partition(one.partition)
     async with Consumer(**settings) as consumer:
         share = _Share(cluster, consumer, reading.start)
-        if reading.group_id is not None:
+        if reading.group_id is not None and reading.pattern is not None:
+            consumer.subscribe(pattern=reading.pattern, listener=share)
+        elif reading.group_id is not None:
             consumer.subscribe(names, listener=share)
         else:
             chosen = {*partitions}.union(*(found[name].topic_partitions for name in names))
@@ -74,6 +83,14 @@ async def consume_all(cluster: Cluster, reading: Reading, settings: Mapping[str,
         is_wanted = reading.stops_at_the_end and not sys.stdout.isatty()
         with progress_bar("consuming", reading.count_max, is_wanted=is_wanted) as bar:
             return await printer.run(bar)
+
+
+async def _matching(cluster: Cluster, pattern: re.Pattern[str]) -> list[str]:
+    topics = (await cluster.with_patience(lambda: cluster.metadata(None))).topics.values()
+    found = [one.name for one in topics if not one.is_internal and pattern.fullmatch(one.name)]
+    if not found:
+        raise ClientError(f"no topic matches '{pattern.pattern}'")
+    return sorted(found)
 
 
 class _Share:

@@ -159,13 +159,13 @@ class _Dump:
             typer.echo(f"moldau dump: {error.filename or path}: {reason}", err=True)
 
     def _show(self, items: "Iterable[Item]") -> None:
-        from moldau.storage.inspection.items import PartitionFound, Problem
+        from moldau.storage.inspection.items import Problem
 
         show = self._renderer.show
         for item in items:
             if isinstance(item, Problem):
                 self._problems += 1
-            elif self._problems_only and not isinstance(item, PartitionFound):
+            elif self._problems_only:
                 continue
             show(item)
 

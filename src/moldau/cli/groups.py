@@ -6,10 +6,11 @@ import typer
 
 from moldau.cli.completion import complete_groups
 from moldau.cli.connection import Connection, connected, run
+from moldau.cli.escaping import tell
 from moldau.cli.group_options import AllGroups, Groups, Topics, chosen_groups
 from moldau.cli.groups_reset import reset_offsets
 from moldau.cli.lazy_commands import new_app
-from moldau.cli.output import AsJson, complain, confirm, finish, show_json, show_table
+from moldau.cli.output import AsJson, Yes, complain, confirm, finish, show_json, show_table
 from moldau.cli.parsing import parse_partitions
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def list_all(
         show_json([_listed_json(group) for group in groups])
     elif quiet:
         for group in groups:
-            typer.echo(group.group_id)
+            tell(group.group_id)
     else:
         rows = [(one.group_id, one.state, one.kind, one.coordinator) for one in groups]
         show_table(("group", "state", "type", "coordinator"), rows)
@@ -145,7 +146,8 @@ def _show_lag(details: "GroupDetails") -> None:
     ]
     columns = ("topic", "partition", "committed", "end", "lag", "member", "host", "client")
     show_table(columns, rows, title=_headline(details.group))
-    typer.echo(f"total lag: {details.total_lag}\n")
+    tell(f"total lag: {details.total_lag}")
+    tell()
 
 
 def _show_members(details: "GroupDetails") -> None:
@@ -164,7 +166,7 @@ def _show_members(details: "GroupDetails") -> None:
     ]
     columns = ("member", "instance", "host", "client", "partitions", "assignment")
     show_table(columns, rows, title=_headline(details.group))
-    typer.echo("")
+    tell()
 
 
 @app.command("delete", no_args_is_help=True)
@@ -173,7 +175,7 @@ def delete(
     connection: Connection,
     groups: Groups = None,
     all_groups: AllGroups = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete inactive groups and their offsets.
@@ -201,7 +203,7 @@ def delete(
             rows[-1]["error"] = error.code.name
             complain("groups delete", f"{name}: {error}")
         elif not as_json:
-            typer.echo(f"deleted {name}")
+            tell(f"deleted {name}")
     if as_json:
         show_json(rows)
     finish(failed=any(error is not None for error in results.values()))
@@ -215,6 +217,7 @@ def delete_group_offsets(
         str, typer.Argument(metavar="GROUP", autocompletion=complete_groups, show_default=False)
     ],
     topics: Topics = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Forget a group's offsets of topics that none of its members reads.
@@ -223,12 +226,13 @@ def delete_group_offsets(
 
       moldau groups delete-offsets billing --topic orders
 
-      moldau groups delete-offsets billing --topic orders:3
+      moldau groups delete-offsets billing --topic orders:3 --yes
     """
     from moldau.client.admin.groups import delete_offsets
 
     if not topics:
         raise typer.BadParameter("say which: --topic.")
+    confirm(f"Forget what {group} committed of {', '.join(topics)}?", yes=yes)
 
     async def work(cluster: "Cluster") -> dict[Any, Any]:
         names, partitions = parse_partitions(topics)

@@ -7,7 +7,7 @@ import typer
 
 from moldau.cli.connection import Connection, run
 from moldau.cli.group_options import AllGroups, Groups, Topics, chosen_groups
-from moldau.cli.output import AsJson, complain, show_json, show_table
+from moldau.cli.output import AsJson, Yes, complain, confirm, must_ask, show_json, show_table
 from moldau.cli.parsing import parse_ago_ms, parse_time_ms
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ _FromFile = Annotated[
     Path | None,
     typer.Option("--from-file", metavar="CSV", help="What --export wrote.", rich_help_panel=_WHERE),
 ]
-_Execute = Annotated[bool, typer.Option("--execute", help="Do it; else it is only shown.")]
+_Execute = Annotated[
+    bool, typer.Option("--execute", help="Do it, after a question; else it is only shown.")
+]
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show it: the default.")]
 _Export = Annotated[bool, typer.Option("--export", help="Print CSV that --from-file reads.")]
 
@@ -88,6 +90,7 @@ def reset_offsets(  # noqa: PLR0913 - each parameter is an option of the command
     execute: _Execute = False,
     dry_run: _DryRun = False,
     export: _Export = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Move the committed offsets of an inactive group. Without --execute it only shows the plan.
@@ -96,9 +99,7 @@ def reset_offsets(  # noqa: PLR0913 - each parameter is an option of the command
 
       moldau groups reset-offsets billing --topic orders --to-earliest
 
-      moldau groups reset-offsets billing --topic orders:0,1 --shift-by -100 --execute
-
-      moldau groups reset-offsets billing --all-topics --to-datetime 2026-05-01T00:00:00 --execute
+      moldau groups reset-offsets billing --topic orders:0,1 --shift-by -100 --execute --yes
 
       moldau groups reset-offsets billing --all-topics --to-current --export > saved.csv
     """
@@ -106,31 +107,37 @@ def reset_offsets(  # noqa: PLR0913 - each parameter is an option of the command
 
     if execute and dry_run:
         raise typer.BadParameter("--execute and --dry-run exclude each other.")
+    is_asking = execute and must_ask(yes=yes)
     if all_topics == bool(topics) and (from_file is None or topics):
         raise typer.BadParameter("say which: --topic or --all-topics.")
-    way = _way(
-        groups or [],
-        {
-            "--to-earliest": to_earliest or None,
-            "--to-latest": to_latest or None,
-            "--to-current": to_current or None,
-            "--to-offset": to_offset,
-            "--shift-by": shift_by,
-            "--to-datetime": to_datetime,
-            "--by-duration": by_duration,
-            "--from-file": from_file,
-        },
-    )
+    ways = {
+        "--to-earliest": to_earliest or None,
+        "--to-latest": to_latest or None,
+        "--to-current": to_current or None,
+        "--to-offset": to_offset,
+        "--shift-by": shift_by,
+        "--to-datetime": to_datetime,
+        "--by-duration": by_duration,
+        "--from-file": from_file,
+    }
+    way = _way(groups or [], ways)
     scope = ResetScope(topics=tuple(topics or ()), all_topics=all_topics)
 
-    async def work(cluster: "Cluster") -> "dict[str, Plan]":
+    async def plan(cluster: "Cluster") -> "dict[str, Plan]":
         names = await chosen_groups(cluster, groups, all_groups=all_groups)
-        return {name: await _reset(cluster, name, scope, way, execute=execute) for name in names}
+        return {name: await _plan(cluster, name, scope, way) for name in names}
 
-    plans = run(connection, work)
+    plans = run(connection, plan)
+    if is_asking:
+        _ask(plans)
+    if execute:
+        run(connection, lambda cluster: _commit(cluster, plans))
     _show(plans, export=export, as_json=as_json, execute=execute)
-    if not execute:
-        complain("groups reset-offsets", "nothing was changed; --execute does it")
+
+
+def _ask(plans: "dict[str, Plan]") -> None:
+    _show_table(plans)
+    confirm("Move these offsets?", yes=False)
 
 
 def _show(plans: "dict[str, Plan]", *, export: bool, as_json: bool, execute: bool) -> None:
@@ -141,12 +148,18 @@ def _show(plans: "dict[str, Plan]", *, export: bool, as_json: bool, execute: boo
     elif as_json:
         show_json([_plan_json(name, plan, execute=execute) for name, plan in plans.items()])
     else:
-        rows = [
-            (name, one.topic, one.partition, offset)
-            for name, plan in plans.items()
-            for one, offset in plan.items()
-        ]
-        show_table(("group", "topic", "partition", "new offset"), rows)
+        _show_table(plans)
+    if not execute:
+        complain("groups reset-offsets", "nothing was changed; --execute does it")
+
+
+def _show_table(plans: "dict[str, Plan]") -> None:
+    rows = [
+        (name, one.topic, one.partition, offset)
+        for name, plan in plans.items()
+        for one, offset in plan.items()
+    ]
+    show_table(("group", "topic", "partition", "new offset"), rows)
 
 
 def _plan_json(group_id: str, plan: "Plan", *, execute: bool) -> dict[str, Any]:
@@ -187,11 +200,9 @@ def _way(groups: list[str], given: dict[str, Any]) -> "Way":
             return reset_plan.from_plans(reset_plan.read_plans(content, groups))
 
 
-async def _reset(
-    cluster: "Cluster", group_id: str, scope: "ResetScope", way: "Way", *, execute: bool
-) -> "Plan":
+async def _plan(cluster: "Cluster", group_id: str, scope: "ResetScope", way: "Way") -> "Plan":
     from moldau.cli.reset_plan import Request
-    from moldau.client.admin.groups import Committed, commit_offsets, describe_group
+    from moldau.client.admin.groups import describe_group
     from moldau.client.errors import ClientError
 
     group = await describe_group(cluster, group_id)
@@ -206,8 +217,12 @@ async def _reset(
         partitions=await scope.partitions(cluster, group_id),
         warn=lambda text: complain("groups reset-offsets", text),
     )
-    plan = dict(sorted((await way(request)).items()))
-    if execute:
+    return dict(sorted((await way(request)).items()))
+
+
+async def _commit(cluster: "Cluster", plans: "dict[str, Plan]") -> None:
+    from moldau.client.admin.groups import Committed, commit_offsets
+
+    for group_id, plan in plans.items():
         offsets = {one: Committed(offset) for one, offset in plan.items()}
         await commit_offsets(cluster, group_id, offsets)
-    return plan

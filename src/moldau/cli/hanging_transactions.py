@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moldau.cli.connection import Connection, run
-from moldau.cli.output import AsJson, confirm, show_json
+from moldau.cli.escaping import tell
+from moldau.cli.output import AsJson, Yes, confirm, show_json
 from moldau.cli.parsing import parse_duration_ms, parse_topic
 from moldau.types import TopicPartition
 
@@ -82,7 +83,7 @@ def abort(
             help="Whose it is, for brokers older than 3.0, which do not tell.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Abort a hanging transaction on one partition.
 
@@ -113,7 +114,7 @@ def abort(
         return found
 
     ended = run(connection, work)
-    typer.echo(f"aborted the transaction of producer {ended.producer_id} on {place}")
+    tell(f"aborted the transaction of producer {ended.producer_id} on {place}")
 
 
 def _named_producer(text: str, place: TopicPartition) -> "PartitionProducer":

@@ -5,7 +5,7 @@ import logging
 import sys
 import time
 
-_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(32), 127) if code != 9}
+from moldau.cli.escaping import printable
 
 
 class ReadableFormatter(logging.Formatter):
@@ -13,10 +13,10 @@ class ReadableFormatter(logging.Formatter):
         when = time.strftime("%H:%M:%S", time.localtime(record.created))
         where = record.name.removeprefix("moldau.")
         # What clients send may be in the text: it must not draw on the terminal.
-        text = record.getMessage().translate(_ESCAPES)
+        text = printable(record.getMessage(), keep="\t")
         line = f"{when}.{int(record.msecs):03d} {record.levelname:<7} {where}: {text}"
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            line += "\n" + printable(self.formatException(record.exc_info), keep="\n\t")
         return line
 
 

@@ -1,30 +1,31 @@
 """What commands print: a table on a terminal, aligned columns in a pipe, JSON on demand."""
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import typer
 
+from moldau.cli.escaping import json_text, printable
+
 NONE_SHOWN = "-"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable names, for scripts.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask; needed where nobody can be asked.")
+]
 
 
 def show_json(document: Any) -> None:
     """Indented on a terminal, one line elsewhere."""
-    if sys.stdout.isatty():
-        text = json.dumps(document, indent=2, ensure_ascii=False)
-    else:
-        text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(json_text(document, indent=2 if sys.stdout.isatty() else None) + "\n")
 
 
 def show_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None
 ) -> None:
     """Numbers are aligned at the right. Columns that are empty in all rows are left out."""
+    title = None if title is None else printable(title)
     listed = [[_shown(cell) for cell in row] for row in rows]
     kept = [
         place
@@ -85,10 +86,9 @@ def _shown(cell: Any) -> str:
         case bool():
             return "yes" if cell else "no"
         case list() | tuple():
-            return ",".join(map(str, cell))
+            return printable(",".join(map(str, cell)))
         case _:
-            text = str(cell)
-            return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+            return printable(str(cell))
 
 
 def _is_numeric(cells: list[str]) -> bool:
@@ -99,7 +99,7 @@ def _is_numeric(cells: list[str]) -> bool:
 def complain(command: str, problem: object) -> None:
     """One line on stderr, behind what was printed before."""
     sys.stdout.flush()
-    sys.stderr.write(f"moldau {command}: {problem}\n")
+    sys.stderr.write(f"moldau {command}: {printable(str(problem))}\n")
 
 
 def finish(*, failed: bool) -> None:
@@ -118,6 +118,28 @@ def bytes_text(size: int) -> str:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Asks a person; a script has made up its mind."""
-    if not yes and sys.stdin.isatty() and sys.stdout.isatty():
-        typer.confirm(question, abort=True)
+    """Before what cannot be undone. Asks a person on the terminal, also if stdout goes elsewhere; a
+    script has to say --yes.
+    """
+    if not must_ask(yes=yes):
+        return
+    # typer's own prompt puts a space on stdout, which may be a file.
+    sys.stderr.write(f"{printable(question)} [y/N]: ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        sys.stderr.write("Nothing was changed.\n")
+        raise typer.Abort
+
+
+def must_ask(*, yes: bool) -> bool:
+    """Refuses if there is nobody to ask."""
+    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise _UnconfirmedError("this cannot be undone, and nobody is here to ask; add --yes.")
+    return not yes
+
+
+class _UnconfirmedError(typer.BadParameter):
+    """No value is wrong, but it is reported like one that is."""
+
+    def format_message(self) -> str:
+        return self.message

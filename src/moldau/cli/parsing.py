@@ -57,6 +57,14 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
 
 
+def parse_pattern(text: str) -> re.Pattern[str]:
+    """A regular expression, for whole names."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise typer.BadParameter(f"'{text}' is no regular expression: {error}.") from None
+
+
 def parse_topic(text: str) -> tuple[str, list[int] | None]:
     """`orders`, `orders:3`, `orders:0,1` or `orders:0-5`; None: all partitions."""
     name, colon, numbers = text.partition(":")

@@ -9,7 +9,7 @@ import typer
 
 from moldau.cli.connection import BOOTSTRAP_VARIABLE
 from moldau.cli.lazy_commands import new_app
-from moldau.cli.output import AsJson, confirm, show_json, show_table
+from moldau.cli.output import AsJson, Yes, confirm, show_json, show_table
 from moldau.cli.tied import end_with_stdin
 from moldau.protocol.errors import MoldauError
 
@@ -265,7 +265,7 @@ def reset(
     file: _File,
     checkpoint: _Checkpoint = None,
     conf: _Conf = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Forget where a pipeline is: the next run begins where its sources say."""
     pipeline, folder = _loaded(file, None, checkpoint)

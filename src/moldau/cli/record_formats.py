@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import typer
 
+from moldau.cli.escaping import printable as escape
 from moldau.cli.parsing import time_text
 from moldau.cli.record_json import record_line
 from moldau.frozen import frozen
@@ -113,7 +114,7 @@ def printable(record: ConsumerRecord) -> ConsumerRecord:
         record,
         key=_escaped(record.key),
         value=_escaped(record.value),
-        headers=tuple((name, _escaped(content)) for name, content in record.headers),
+        headers=tuple((escape(name), _escaped(content)) for name, content in record.headers),
     )
 
 
@@ -124,14 +125,7 @@ def _digits(content: bytes | None) -> bytes | None:
 def _escaped(content: bytes | None) -> bytes | None:
     if content is None:
         return None
-    text = content.decode("utf-8", "backslashreplace")
-    if text.isprintable():
-        return text.encode()
-    shown = "".join(
-        one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode()
-        for one in text
-    )
-    return shown.encode()
+    return escape(content.decode("utf-8", "backslashreplace"), keep="\n\t").encode()
 
 
 def of_tokens(text: str) -> Formatter:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import typer
 
+from moldau.cli.escaping import json_text
 from moldau.cli.parsing import parse_time_ms
-from moldau.cli.row_fields import compact_json, utf8_text
+from moldau.cli.row_fields import utf8_text
 from moldau.protocol.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
@@ -44,7 +45,7 @@ def record_line(partition: TopicPartition, record: ConsumerRecord) -> str:
         **_content("value", record.value),
         "headers": [[name, _header_content(content)] for name, content in record.headers],
     }
-    return compact_json(fields)
+    return json_text(fields)
 
 
 def _content(name: str, content: bytes | None) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def _bytes(fields: dict[str, Any], name: str) -> bytes | None:
     if content is None or isinstance(content, str):
         return None if content is None else content.encode()
     # A document inside the document.
-    return compact_json(content).encode()
+    return json_text(content).encode()
 
 
 def _from_base64(text: Any) -> bytes:
@@ -116,7 +117,7 @@ def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
             case (str(name), {"base64": str(text)}):
                 found.append((name, _from_base64(text)))
             case _:
-                raise NotARecordError(f"{compact_json(pair)} is no header")
+                raise NotARecordError(f"{json_text(pair)} is no header")
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ import typer
 from moldau.cli.completion import complete_topics
 from moldau.cli.connection import Connection, connected, run
 from moldau.cli.lazy_commands import new_app
-from moldau.cli.output import AsJson, complain, confirm, finish, show_json, show_table
+from moldau.cli.output import AsJson, Yes, complain, confirm, finish, show_json, show_table
 from moldau.cli.parsing import parse_partitions
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def delete(  # noqa: PLR0913 - each parameter is an option of the command
     before: _Before = None,
     everything: Annotated[bool, typer.Option("--all", help="All that there are now.")] = False,
     file: _File = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete the oldest records of partitions.

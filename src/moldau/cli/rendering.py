@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from moldau.cli.escaping import json_text, printable
 from moldau.cli.row_fields import (
     ROW_NAMES,
-    compact_json,
     fields_of,
-    printable,
     shown_bytes,
 )
 from moldau.storage.inspection.items import (
@@ -68,7 +67,7 @@ class JsonLines:
         self._file = ""
 
     def show(self, item: Item) -> None:
-        self._out.write(compact_json(self._object(item)) + "\n")
+        self._out.write(json_text(self._object(item)) + "\n")
 
     def close(self) -> None:
         self._out.flush()
@@ -198,7 +197,7 @@ def _java(name: str, value: Any) -> str:
 
 
 def _record_line(row: RecordFound) -> str:
-    keys = ",".join([name for name, _ in row.headers]) if row.headers else ""
+    keys = printable(",".join([name for name, _ in row.headers])) if row.headers else ""
     parts = [
         f"| offset: {row.offset} {row.timestamp_type}: {row.timestamp}",
         f"keySize: {-1 if row.key is None else len(row.key)}",
@@ -221,18 +220,18 @@ def _control_text(row: RecordFound) -> str:
         return f"endTxnMarker: {name} coordinatorEpoch: {value.get('coordinatorEpoch')}"
     if name == "LeaderChange":
         name += ":"
-    return f"{name} {compact_json(value)}"
+    return f"{name} {json_text(value)}"
 
 
 def _content_texts(row: RecordFound) -> list[str]:
     texts = []
     key, value = row.decoded_key, row.decoded_value
     if key is not None:
-        texts.append(f"key: {compact_json({'type': str(key.record_type), 'data': key.fields})}")
+        texts.append(f"key: {json_text({'type': str(key.record_type), 'data': key.fields})}")
     elif row.key is not None:
         texts.append(f"key: {shown_bytes(row.key)}")
     if value is not None:
-        texts.append(f"payload: {compact_json(_apache_value(value, is_keyed=key is not None))}")
+        texts.append(f"payload: {json_text(_apache_value(value, is_keyed=key is not None))}")
     elif row.value is not None:
         texts.append(f"payload: {shown_bytes(row.value)}")
     elif key is not None:

@@ -3,7 +3,6 @@ kafka-dump-log prints.
 """
 
 import base64
-import json
 from typing import Any
 
 from moldau.storage.inspection.items import (
@@ -183,12 +182,3 @@ def shown_bytes(content: bytes | None) -> str:
         return "null"
     text = utf8_text(content)
     return text if text is not None and text.isprintable() else "0x" + content.hex()
-
-
-def printable(text: str) -> str:
-    """Text from a file, safe for a terminal: what does not print is escaped."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
-
-
-def compact_json(content: Any) -> str:
-    return json.dumps(content, separators=(",", ":"), ensure_ascii=False)

@@ -108,20 +108,41 @@ def format_directories(  # noqa: PLR0913 - kafka-storage's options
 
 
 @app.command("info", no_args_is_help=True)
-def show_info(config: ConfigFile, as_json: AsJson = False, strict: Strict = False) -> None:
-    """Say whose the log directories in server.properties are, and what is wrong with them.
+def show_info(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="The node's server.properties.", show_default=False),
+    ] = None,
+    directories: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--dir",
+            "-d",
+            metavar="DIRECTORY",
+            help="A log directory; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    strict: Strict = False,
+) -> None:
+    """Say whose log directories are, and what is wrong with them.
 
-    [bold]Example[/]
+    [bold]Examples[/]
 
       moldau storage info -c server.properties
+
+      moldau storage info --dir /var/lib/moldau
     """
-    parsed = read_broker_config(config, strict=strict)
-    info = storage_info(DiskFileSystem(), directories_of(parsed))
+    if (config is None) == (not directories):
+        raise typer.BadParameter("say which: --config or --dir.")
+    looked_at = directories or []
+    if config is not None:
+        looked_at = directories_of(read_broker_config(config, strict=strict))
+    info = storage_info(DiskFileSystem(), looked_at)
     if as_json:
-        directories = [
-            {"path": str(path), **_properties(meta)} for path, meta in info.metadata.items()
-        ]
-        show_json({"directories": directories, "problems": info.problems})
+        listed = [{"path": str(path), **_properties(meta)} for path, meta in info.metadata.items()]
+        show_json({"directories": listed, "problems": info.problems})
     else:
         _show_lines(info)
     if info.problems:

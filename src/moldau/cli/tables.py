@@ -12,8 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from moldau.cli.escaping import json_text, printable
 from moldau.cli.rendering import remark_line, shown_path
-from moldau.cli.row_fields import compact_json, printable, shown_bytes
+from moldau.cli.row_fields import shown_bytes
 from moldau.frozen import frozen
 from moldau.storage.inspection.items import (
     AbortedTransactionFound,
@@ -353,7 +354,7 @@ def _bytes(content: bytes | None) -> Cell:
 
 def _pairs(fields: dict[str, Any]) -> str:
     return " ".join(
-        f"{name}={printable(value) if isinstance(value, str) else compact_json(value)}"
+        f"{name}={printable(value) if isinstance(value, str) else json_text(value)}"
         for name, value in fields.items()
     )
 

@@ -1,15 +1,16 @@
 """`moldau topics`: list, create, describe, delete and alter topics."""
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from moldau.cli.completion import complete_topics
 from moldau.cli.connection import Connection, connected, run
+from moldau.cli.escaping import tell
 from moldau.cli.lazy_commands import new_app
 from moldau.cli.output import (
     AsJson,
+    Yes,
     bytes_text,
     complain,
     confirm,
@@ -17,7 +18,7 @@ from moldau.cli.output import (
     show_json,
     show_table,
 )
-from moldau.cli.parsing import parse_numbers, parse_settings
+from moldau.cli.parsing import parse_numbers, parse_pattern, parse_settings
 
 if TYPE_CHECKING:
     from moldau.client.admin.topics import CreatedTopic
@@ -82,7 +83,7 @@ def list_topics(
 
       moldau topics list --json 'orders.*' | jq '.[].name'
     """
-    wanted = _pattern(pattern)
+    wanted = parse_pattern(pattern or ".*")
 
     async def fetch(cluster: "Cluster") -> list["Topic"]:
         found = (await cluster.metadata(None)).topics.values()
@@ -93,17 +94,10 @@ def list_topics(
         show_json([_summary(topic) for topic in topics])
     elif quiet:
         for topic in topics:
-            typer.echo(topic.name)
+            tell(topic.name)
     else:
         rows = [(one.name, len(one.partitions), _replication(one)) for one in topics]
         show_table(("topic", "partitions", "replication"), rows)
-
-
-def _pattern(text: str | None) -> "re.Pattern[str]":
-    try:
-        return re.compile(text or ".*")
-    except re.error as error:
-        raise typer.BadParameter(f"'{text}' is no regular expression: {error}.") from None
 
 
 def _replication(topic: "Topic") -> int:
@@ -204,9 +198,9 @@ def _tell_created(rows: list[dict[str, Any]], *, dry_run: bool) -> None:
         if "topicId" in row:
             verb = "would create" if dry_run else "created"
             replication = f"replication {row['replicationFactor']}"
-            typer.echo(f"{verb} {row['name']}: {_counted(row['partitions'])}, {replication}")
+            tell(f"{verb} {row['name']}: {_counted(row['partitions'])}, {replication}")
         elif not row["error"]:
-            typer.echo(f"{row['name']} is there already")
+            tell(f"{row['name']} is there already")
 
 
 def _counted(partitions: int) -> str:
@@ -225,7 +219,7 @@ def delete(
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="A topic that is not there is no error.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete topics and all their records.
@@ -247,7 +241,7 @@ def delete(
         rows.append({"name": name, "deleted": error is None})
         if error is None:
             if not as_json:
-                typer.echo(f"deleted {name}")
+                tell(f"deleted {name}")
         elif not (if_exists and is_absent):
             failed = True
             rows[-1]["error"] = error.code.name
@@ -301,7 +295,7 @@ def alter(
             await add_partitions(cluster, name, partitions, validate_only=dry_run)
 
     run(connection, change)
-    typer.echo(f"{'would change' if dry_run else 'changed'} {name}")
+    tell(f"{'would change' if dry_run else 'changed'} {name}")
 
 
 @app.command("describe")
@@ -365,4 +359,4 @@ def describe(
             for row in details.rows
         ]
         show_table(columns, rows, title=title)
-        typer.echo("")
+        tell()

@@ -6,9 +6,10 @@ import typer
 
 from moldau.cli.completion import complete_transactional_ids
 from moldau.cli.connection import Connection, connected, run
+from moldau.cli.escaping import tell
 from moldau.cli.hanging_transactions import abort, find_hanging
 from moldau.cli.lazy_commands import new_app
-from moldau.cli.output import AsJson, complain, confirm, finish, show_json, show_table
+from moldau.cli.output import AsJson, Yes, complain, confirm, finish, show_json, show_table
 from moldau.cli.parsing import parse_duration_ms, time_text
 from moldau.cli.transaction_details import (
     listed_json,
@@ -85,7 +86,7 @@ def list_all(  # noqa: PLR0913 - each parameter is an option of the command
         show_json([listed_json(one) for one in found])
     elif quiet:
         for one in found:
-            typer.echo(one.transactional_id)
+            tell(one.transactional_id)
     else:
         rows = [
             (one.transactional_id, one.producer_id, one.state, one.coordinator) for one in found
@@ -157,9 +158,9 @@ def _show_transaction(one: "Transaction", now_ms: int) -> None:
         rows.append(("started", time_text(one.start_ms)))
         rows.append(("open for", f"{now_ms - one.start_ms} ms"))
     rows += [("partition", str(partition)) for partition in one.partitions]
-    typer.echo(one.transactional_id)
+    tell(one.transactional_id)
     for name, value in rows:
-        typer.echo(f"  {name:<15} {value}")
+        tell(f"  {name:<15} {value}")
 
 
 @app.command("describe-producers", no_args_is_help=True)
@@ -202,7 +203,7 @@ def describe_producers(
 def force_terminate(
     connection: Connection,
     ids: _Ids,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Abort what a transactional id has open, and fence whoever uses it.
 
@@ -221,7 +222,7 @@ def force_terminate(
         for name, one in found.items():
             if one is not None:
                 await terminate(cluster, name)
-                typer.echo(f"terminated {name}")
+                tell(f"terminated {name}")
         return [name for name, one in found.items() if one is None]
 
     missing = run(connection, work)

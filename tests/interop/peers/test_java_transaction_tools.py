@@ -194,7 +194,7 @@ def test_hanging_transactions_are_found_and_ended_by_both(
     said = tools.refused(TRANSACTIONS, *place, "7")
     assert "Could not find any open transactions starting at offset 7" in said
     tools.run(TRANSACTIONS, *place, "0")
-    kafka("transactions", "abort", f"{name}:1", "--start-offset", 0)
+    kafka("transactions", "abort", f"{name}:1", "--start-offset", 0, "--yes")
     assert both(("--topic", name), (name,)) == 0
     again = write_unannounced(address, name, 0, written_ms)
     old_way = ("--producer-id", str(again), "--producer-epoch", "0", "--coordinator-epoch", "-1")
@@ -212,7 +212,7 @@ def test_transactions_are_terminated_by_both(
         tools.run(TRANSACTIONS, "forceTerminateTransaction", "--transactionalId", name)
 
     def terminate_by_ours() -> None:
-        kafka("transactions", "force-terminate", name)
+        kafka("transactions", "force-terminate", name, "--yes")
 
     for terminate in (terminate_by_theirs, terminate_by_ours):
         with transactional(tools.server.address, name) as producer:

@@ -68,6 +68,7 @@ class ListedGroup(NamedTuple):
     group_id: str
     state: str
     kind: str
+    """Classic, Consumer, …; empty if the broker is too old to tell."""
     protocol_type: str
     coordinator: int
 
@@ -120,8 +121,10 @@ async def list_groups(
             return answer
 
         for row in (await cluster.with_patience(ask)).groups:
+            # On the wire it is lower case; Kafka's tools, and descriptions here, say Classic.
+            kind = row.group_type.capitalize()
             found[row.group_id] = ListedGroup(
-                row.group_id, row.group_state, row.group_type, row.protocol_type, node_id
+                row.group_id, row.group_state, kind, row.protocol_type, node_id
             )
     return sorted(found.values())
 

@@ -21,6 +21,7 @@ from moldau.storage.inspection.small_files import inspect_small_file
 from moldau.storage.inspection.source import InspectedFile
 
 _INDEXES = frozenset({FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX})
+_WITHOUT_CONTENT = frozenset({FileKind.LOCK, FileKind.RESERVE})
 _LOGS = frozenset({FileKind.LOG, FileKind.METADATA_SNAPSHOT})
 _NAMED_BY_OFFSET = _INDEXES | {FileKind.LOG, FileKind.PRODUCER_SNAPSHOT}
 
@@ -75,7 +76,7 @@ def _content(
     if name.kind is FileKind.UNKNOWN:
         yield Remark(file.path, None, "not a file that Kafka or Moldau writes; not read")
         return
-    if name.kind is FileKind.LOCK:
+    if name.kind in _WITHOUT_CONTENT:
         return
     if name.kind in _NAMED_BY_OFFSET and name.base_offset is None:
         yield Problem(

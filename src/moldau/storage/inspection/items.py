@@ -34,6 +34,7 @@ class FileKind(enum.Enum):
     DAMAGE_NOTE = "note of damage"
     INVENTORY = "inventory of a clean stop"
     LOCK = "directory lock"
+    RESERVE = "reserved disk space"
     UNKNOWN = "unknown file"
 
 

@@ -7,6 +7,7 @@ from moldau.storage.filesystem import FileSystem
 from moldau.storage.inspection.items import FileKind
 from moldau.storage.inventory import INVENTORY_FILE
 from moldau.storage.log_names import DAMAGE_FILE_NAME
+from moldau.storage.reserve import RESERVE_FILE
 
 # Kafka renames rather than removes: these endings follow the real one.
 LEFTOVER_SUFFIXES = {
@@ -33,6 +34,7 @@ _BY_NAME = {
     DAMAGE_FILE_NAME: FileKind.DAMAGE_NOTE,
     INVENTORY_FILE: FileKind.INVENTORY,
     ".lock": FileKind.LOCK,
+    RESERVE_FILE: FileKind.RESERVE,
 }
 # The order in which a partition's files are shown, within one base offset.
 _SHOWN_ORDER = list(_BY_SUFFIX.values())
