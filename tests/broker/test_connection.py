@@ -8,8 +8,10 @@ from broker.connection_server import Client, Server, echo, serving, until
 from proofs import proves
 
 from moldau.broker.context import RequestContext, Staged
+from moldau.broker.exchange import ANSWER_BYTES_MAX
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.frame import AnswerTooLongError, build_response
 from moldau.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.sync_group import SyncGroupResponse
@@ -323,3 +325,48 @@ async def test_unread_answers_leave_less_room_for_more() -> None:
         client.writer.transport.abort()
         await until(lambda: server.listener.connection_count == 0)
         assert server.budget.room_for_answer() == everything
+
+
+async def test_an_answer_that_is_too_long_is_refused_to_its_client_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+
+    def outcome(_ctx: RequestContext, request: HeartbeatRequest) -> Message:
+        if request.generation_id == 0:
+            return SyncGroupResponse(assignment=bytes(ANSWER_BYTES_MAX))
+        return HeartbeatResponse()
+
+    async with serving(outcome) as server:
+        client = await Client.to(server)
+        client.send(0)
+        client.send(1)
+        answers = [cast("HeartbeatResponse", (await client.answer())[1]) for _ in range(2)]
+        assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST, 0]
+        assert server.metrics.held_back["answer"] == 1
+        assert "ask for less at once" in caplog.text
+        assert "Traceback" not in caplog.text
+
+
+def test_no_frame_says_a_length_that_does_not_fit() -> None:
+    """Two gigabytes are no more than the same view again and again."""
+    part = PartitionData(records=memoryview(bytes(1 << 26)))
+    answer = FetchResponse(responses=[FetchableTopicResponse(partitions=[part] * 32)])
+    with pytest.raises(AnswerTooLongError):
+        build_response(answer, 16, correlation_id=1)
+
+
+async def test_an_answer_with_a_bug_ends_its_own_connection_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def outcome(_ctx: RequestContext, request: HeartbeatRequest) -> Any:
+        if request.generation_id == 0:
+            return SyncGroupResponse(assignment=cast("bytes", 7))
+        return HeartbeatResponse()
+
+    async with serving(outcome) as server:
+        broken, other = await Client.to(server), await Client.to(server)
+        broken.send(0)
+        other.send(1)
+        assert await broken.is_closed()
+        assert (await other.answer())[0] == 1
+        assert "cannot be written" in caplog.text

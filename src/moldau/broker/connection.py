@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, cast
 
 from moldau.broker.context import Peer, Staged
 from moldau.broker.dispatch import Begun, Dispatcher, failed
-from moldau.broker.exchange import Exchange, awaited
+from moldau.broker.exchange import Exchange, answer_chunks, awaited, refusal_chunks
 from moldau.broker.memory_budget import TIGHT_READ_BYTES
 from moldau.broker.turns import SLICE_MS
 from moldau.net.frames_in import READ_BYTES_MAX, FramesIn
-from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.errors import KafkaError, MalformedRequestError
-from moldau.protocol.frame import build_response
+from moldau.protocol.frame import AnswerTooLongError
 from moldau.protocol.schema import Message
 
 if TYPE_CHECKING:
@@ -323,13 +322,10 @@ class Connection(asyncio.BufferedProtocol):
         if answer is None:
             return
         try:
-            chunks = build_response(
-                answer, begun.answer_version, correlation_id=begun.correlation_id
-            )
-        except (KafkaError, ValueError, TypeError, AttributeError, OverflowError) as error:
-            # Our own bug, but this connection alone shall suffer from it.
-            _log.exception("the answer to %s cannot be written", api_key.name)
-            raise MalformedRequestError(f"no answer to {api_key.name}") from error
+            chunks = answer_chunks(begun, answer)
+        except AnswerTooLongError as error:
+            self._listener.held_back(self, "answer", str(error))
+            chunks = refusal_chunks(begun, error)
         self._out += chunks
         for chunk in chunks:
             self._out_bytes += len(chunk)
@@ -369,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_waited_for(self) -> bool:
-        return any(one.begun.api_key is not ApiKey.PRODUCE for one in self._exchanges)
+        return self._is_busy
 
     def _hold_answers(self, size: int) -> None:
         """What the client has not read yet."""

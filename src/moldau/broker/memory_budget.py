@@ -50,7 +50,7 @@ class Holder(Protocol):
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether a request of it waits for somebody other than this node."""
+        """Whether a request of it waits, and all behind it: not one that is being written."""
 
     def cut_off(self, reason: str) -> None: ...
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
 from moldau.protocol.codec import ELEMENT_BUDGET, decode, decode_prefix, encode, encode_chunks
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError, MalformedRequestError
+from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
 from moldau.protocol.messages import request_class
 from moldau.protocol.messages.request_header import RequestHeader
 from moldau.protocol.messages.response_header import ResponseHeader
@@ -18,6 +18,8 @@ from moldau.types import Buffer
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 """socket.request.max.bytes by default."""
+LENGTH_MAX = 2**31 - 1
+"""What the four bytes can say."""
 # A frame's length and its response header: a correlation id and, in version 1, no tagged fields.
 _RESPONSE_HEADS = (Struct(">ii"), Struct(">iix"))
 
@@ -54,13 +56,21 @@ def build_request(
     return with_length([head, *encode_chunks(message, version)])
 
 
-def build_response(message: Message, version: int, *, correlation_id: int) -> list[Buffer]:
-    """A whole frame, in chunks; long `records` are not copied."""
+class AnswerTooLongError(MoldauError):
+    """It has more bytes than it may have."""
+
+
+def build_response(
+    message: Message, version: int, *, correlation_id: int, bytes_max: int = LENGTH_MAX
+) -> list[Buffer]:
+    """A whole frame, in chunks; long `records` are not copied. Raises AnswerTooLongError."""
     chunks = encode_chunks(message, version)
     head = _RESPONSE_HEADS[response_header_version(type(message), version)]
     size = head.size - LENGTH_BYTES
     for chunk in chunks:
         size += len(chunk)
+    if size > bytes_max:
+        raise AnswerTooLongError(f"{size} bytes")
     # Nothing begins with records: the first chunk is short, and one buffer less to send.
     chunks[0] = head.pack(size, correlation_id) + bytes(chunks[0])
     return chunks
