@@ -121,6 +121,25 @@ def test_all_offsets_of_a_group_are_told_once(address: str) -> None:
     assert told == [list(range(PARTITIONS)), [3]]
 
 
+def test_of_a_partition_that_is_committed_again_and_again_the_last_offset_counts(
+    address: str,
+) -> None:
+    """Every place is answered; one record is written."""
+    places = [
+        OffsetCommitRequestPartition(partition_index=index % 2, committed_offset=index)
+        for index in range(40_000)
+    ]
+    topic = OffsetCommitRequestTopic(name="orders", partitions=places)
+    with WireClient(address) as client:
+        answer = client.ask(OffsetCommitRequest(group_id="again", topics=[topic]), 9)
+        codes = [each.error_code for each in answer.topics[0].partitions]
+        assert codes == [ErrorCode.NONE] * len(places)
+        everything = OffsetFetchRequestGroup(group_id="again", topics=None)
+        answer = client.ask(OffsetFetchRequest(groups=[everything]), OFFSET_FETCH_VERSION)
+    (told,) = answer.groups[0].topics
+    assert [each.committed_offset for each in told.partitions] == [39_998, 39_999]
+
+
 def test_groups_transactions_and_producers_are_described_once(address: str) -> None:
     with WireClient(address) as client:
         groups = client.ask(DescribeGroupsRequest(groups=["g", "h"] * 500)).groups

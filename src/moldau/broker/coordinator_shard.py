@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-LOAD_CHUNK_BYTES = 128 << 10
+LOAD_CHUNK_BYTES = 48 << 10
 """How much is replayed before the event loop has its turn again."""
 
 _FENCED = frozenset(

@@ -17,11 +17,11 @@ from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.core.decision import Decision
 from moldau.core.groups.group_records import decode_group_record
 from moldau.core.groups.joining import Join
-from moldau.core.groups.listing import count_groups, count_members, describe_group, list_groups
+from moldau.core.groups.listing import count_groups, count_members, describe_group
 from moldau.core.groups.member import Caller
 from moldau.core.groups.settings import GroupSettings
 from moldau.core.groups.shard import GroupShard
-from moldau.net.slices import slices_of
+from moldau.net.slices import Slices, slices_of
 from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -30,7 +30,6 @@ from moldau.protocol.messages.describe_groups import DescribedGroup
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity
-from moldau.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
 from moldau.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from moldau.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from moldau.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
@@ -47,11 +46,14 @@ if TYPE_CHECKING:
     from moldau.broker.replicas import Replicas
     from moldau.config.broker import BrokerConfig
     from moldau.core.groups.offset_reading import OffsetReading
+    from moldau.core.groups.registry import AnyGroup
     from moldau.core.metadata.delta import MetadataDelta
     from moldau.core.metadata.image import MetadataImage
     from moldau.net.clock import Clock
 
 _MINUTE_MS = 60_000
+_DELETED_IN_TURN = 20
+"""Groups; each may have very many offsets."""
 
 GroupHost = ShardHost[GroupShard]
 ResponseT = TypeVar("ResponseT")
@@ -234,16 +236,10 @@ class GroupCoordinator:
 
     # Administration
 
-    def list_groups(self, request: ListGroupsRequest) -> list[ListedGroup]:
+    def all_groups(self) -> "list[AnyGroup]":
         if self._hosts.is_loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return [
-            listed
-            for host in self._hosts.active()
-            for listed in list_groups(
-                host.shard.registry, request.states_filter, request.types_filter
-            )
-        ]
+        return [group for host in self._hosts.active() for group in host.shard.registry]
 
     def describe_group(self, group_id: str, version: int) -> DescribedGroup:
         return describe_group(self._hosts.of_key(group_id).shard.registry, group_id, version)
@@ -256,10 +252,14 @@ class GroupCoordinator:
                 by_host.setdefault(self._hosts.of_key(group_id), []).append(group_id)
             except KafkaError as error:
                 results.append(DeletableGroupResult(group_id=group_id, error_code=error.code))
-        waiting = [
-            (asked, host.ask(functools.partial(_delete_groups, host, asked)))
-            for host, asked in by_host.items()
-        ]
+        waiting: list[tuple[list[str], asyncio.Future[list[DeletableGroupResult]]]] = []
+        slices = Slices()
+        for host, all_asked in by_host.items():
+            for start in range(0, len(all_asked), _DELETED_IN_TURN):
+                asked = all_asked[start : start + _DELETED_IN_TURN]
+                waiting.append((asked, host.ask(functools.partial(_delete_groups, host, asked))))
+                if slices.is_over:
+                    await slices.next()
         for asked, answer in waiting:
             try:
                 results += await answer

@@ -23,12 +23,15 @@ from moldau.core.coordinator.records import CoordinatorRecord, StoredPair, encod
 from moldau.core.coordinator.refusals import as_coordinator_error
 from moldau.core.groups.group_records import decode_group_record
 from moldau.core.groups.joining import Join
+from moldau.core.groups.listing import GroupFilter
 from moldau.core.groups.member import Caller
+from moldau.core.groups.registry import GroupRegistry
 from moldau.core.groups.settings import GroupSettings
 from moldau.core.groups.shard import GroupShard
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.heartbeat import HeartbeatRequest
 from moldau.protocol.messages.leave_group import MemberIdentity
+from moldau.protocol.messages.list_groups import ListedGroup
 from moldau.protocol.messages.offset_commit import OffsetCommitRequest
 from moldau.protocol.messages.sync_group import SyncGroupRequest
 from moldau.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -245,3 +248,8 @@ def _through_bytes(record: CoordinatorRecord) -> CoordinatorRecord:
     decoded = decode_group_record(pair.key, pair.value)
     assert decoded is not None
     return decoded
+
+
+def listed_groups(registry: GroupRegistry) -> list[ListedGroup]:
+    everything = GroupFilter((), ())
+    return [listed for group in registry if (listed := everything.listed(group)) is not None]

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from core.groups.bench import Bench
+from core.groups.bench import Bench, listed_groups
 
 from moldau.core.coordinator.effects import Answer, Marker, Ticket
 from moldau.core.groups.group_records import decode_group_record
 from moldau.core.groups.joining import Join
-from moldau.core.groups.listing import describe_group, list_groups
+from moldau.core.groups.listing import describe_group
 from moldau.core.groups.member import NO_MEMBER_ID, Caller, Protocols
 from moldau.core.groups.settings import GroupSettings
 from moldau.protocol.codec import encode
@@ -342,7 +342,7 @@ class Scenario:
 
     def _show_groups(self) -> None:
         registry = self.bench.shard.registry
-        for listed in sorted(list_groups(registry, (), ()), key=lambda one: one.group_id):
+        for listed in sorted(listed_groups(registry), key=lambda one: one.group_id):
             described = describe_group(registry, listed.group_id, 6)
             members = [
                 f"{self.name_of(m.member_id)}={m.member_assignment.decode() or '-'}"

@@ -1,13 +1,13 @@
 """Groups of kinds that are not coordinated here are kept, and listed as what they are."""
 
 import pytest
-from core.groups.bench import Bench
+from core.groups.bench import Bench, listed_groups
 from core.groups.scenario import Scenario
 
 from moldau.core.coordinator.records import CoordinatorRecord, encode_record
 from moldau.core.groups.foreign_group import ForeignGroup
 from moldau.core.groups.group_records import UNREAD, decode_group_record, offset_record
-from moldau.core.groups.listing import describe_group, list_groups
+from moldau.core.groups.listing import describe_group
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.log_records import group_key_class
 from moldau.protocol.log_records.consumer_group_member_metadata import (
@@ -45,7 +45,7 @@ def with_log(*records: CoordinatorRecord) -> Scenario:
 def listed(bench: Bench) -> list[tuple[str, str, str, str]]:
     return [
         (g.group_id, g.group_type, g.group_state, g.protocol_type)
-        for g in list_groups(bench.shard.registry, (), ())
+        for g in listed_groups(bench.shard.registry)
     ]
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from core.groups.bench import listed_groups
 from storage.samples import SAMPLES, unpack
 
 from moldau.core.coordinator.effects import Turn
 from moldau.core.coordinator.placement import partition_for
 from moldau.core.coordinator.playback import replay_batch
 from moldau.core.groups.group_records import decode_group_record
-from moldau.core.groups.listing import describe_group, list_groups
+from moldau.core.groups.listing import describe_group
 from moldau.core.groups.settings import GroupSettings
 from moldau.core.groups.shard import GroupShard
 from moldau.protocol.batches import iterate_batches
@@ -53,7 +54,7 @@ def test_groups_of_all_kinds_are_known_for_what_they_are(tmp_path: Path) -> None
     listed = {
         group.group_id: (group.group_type, group.group_state, group.protocol_type)
         for _, shard in loaded_shards(unpack("clean", tmp_path))
-        for group in list_groups(shard.registry, (), ())
+        for group in listed_groups(shard.registry)
     }
     assert listed["classic-group"] == ("classic", "Empty", "consumer")
     assert listed["new-group"] == ("consumer", "Empty", "consumer")

@@ -1,12 +1,28 @@
 """ListGroups: all groups that this node coordinates."""
 
+from collections.abc import Awaitable
+
 from moldau.broker.context import RequestContext
+from moldau.core.groups.listing import GroupFilter
+from moldau.net.slices import in_slices
 from moldau.protocol.errors import KafkaError
-from moldau.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from moldau.protocol.messages.list_groups import (
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
 
 
-def handle_list_groups(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def handle_list_groups(
+    ctx: RequestContext, request: ListGroupsRequest
+) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
+    wanted = GroupFilter(request.states_filter, request.types_filter)
     try:
-        return ListGroupsResponse(groups=ctx.broker.groups.list_groups(request))
+        groups = ctx.broker.groups.all_groups()
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
+    return in_slices(wanted.listed, groups, _response)
+
+
+def _response(listed: list[ListedGroup | None]) -> ListGroupsResponse:
+    return ListGroupsResponse(groups=[each for each in listed if each is not None])

@@ -70,31 +70,32 @@ class GroupOffsets:
         kept_ms = request.retention_time_ms
         # A client may ask for ever: 2^63-1 from now is not a time that could be stored.
         expire_ms = NO_EXPIRY if kept_ms == NO_EXPIRY else min(turn.now_ms + kept_ms, _LATEST_MS)
-        records: list[CoordinatorRecord] = []
+        counting: dict[tuple[str, int], tuple[OffsetCommitRequestPartition, Uuid]] = {}
         topics: list[OffsetCommitResponseTopic] = []
         for topic in request.topics:
             results: list[OffsetCommitResponsePartition] = []
             for partition in topic.partitions:
+                index = partition.partition_index
                 code = ErrorCode.NONE
                 if len(partition.committed_metadata or "") > metadata_max:
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
-                    value = _value_of(partition, topic.topic_id, turn.now_ms, expire_ms)
-                    records.append(
-                        offset_record(
-                            request.group_id, topic.name, partition.partition_index, value
-                        )
-                    )
+                    # Named again, the last counts: Kafka writes them all.
+                    counting[topic.name, index] = (partition, topic.topic_id)
                 results.append(
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=code
-                    )
+                    OffsetCommitResponsePartition(partition_index=index, error_code=code)
                 )
             topics.append(
                 OffsetCommitResponseTopic(
                     name=topic.name, topic_id=topic.topic_id, partitions=results
                 )
             )
+        records = [
+            offset_record(
+                request.group_id, *place, _value_of(partition, topic_id, turn.now_ms, expire_ms)
+            )
+            for place, (partition, topic_id) in counting.items()
+        ]
         return Decision(OffsetCommitResponse(topics=topics), records)
 
     def _check_committer(
@@ -127,7 +128,7 @@ class GroupOffsets:
         """
         self._check_transactional_committer(request)
         metadata_max = self._settings().offset_metadata_chars_max
-        records: list[CoordinatorRecord] = []
+        counting: dict[tuple[str, int], TxnOffsetCommitRequestPartition] = {}
         topics: list[TxnOffsetCommitResponseTopic] = []
         for topic in request.topics:
             results: list[TxnOffsetCommitResponsePartition] = []
@@ -137,13 +138,18 @@ class GroupOffsets:
                 if len(partition.committed_metadata or "") > metadata_max:
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
-                    # Kafka does not say here which topic of that name it was.
-                    value = _value_of(partition, ZERO_UUID, now_ms, NO_EXPIRY)
-                    records.append(offset_record(request.group_id, topic.name, index, value))
+                    counting[topic.name, index] = partition
                 results.append(
                     TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
                 )
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=results))
+        # Kafka does not say here which topic of that name it was.
+        records = [
+            offset_record(
+                request.group_id, *place, _value_of(partition, ZERO_UUID, now_ms, NO_EXPIRY)
+            )
+            for place, partition in counting.items()
+        ]
         return Decision(TxnOffsetCommitResponse(topics=topics), records)
 
     def _check_transactional_committer(self, request: TxnOffsetCommitRequest) -> None:
@@ -196,7 +202,7 @@ class GroupOffsets:
             refuses = not group.is_empty
         if refuses:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-        records: list[CoordinatorRecord] = []
+        deleted: dict[TopicPartition, None] = {}
         topics: list[OffsetDeleteResponseTopic] = []
         for topic in request.topics:
             subscribed = isinstance(group, ClassicGroup) and group.subscribes_to(topic.name)
@@ -209,8 +215,9 @@ class GroupOffsets:
                 )
                 place = TopicPartition(topic.name, index)
                 if not subscribed and self._has_any(request.group_id, place):
-                    records.append(offset_tombstone(request.group_id, *place))
+                    deleted[place] = None
             topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
+        records = [offset_tombstone(request.group_id, *place) for place in deleted]
         return Decision(OffsetDeleteResponse(topics=topics), records)
 
     def _has_any(self, group_id: str, partition: TopicPartition) -> bool:

@@ -1,7 +1,7 @@
 """Groups as administrators see them: ListGroups, DescribeGroups, and counts for metrics."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from moldau.core.groups.classic_group import ClassicGroup
 from moldau.core.groups.foreign_group import ForeignGroup
@@ -17,18 +17,21 @@ GROUP_ID_NOT_FOUND_FROM = 6
 """The DescribeGroups version from which a group that is not there is an error."""
 
 
-def list_groups(
-    registry: GroupRegistry, states: Collection[str], types: Collection[str]
-) -> Iterator[ListedGroup]:
+class GroupFilter:
     """Empty filters let everything pass; capitals do not matter."""
-    wanted_states = {state.strip().lower() for state in states}
-    wanted_types = {kind.strip().lower() for kind in types}
-    for group in registry:
+
+    def __init__(self, states: Collection[str], types: Collection[str]) -> None:
+        self._states = {state.strip().lower() for state in states}
+        self._types = {kind.strip().lower() for kind in types}
+
+    def listed(self, group: AnyGroup) -> ListedGroup | None:
+        """None if it does not pass."""
         listed = _listed(group)
-        if (not wanted_states or listed.group_state.lower() in wanted_states) and (
-            not wanted_types or listed.group_type in wanted_types
-        ):
-            yield listed
+        if self._states and listed.group_state.lower() not in self._states:
+            return None
+        if self._types and listed.group_type not in self._types:
+            return None
+        return listed
 
 
 def _listed(group: AnyGroup) -> ListedGroup:

@@ -25,7 +25,7 @@ from moldau.protocol.messages.delete_groups import DeletableGroupResult
 from moldau.types import NO_PRODUCER_ID, Uuid
 
 EXPIRY_TIMER: TimerKey = ("expiry",)
-EXPIRY_GROUPS_MAX = 500
+EXPIRY_GROUPS_MAX = 50
 """How many groups are looked at in one turn; the others can wait for the next."""
 
 
