@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from moldau.storage import disk_calls
 from moldau.storage import filesystem as filesystem_module
 from moldau.storage.filesystem import (
     DiskFile,
@@ -44,7 +45,7 @@ def test_appends_add_up_and_any_range_can_be_read(place: tuple[FileSystem, Path]
     assert file.read(100, 5) == b""
     target = memoryview(bytearray(9))
     assert (file.read_into(target[:5], 6), bytes(target[:5])) == (5, b"three")
-    assert (file.read_into(target, 11, wait=False), bytes(target[:4])) == (4, b"four")
+    assert (file.read_into(target, 11), bytes(target[:4])) == (4, b"four")
     assert file.read_into(target, 50) == 0
     file.close()
 
@@ -199,6 +200,7 @@ def test_after_a_failed_append_the_size_is_what_is_in_the_file(
     file.close()
 
 
+@pytest.mark.skipif(not disk_calls.CACHED_ONLY, reason="only Linux can read from the cache alone")
 def test_what_is_not_cached_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "log"
     file = DiskFileSystem().open(path, create=True)
@@ -220,16 +222,17 @@ def test_what_is_not_cached_is_not_waited_for(tmp_path: Path) -> None:
 def test_where_nobody_can_ask_the_cache_alone_every_read_counts_as_cold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    real_preadv = os.preadv
+    read_into = disk_calls.read_into
     asked: list[int] = []
 
-    def preadv(fd: int, targets: Sequence[memoryview], offset: int, flags: int) -> int:
+    def refusing(fd: int, targets: Sequence[memoryview], offset: int, flags: int) -> int:
         asked.append(flags)
         if flags:
             raise OSError(code, os.strerror(code))
-        return real_preadv(fd, targets, offset)
+        return read_into(fd, targets, offset, flags)
 
-    monkeypatch.setattr(filesystem_module, "preadv", preadv)
+    monkeypatch.setattr(disk_calls, "CACHED_ONLY", 8)
+    monkeypatch.setattr(disk_calls, "read_into", refusing)
     monkeypatch.setattr(filesystem_module, "DEVICES_THAT_WAIT", set())
     file = DiskFileSystem().open(tmp_path / "log", create=True)
     file.append([b"content"])
@@ -242,12 +245,11 @@ def test_where_nobody_can_ask_the_cache_alone_every_read_counts_as_cold(
     file.close()
 
 
-def test_without_the_flag_and_preadv_files_are_read_all_the_same(
+def test_without_the_flag_files_are_read_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a Mac."""
-    monkeypatch.setattr(filesystem_module, "preadv", filesystem_module.pread_into)
-    monkeypatch.setattr(filesystem_module, "CACHED_ONLY", 0)
+    monkeypatch.setattr(disk_calls, "CACHED_ONLY", 0)
     file = DiskFileSystem().open(tmp_path / "log", create=True)
     file.append([b"content"])
     target = memoryview(bytearray(10))

@@ -28,9 +28,21 @@ def _write_joined(fd: int, buffers: Sequence[Buffer], offset: int) -> int:
     return os.pwrite(fd, b"".join(buffers), offset)
 
 
+def _read_joined(fd: int, targets: Sequence[memoryview], offset: int, _flags: int) -> int:
+    content = os.pread(fd, len(targets[0]), offset)
+    targets[0][: len(content)] = content
+    return len(content)
+
+
 sync_directory: Callable[[int], None] = os.fsync if _FULL_SYNC is None else _full_sync
 """Of a descriptor: creations, renames and removals in it are on the disk."""
 sync_file: Callable[[int], None] = getattr(os, "fdatasync", sync_directory)
 """Of a descriptor: content and size are on the disk."""
 write_buffers: Callable[[int, Sequence[Buffer], int], int] = getattr(os, "pwritev", _write_joined)
 """At an offset; how much was written."""
+read_into: Callable[[int, Sequence[memoryview], int, int], int] = getattr(
+    os, "preadv", _read_joined
+)
+"""Fills one buffer from an offset on, with flags; how much there was."""
+CACHED_ONLY: int = getattr(os, "RWF_NOWAIT", 0)
+"""The flag for a read that fails rather than waits for the disk; 0 where there is none."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from moldau.storage import disk_calls
 from moldau.storage.disk_calls import sync_directory, sync_file, write_buffers
 from moldau.storage.failures import (
     OUT_OF_DESCRIPTORS,
@@ -147,23 +148,9 @@ def _syncing(path: Path) -> Iterator[None]:
         raise SyncFailedError(error.errno, error.strerror, str(path)) from error
 
 
-# Linux; 0 where there is no such flag.
-CACHED_ONLY: int = getattr(os, "RWF_NOWAIT", 0)
 _NO_SUCH_FLAG = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 DEVICES_THAT_WAIT: set[int] = set()
-"""Devices whose file system can not read from the cache alone, or on a system that can not: there
-every read may wait, so all are left to those who can.
-"""
-
-
-def pread_into(fd: int, targets: Sequence[memoryview], offset: int, _flags: int) -> int:
-    content = os.pread(fd, len(targets[0]), offset)
-    targets[0][: len(content)] = content
-    return len(content)
-
-
-# Some systems read into a buffer, others only make new ones.
-preadv = getattr(os, "preadv", pread_into)
+"""Their file systems cannot read from the cache alone: every read may wait."""
 
 
 def _would_wait(path: Path) -> BlockingIOError:
@@ -199,13 +186,15 @@ class DiskFile:
     def read_into(self, target: memoryview, offset: int, *, wait: bool = True) -> int:
         flags = 0
         if not wait:
-            flags = CACHED_ONLY
+            flags = disk_calls.CACHED_ONLY
             if not flags or self._device in DEVICES_THAT_WAIT:
                 raise _would_wait(self.path)
         wanted, got = len(target), 0
         while got < wanted:
             try:
-                more = preadv(self._fd, [target[got:] if got else target], offset + got, flags)
+                more = disk_calls.read_into(
+                    self._fd, [target[got:] if got else target], offset + got, flags
+                )
             except OSError as error:
                 if not wait and error.errno in _NO_SUCH_FLAG:
                     DEVICES_THAT_WAIT.add(self._device)
