@@ -18,6 +18,11 @@ _numbers = itertools.count()
 _BROKER: "pytest.StashKey[ThreadBroker]" = pytest.StashKey()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A suite that turns warnings into errors runs without the compiled loops too, slower."""
+    config.addinivalue_line("filterwarnings", "ignore:moldau was installed without its compiled")
+
+
 @pytest.fixture(scope="session")
 def moldau_broker(request: pytest.FixtureRequest) -> "Iterator[ThreadBroker]":
     """A running broker: `moldau_broker.bootstrap` is its address. Faults, delays and the clock are
