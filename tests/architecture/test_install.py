@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -48,18 +49,31 @@ def installed_without_compiler(tmp_path_factory: pytest.TempPathFactory) -> Path
     return target
 
 
-def run_python(code: str, site: Path, **extra: str) -> subprocess.CompletedProcess[str]:
+def run_python(
+    code: str, site: Path | None = None, **extra: str
+) -> subprocess.CompletedProcess[str]:
     # This suite may have chosen the twins for itself.
     environment = {k: v for k, v in os.environ.items() if k != "MOLDAU_PURE_PYTHON"}
-    # -P and PYTHONPATH put the fresh install before the editable one.
+    if site is not None:
+        # With -P, this puts the fresh install before the editable one.
+        environment["PYTHONPATH"] = str(site)
     return subprocess.run(
         [sys.executable, "-P", "-c", code],
-        env=environment | {"PYTHONPATH": str(site)} | extra,
+        env=environment | extra,
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     )
+
+
+def test_where_a_compiler_is_the_loops_are_compiled() -> None:
+    """Or all other tests would pass on the twins, whether the loops compile or not."""
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    if shutil.which("cc") is None or not headers.exists():
+        pytest.skip("no C compiler with Python's headers: all tests run on the Python twins")
+    finished = run_python(USE_IT)
+    assert finished.stdout.split() == ["True", "b'v'"], finished.stderr
 
 
 def test_without_a_compiler_it_installs_works_on_the_twins_and_says_so_once(
