@@ -113,7 +113,7 @@ def test_levels_of_features_that_are_not_final_need_permission(
 ) -> None:
     properties = standalone_properties(str(tmp_path), host="127.0.0.1", port=0)
     properties["unstable.feature.versions.enable"] = str(is_allowed).lower()
-    options = FormatOptions(standalone=True, release_version="4.4")
+    options = FormatOptions(standalone=True, release_version="4.4-IV0")
     config = BrokerConfig.parse(properties)
     if is_allowed:
         format_node(DiskFileSystem(), config, options, 1)

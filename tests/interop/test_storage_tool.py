@@ -25,6 +25,7 @@ THREE = (
     "1@localhost:9093:JEXY6aqzQY-32P5TStzaFg,2@[::1]:9094:MvDxzVmcRsaTz33bUuRU6A,"
     "3@example.com:9095:07R5amHmR32VDA6jHkGbTA"
 )
+UNSTABLE = {"unstable_feature_versions_enable": "true"}
 SCRAM_256 = "SCRAM-SHA-256=[name=alice,salt=N3E=,iterations=5000,password=alice-secret]"
 SCRAM_512 = 'SCRAM-SHA-512=[name=bob,iterations=8192,salt="N3E=",saltedpassword="YCE="]'
 
@@ -83,6 +84,16 @@ def formats(apache: ApacheOracle, tmp_path: Path) -> Formats:
         (["--standalone"], {}),
         (["-s", "-S", SCRAM_256, "--add-scram", SCRAM_512], {}),
         (["--standalone", "--release-version", "3.9"], {}),
+        (["--standalone", "--release-version", "4.3"], {}),
+        (["--standalone", "--release-version", "4.3.1"], {}),
+        (["--standalone", "--release-version", "4.2-IV1"], {}),
+        (["--standalone", "--release-version", "3.3-IV3"], {}),
+        (["--standalone", "--feature", "metadata.version=29"], {}),
+        (["--standalone", "--feature", "metadata.version=7"], {}),
+        (["--standalone", "-r", "4.1", "-f", "group.version=0"], {}),
+        (["--standalone", "-f", "metadata.version=31"], UNSTABLE),
+        (["--standalone", "-r", "4.4-IV0"], UNSTABLE),
+        (["--standalone", "-f", "transaction.version=0", "-f", "group.version=0"], {}),
         (["--standalone", "-r", "4.0", "-f", "transaction.version=1"], {}),
         (["--standalone", "--feature", "share.version=0", "--feature", "kraft.version=1"], {}),
         (["--no-initial-controllers"], {}),
@@ -179,6 +190,18 @@ def _compare_dumps(apache: ApacheOracle, first: Path, second: Path) -> None:
         (["--standalone"], {"controller_quorum_voters": "1@127.0.0.1:9093"}),
         (["--standalone"], {"process_roles": "broker", "listeners": "PLAINTEXT://:9092"}),
         (["--standalone", "--release-version", "9.9"], {}),
+        (["--standalone", "--release-version", "4.4"], UNSTABLE),
+        (["--standalone", "--release-version", "3.2"], {}),
+        (["--standalone", "--release-version", "nonsense"], {}),
+        (["--standalone", "--release-version", "4.4-IV0"], {}),
+        (["--standalone", "--feature", "metadata.version=31"], {}),
+        (["--standalone", "--feature", "metadata.version=99"], {}),
+        (["--standalone", "--feature", "metadata.version=99"], UNSTABLE),
+        (["--standalone", "--feature", "metadata.version=6"], {}),
+        (["--standalone", "--feature", "metadata.version=4.3"], {}),
+        (["--standalone", "--feature", "metadata.version"], {}),
+        (["--standalone", "--feature", "group.version=-1"], {}),
+        (["--standalone", "-r", "3.9", "-f", "eligible.leader.replicas.version=1"], {}),
         (["--standalone", "--release-version", "4.4"], {}),
         (["--standalone", "--feature", "colour.version=1"], {}),
         (["--standalone", "--feature", "group.version=9"], {}),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moldau.broker.context import ConfigHolder, ControllerChannel
-from moldau.core.controller.features import SUPPORTED_FEATURES
+from moldau.core.controller.features import supported_features
 from moldau.core.metadata.image import Endpoint
 from moldau.core.metadata.levels import CORDONED_DIRECTORIES_FROM, DIRECTORIES_FROM
 from moldau.frozen import frozen
@@ -245,7 +245,7 @@ class BrokerLifecycle:
             ],
             features=[
                 Feature(name=name, min_supported_version=low, max_supported_version=high)
-                for name, (low, high) in SUPPORTED_FEATURES.items()
+                for name, (low, high) in supported_features(self._settings.current).items()
             ],
             rack=self._settings.current.broker_rack,
             log_dirs=list(identity.directories.values()),
@@ -324,7 +324,7 @@ async def register_controller(
         ],
         features=[
             ControllerFeature(name=name, min_supported_version=low, max_supported_version=high)
-            for name, (low, high) in SUPPORTED_FEATURES.items()
+            for name, (low, high) in supported_features(config).items()
         ],
     )
     response = await channel.send(request)

@@ -108,3 +108,13 @@ def test_updates_can_be_tried(cluster: Cluster) -> None:
     before = len(cluster.log)
     assert update(cluster, (GROUP, 1, UPGRADE), validate=True).error_code == 0
     assert len(cluster.log) == before
+
+
+def test_levels_that_are_not_final_need_permission(cluster: Cluster) -> None:
+    refused = update(cluster, (METADATA, 31, UPGRADE))
+    assert "Local controller 100 only supports versions 7-30" in refused.error_message
+    permitted = Cluster({"unstable.feature.versions.enable": "true"})
+    assert update(permitted, (METADATA, 31, UPGRADE)).error_code == 0
+    assert permitted.image.metadata_version == 31
+    beyond = update(permitted, (METADATA, 32, UPGRADE))
+    assert "Local controller 100 only supports versions 7-31" in beyond.error_message

@@ -88,3 +88,11 @@ def test_a_feature_is_a_name_and_a_level(text: str) -> None:
     assert parse_feature(" group.version = 1 ") == ("group.version", 1)
     with pytest.raises(FeatureError):
         parse_feature(text)
+
+
+def test_a_cluster_that_may_begins_with_what_is_not_final() -> None:
+    """As in Kafka, only under the level's full name: there is no release of it yet."""
+    levels = starting_levels(None, {}, has_dynamic_quorum=True, allow_unstable=True)
+    assert levels["metadata.version"] == release_level("4.4-IV0", allow_unstable=True) == 31
+    with pytest.raises(FeatureError, match="unknown release version '4.4'"):
+        release_level("4.4", allow_unstable=True)

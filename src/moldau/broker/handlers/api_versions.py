@@ -5,8 +5,8 @@ every client, so it must be answered whatever the client's age.
 import re
 from collections.abc import Mapping
 
-from moldau.broker.context import RequestContext
-from moldau.core.controller.features import SUPPORTED_FEATURES
+from moldau.broker.context import BrokerServices, RequestContext
+from moldau.core.controller.features import supported_features
 from moldau.core.metadata.image import KRAFT_VERSION, MetadataImage
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
@@ -38,19 +38,19 @@ def handle_api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> Api
     kraft_version = None if broker.quorum is None else broker.quorum.kraft_version
     key = (ApiVersionsResponse, ctx.peer.listener_name, version, kraft_version)
     return broker.worked_out.of(
-        broker.image, key, lambda image: _answer(image, version, served, kraft_version)
+        broker.image, key, lambda image: _answer(broker, image, version, served)
     )
 
 
 def _answer(
+    broker: BrokerServices,
     image: MetadataImage,
     version: int,
     served: Mapping[ApiKey, tuple[int, int]],
-    kraft_version: int | None,
 ) -> ApiVersionsResponse:
     levels = dict(image.features)
-    if kraft_version is not None:
-        levels[KRAFT_VERSION] = kraft_version
+    if broker.quorum is not None:
+        levels[KRAFT_VERSION] = broker.quorum.kraft_version
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=lowest, max_version=highest)
@@ -58,7 +58,7 @@ def _answer(
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            for name, (lowest, highest) in supported_features(broker.config).items()
             # Older Java clients fail over a level 0 (KAFKA-17492).
             if lowest > 0 or version >= _LEVEL_ZERO_FROM
         ],

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from moldau.core.controller.situation import ELIGIBLE_LEADER_REPLICAS, Situation
 from moldau.core.controller.topic_settings import MIN_INSYNC_REPLICAS
@@ -10,6 +11,7 @@ from moldau.core.metadata.image import KRAFT_VERSION, METADATA_VERSION
 from moldau.core.metadata.levels import (
     CONTROLLER_REGISTRATION_FROM,
     LATEST_RELEASED_LEVEL,
+    NEWEST_LEVEL,
     OLDEST_LEVEL,
 )
 from moldau.protocol.enums import FEATURES, METADATA_VERSIONS, ConfigResourceType
@@ -24,6 +26,9 @@ from moldau.protocol.messages.update_features import (
 )
 from moldau.protocol.schema import Message
 
+if TYPE_CHECKING:
+    from moldau.config.broker import BrokerConfig
+
 Ranges = Mapping[str, tuple[int, int]]
 
 SUPPORTED_FEATURES: Ranges = {
@@ -31,6 +36,13 @@ SUPPORTED_FEATURES: Ranges = {
     **{name: (levels[0].level, levels[-1].level) for name, levels in FEATURES.items()},
 }
 """Name -> lowest and highest level. Every broker and controller of this release registers them."""
+_WITH_UNSTABLE: Ranges = {**SUPPORTED_FEATURES, METADATA_VERSION: (OLDEST_LEVEL, NEWEST_LEVEL)}
+
+
+def supported_features(config: "BrokerConfig") -> Ranges:
+    """What a node with these settings supports: levels that are not final yet only if it may."""
+    return _WITH_UNSTABLE if config.unstable_feature_versions_enable else SUPPORTED_FEATURES
+
 
 _RESULTS_UNTIL = 1
 """Up to this version the answer has a line for each feature."""
@@ -118,7 +130,8 @@ def _current_level(situation: Situation, name: str) -> int:
 
 def _reasons_against(situation: Situation, name: str, level: int) -> Iterator[str]:
     node_id = situation.config.node_id
-    yield from _not_in(SUPPORTED_FEATURES, name, level, f"Local controller {node_id}")
+    supported = supported_features(situation.config)
+    yield from _not_in(supported, name, level, f"Local controller {node_id}")
     for broker in situation.image.brokers.values():
         yield from _not_in(broker.features, name, level, f"Broker {broker.broker_id}")
     if situation.level < CONTROLLER_REGISTRATION_FROM:

@@ -11,8 +11,12 @@ from moldau.protocol.errors import MoldauError
 from moldau.protocol.log_records import FeatureLevelRecord
 
 _NAMES = {level: name for name, level in LEVELS.items()}
-# "4.3" is the last level of that release.
-_RELEASES = {version.name.partition("-")[0]: version.level for version in METADATA_VERSIONS}
+# "4.3" is the last level of that release, once it is one.
+_RELEASES = {
+    version.name.partition("-")[0]: version.level
+    for version in METADATA_VERSIONS
+    if version.level <= LATEST_RELEASED_LEVEL
+}
 
 
 class FeatureError(MoldauError):
@@ -51,16 +55,16 @@ def starting_levels(
 ) -> dict[str, int]:
     """Of every feature, metadata.version and kraft.version among them, by name."""
     levels = dict(asked_for)
+    newest = NEWEST_LEVEL if allow_unstable else LATEST_RELEASED_LEVEL
     if METADATA_VERSION in levels:
         if release is not None:
             raise FeatureError(f"give the release version or {METADATA_VERSION}, not both")
         release = levels[METADATA_VERSION]
-        newest = NEWEST_LEVEL if allow_unstable else LATEST_RELEASED_LEVEL
         if not OLDEST_LEVEL <= release <= newest:
             raise FeatureError(
                 f"{METADATA_VERSION} {release} is not supported: {OLDEST_LEVEL} to {newest} are"
             )
-    levels[METADATA_VERSION] = LATEST_RELEASED_LEVEL if release is None else release
+    levels[METADATA_VERSION] = newest if release is None else release
     for name in levels:
         if name != METADATA_VERSION and name not in FEATURES:
             raise FeatureError(f"unknown feature {name!r}: known are {', '.join(sorted(FEATURES))}")
