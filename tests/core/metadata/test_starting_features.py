@@ -57,8 +57,8 @@ def test_releases_have_names(text: str, level: int) -> None:
 
 def test_unstable_levels_need_permission() -> None:
     with pytest.raises(FeatureError):
-        release_level("4.4")
-    assert release_level("4.4", allow_unstable=True) == 31
+        release_level("4.4-IV0")
+    assert release_level("4.4-IV0", allow_unstable=True) == 31
     assert level_name(31) == "4.4-IV0"
 
 
@@ -94,5 +94,5 @@ def test_a_cluster_that_may_begins_with_what_is_not_final() -> None:
     """As in Kafka, only under the level's full name: there is no release of it yet."""
     levels = starting_levels(None, {}, has_dynamic_quorum=True, allow_unstable=True)
     assert levels["metadata.version"] == release_level("4.4-IV0", allow_unstable=True) == 31
-    with pytest.raises(FeatureError, match="unknown release version '4.4'"):
+    with pytest.raises(FeatureError, match=r"unknown release version '4\.4'"):
         release_level("4.4", allow_unstable=True)
