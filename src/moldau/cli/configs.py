@@ -42,7 +42,7 @@ Name = Annotated[
 ]
 Changes = Annotated[
     list[str],
-    typer.Argument(metavar="NAME=VALUE", help="Settings and their values.", show_default=False),
+    typer.Argument(metavar="NAME=VALUE...", help="Settings and their values.", show_default=False),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say whether it would work.")]
 
@@ -67,7 +67,7 @@ def describe(  # noqa: PLR0913 - each parameter is an option of the command
     name: Name,
     keys: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SETTING", help="Only these settings.", show_default=False),
+        typer.Argument(metavar="SETTING...", help="Only these settings.", show_default=False),
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Also settings that have their default.")
@@ -199,7 +199,9 @@ def delete(
     connection: Connection,
     kind: Kind,
     name: Name,
-    keys: Annotated[list[str], typer.Argument(metavar="SETTING", show_default=False)],
+    keys: Annotated[
+        list[str], typer.Argument(metavar="SETTING...", help="Their names.", show_default=False)
+    ],
     dry_run: DryRun = False,
 ) -> None:
     """Let settings go back to what holds without them.

@@ -19,7 +19,7 @@ _SHOW = "What to print"
 _Topics = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="TOPIC[:0,1]",
+        metavar="TOPIC[:0,1]...",
         help="Topics, or some of their partitions.",
         autocompletion=complete_topics,
         show_default=False,

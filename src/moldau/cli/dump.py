@@ -63,7 +63,7 @@ class FormatChoice(Enum):
 def dump(  # noqa: PLR0913 - each parameter is an option of the command
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE", help="Files or directories.", show_default=False),
+        typer.Argument(metavar="FILE...", help="Files or directories.", show_default=False),
     ],
     records: Annotated[
         bool, typer.Option("--records", "-r", help="Also show the records inside the batches.")

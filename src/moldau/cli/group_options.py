@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 Groups = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="GROUP", help="Names of groups.", autocompletion=complete_groups, show_default=False
+        metavar="GROUP...",
+        help="Names of groups.",
+        autocompletion=complete_groups,
+        show_default=False,
     ),
 ]
 AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups that there are.")]

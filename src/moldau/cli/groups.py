@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 app = new_app(help="Consumer groups: members, lag, offsets.", no_args_is_help=True)
 
-app.command("reset-offsets", no_args_is_help=True)(connected(reset_offsets))
-
 
 @app.command("list")
 @connected
@@ -214,7 +212,10 @@ def delete(
 def delete_group_offsets(
     connection: Connection,
     group: Annotated[
-        str, typer.Argument(metavar="GROUP", autocompletion=complete_groups, show_default=False)
+        str,
+        typer.Argument(
+            metavar="GROUP", help="Its name.", autocompletion=complete_groups, show_default=False
+        ),
     ],
     topics: Topics = None,
     yes: Yes = False,
@@ -255,3 +256,7 @@ def delete_group_offsets(
         shown = [(row["topic"], row["partition"], row["error"] or "deleted") for row in rows]
         show_table(("topic", "partition", "result"), shown)
     finish(failed=any(row["error"] for row in rows))
+
+
+# The commands of other modules come last in the help.
+app.command("reset-offsets", no_args_is_help=True)(connected(reset_offsets))

@@ -21,7 +21,7 @@ def logdirs(
     topics: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TOPIC",
+            metavar="TOPIC...",
             help="Only replicas of these topics.",
             autocompletion=complete_topics,
             show_default=False,

@@ -23,7 +23,7 @@ def offsets(
     topics: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TOPIC[:0,1]",
+            metavar="TOPIC[:0,1]...",
             help="Topics, or some of their partitions; all but internal ones if left out.",
             autocompletion=complete_topics,
             show_default=False,

@@ -22,7 +22,7 @@ app = new_app(help="Delete records before an offset.", no_args_is_help=True)
 _Topics = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="TOPIC[:0,1]",
+        metavar="TOPIC[:0,1]...",
         help="Topics, or some of their partitions.",
         autocompletion=complete_topics,
         show_default=False,

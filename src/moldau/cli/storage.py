@@ -86,7 +86,7 @@ def format_directories(  # noqa: PLR0913 - kafka-storage's options
 
       moldau storage format -t $(moldau storage random-uuid) -c server.properties --standalone
 
-      moldau storage format -t ID -c c.properties -s -S 'SCRAM-SHA-256=[name=alice,password=x]'
+      moldau storage format -t ID -c c.properties -s -S 'SCRAM-SHA-256=\\[name=alice,password=x]'
     """
     options = FormatOptions(
         cluster_id=cluster_id,

@@ -31,7 +31,10 @@ app = new_app(help="Topics and their partitions.", no_args_is_help=True)
 Names = Annotated[
     list[str],
     typer.Argument(
-        metavar="TOPIC", help="Names of topics.", autocompletion=complete_topics, show_default=False
+        metavar="TOPIC...",
+        help="Names of topics.",
+        autocompletion=complete_topics,
+        show_default=False,
     ),
 ]
 Configs = Annotated[
@@ -256,7 +259,10 @@ def delete(
 def alter(
     connection: Connection,
     name: Annotated[
-        str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics, show_default=False)
+        str,
+        typer.Argument(
+            metavar="TOPIC", help="Its name.", autocompletion=complete_topics, show_default=False
+        ),
     ],
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, help="How many there are then.")
@@ -305,7 +311,7 @@ def describe(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TOPIC",
+            metavar="TOPIC...",
             help="All but internal ones if none is named.",
             autocompletion=complete_topics,
             show_default=False,

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 app = new_app(help="Transactions: state, producers, hanging ones.", no_args_is_help=True)
 
-app.command("find-hanging")(connected(find_hanging))
-app.command("abort", no_args_is_help=True)(connected(abort))
-
 _STATES = (
     "Empty",
     "Ongoing",
@@ -229,3 +226,8 @@ def force_terminate(
     for name in missing:
         complain("transactions force-terminate", f"there is no transactional id '{name}'")
     finish(failed=bool(missing))
+
+
+# The commands of other modules come last in the help.
+app.command("find-hanging")(connected(find_hanging))
+app.command("abort", no_args_is_help=True)(connected(abort))

@@ -7,8 +7,8 @@ from moldau.client.arguments.common import ClientArguments
 
 class ProducerArguments(ClientArguments, total=False):
     acks: Literal["all", "-1", "0", "1", -1, 0, 1] | None
-    """`acks`: Who must have a record before it counts as sent: all in-sync replicas (all or -1),
-    the leader (1), nobody (0). Default: all.
+    """`acks`: Replicas that must acknowledge a record: all that are in sync (all or -1), the leader
+    (1), none (0). Default: all.
     """
 
     batch_size: int | None

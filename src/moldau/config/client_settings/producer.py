@@ -24,8 +24,8 @@ class ProducerConfig(ClientConfig):
         "acks",
         STRING,
         "all",
-        "Who must have a record before it counts as sent: all in-sync replicas (all or -1), the "
-        "leader (1), nobody (0).",
+        "Replicas that must acknowledge a record: all that are in sync (all or -1), the leader "
+        "(1), none (0).",
         check=one_of("all", "-1", "0", "1"),
         importance=LOW,
         has_effect=True,
