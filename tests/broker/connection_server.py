@@ -27,6 +27,8 @@ DEADLINE_S = 30
 
 class Server:
     def __init__(self, outcome: Outcome, **settings: str) -> None:
+        """`possible`: how many connections there are descriptors for."""
+        possible = int(settings.pop("possible", 1_000_000))
         properties = standalone_properties("unused", host="127.0.0.1", port=0)
         properties |= {name.replace("_", "."): value for name, value in settings.items()}
         config = BrokerConfig.parse(properties)
@@ -41,7 +43,7 @@ class Server:
             clock=self.clock,
             tasks=self.tasks,
             metrics=self.metrics,
-            limits=ConnectionLimits(lambda: config, self.clock),
+            limits=ConnectionLimits(lambda: config, self.clock, possible),
             budget=self.budget,
             turns=self.turns,
             config=lambda: config,

@@ -433,6 +433,10 @@ class Connection(asyncio.BufferedProtocol):
             listener.held_back(self, "time", "it sends more than its share of the node's time")
         self._slices_cut = 0
 
+    def is_quiet(self, now_ms: float, patience_ms: float) -> bool:
+        """Whether it has asked nothing for so long, and waits for nothing."""
+        return not self._exchanges and now_ms - self.last_active_ms > patience_ms
+
     def is_stalled(self, now_ms: float, patience_ms: float) -> bool:
         if self._writing_paused_since_ms is not None:
             return now_ms - self._writing_paused_since_ms > patience_ms

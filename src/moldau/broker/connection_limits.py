@@ -4,7 +4,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.protocol.errors import MoldauError
 
@@ -14,17 +14,29 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+CONNECTION_BYTES = 16 * 1024
+"""What one takes that does nothing, with its socket's buffers."""
+_FOR_PEERS_MAX = 32
+_HOST_SHARE = 0.9
 _UNLIMITED = 2**31 - 1
 
 
+class Refusal(NamedTuple):
+    reason: str
+    is_ours: bool
+    """Not because of a setting: a connection that nobody uses may make room."""
+
+
 class ConnectionLimits:
-    """max.connections, max.connections.per.ip, how many the process has descriptors for, and how
-    fast new ones may come.
+    """max.connections, max.connections.per.ip, how many the process has descriptors and memory for,
+    and how fast new ones may come. The last places are for the node's peers, and one address does
+    not get all.
     """
 
     def __init__(
         self, config: Callable[[], "BrokerConfig"], clock: "Clock", possible: int = _UNLIMITED
     ) -> None:
+        """`possible`: by descriptors."""
         self._config = config
         self._clock = clock
         self._possible = possible
@@ -34,15 +46,27 @@ class ConnectionLimits:
         self._overrides: Mapping[str, int] = {}
         self._limits_by_address: Mapping[str, int] = {}
 
-    def refusal(self, host: str) -> str | None:
+    def refusal(self, host: str, *, is_privileged: bool = False) -> Refusal | None:
         config = self._config()
         if self._count >= config.max_connections:
-            return f"max.connections is {config.max_connections}"
-        if self._count >= self._possible:
-            return f"this process may open files for {self._possible}; raise its limit (ulimit -n)"
+            return Refusal(f"max.connections is {config.max_connections}", is_ours=False)
         allowed = self._overrides_of(config).get(host, config.max_connections_per_ip)
         if self._by_host[host] >= allowed:
-            return f"max.connections.per.ip is {allowed}"
+            return Refusal(f"max.connections.per.ip is {allowed}", is_ours=False)
+        reason = self._no_room(config, host, is_privileged=is_privileged)
+        return None if reason is None else Refusal(reason, is_ours=True)
+
+    def _no_room(self, config: "BrokerConfig", host: str, *, is_privileged: bool) -> str | None:
+        in_memory = config.moldau_inflight_bytes_max // CONNECTION_BYTES
+        room = min(self._possible, in_memory)
+        if not is_privileged:
+            room -= min(_FOR_PEERS_MAX, room // 10)
+        if self._count >= room:
+            if self._possible <= in_memory:
+                return f"this process may open files for {room}; raise its limit (ulimit -n)"
+            return f"there is memory for {room}; raise moldau.inflight.bytes.max"
+        if not is_privileged and self._by_host[host] >= max(int(room * _HOST_SHARE), 1):
+            return f"one address may have {_HOST_SHARE:.0%} of the {room} connections"
         return None
 
     def _overrides_of(self, config: "BrokerConfig") -> Mapping[str, int]:

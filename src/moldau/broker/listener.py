@@ -8,6 +8,7 @@ import math
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from moldau.broker.connection import Connection
@@ -28,9 +29,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SWEEP_MS = 1_000
-_BACKLOG = 1024
+_BACKLOG = 256
+"""The event loop takes all that wait at once: more would keep others waiting."""
 _RETIREMENT_MS = 2_000
 _COMPLAINTS_PER_SWEEP = 5
+_QUIET_MS = 10_000
+_LOOKED_AT = 64
 _LOG_CHARS_MAX = 255
 _SAID_AGAIN_MS = 60_000
 _SAID_MAX = 1_000
@@ -163,12 +167,10 @@ class Listener:
         if not peer_name:
             return None
         host, port = peer_name[0], peer_name[1]
-        refusal = self._services.limits.refusal(host)
-        if refusal is None and len(self._connections) >= self.connections_max:
-            refusal = f"max.connections of {self.name} is {self.connections_max}"
-        if refusal is not None:
+        reason = self._refusal(host)
+        if reason is not None:
             self.metrics.connections_refused += 1
-            self.complain(f"{host}:{port} is refused: {refusal}")
+            self.complain(f"{host}:{port} is refused: {reason}")
             return None
         raw = transport.get_extra_info("socket")
         if raw is not None:
@@ -182,6 +184,30 @@ class Listener:
             connection.is_throttled = True
             self.clock.call_later(delay_ms, connection.throttle_is_over)
         return Peer(self._made, self.name, host, port, self.is_privileged)
+
+    def _refusal(self, host: str) -> str | None:
+        limits = self._services.limits
+        refusal = limits.refusal(host, is_privileged=self.is_privileged)
+        if refusal is not None and refusal.is_ours and self._end_a_quiet_one():
+            refusal = limits.refusal(host, is_privileged=self.is_privileged)
+        if refusal is not None:
+            return refusal.reason
+        if len(self._connections) >= self.connections_max:
+            return f"max.connections of {self.name} is {self.connections_max}"
+        return None
+
+    def _end_a_quiet_one(self) -> bool:
+        """Make room for somebody who wants something now."""
+        now_ms = self.clock.mono_ms()
+        for connection in list(islice(self._connections, _LOOKED_AT)):
+            if connection.is_quiet(now_ms, _QUIET_MS):
+                self.held_back(connection, "connections", "disconnected: there is no room for more")
+                connection.abort()
+                self.left(connection)
+                return True
+            # Its turn comes again after all others.
+            self._connections[connection] = self._connections.pop(connection)
+        return False
 
     def left(self, connection: Connection) -> None:
         self.budget.forget(connection)

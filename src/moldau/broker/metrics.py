@@ -10,7 +10,7 @@ from moldau.protocol.api_keys import ApiKey
 
 LATENCY_BOUNDS_MS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
 
-HELD_BACK = ("time", "memory", "answer")
+HELD_BACK = ("time", "memory", "answer", "connections")
 """What clients are kept from taking too much of."""
 
 

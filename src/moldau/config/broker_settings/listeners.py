@@ -91,7 +91,10 @@ class ListenerSettings(SettingGroup):
         "max.connections",
         INT,
         INT32_MAX,
-        "How many connections may be open; more are closed. A listener may have its own limit.",
+        "How many connections may be open; more are closed. A listener may have its own limit. "
+        "Whatever is set, there are no more than the process has descriptors and memory for (one "
+        "for each 16 KiB of moldau.inflight.bytes.max); then whoever was silent for ten seconds "
+        "makes room for new ones.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -100,7 +103,8 @@ class ListenerSettings(SettingGroup):
         "max.connections.per.ip",
         INT,
         INT32_MAX,
-        "How many connections one address may have open; more are closed.",
+        "How many connections one address may have open; more are closed. No address gets more "
+        "than nine tenths of what the node has room for.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
         has_effect=True,
