@@ -69,8 +69,33 @@ def test_a_broker_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) 
     path.write_text(content)
     done = moldau_here("pipeline", "run", path)
     assert done.status == 1
-    assert len(done.errors.splitlines()) == 1
+    assert len(done.errors.splitlines()) == 2
     assert "127.0.0.1:1" in done.errors
+
+
+def test_the_address_of_the_brokers_says_where_it_is_from(tmp_path: Path) -> None:
+    """The command line comes before the file, the file before the environment."""
+    path = tmp_path / "alone.yaml"
+    moldau_here("pipeline", "init", path)
+    quick = "default.api.timeout.ms: 200, request.timeout.ms: 100"
+    named = path.read_text().replace('"127.0.0.1:9092"', f'"127.0.0.1:1", {quick}')
+    unnamed = re.sub(r"settings: .*", f"settings: {{{quick}}}", named)
+    assert "bootstrap" not in unnamed
+
+    def origin(content: str, *options: str) -> str:
+        path.write_text(content)
+        done = moldau_here("pipeline", "run", path, *options, MOLDAU_BOOTSTRAP="127.0.0.1:2")
+        assert done.status == 1
+        first, last = done.errors.splitlines()
+        address = re.search(r"cannot reach (\S+): ", last)
+        assert address is not None
+        found = last.rpartition("the address is from ")[2]
+        assert first == f"brokers {address[1]}, from {found}"
+        return f"{address[1]} {found}"
+
+    assert origin(named, "-b", "127.0.0.1:3") == "127.0.0.1:3 --bootstrap"
+    assert origin(named) == f"127.0.0.1:1 {path}:8:31"
+    assert origin(unnamed) == "127.0.0.1:2 MOLDAU_BOOTSTRAP"
 
 
 def test_a_topic_that_is_not_there(tmp_path: Path) -> None:
@@ -78,7 +103,10 @@ def test_a_topic_that_is_not_there(tmp_path: Path) -> None:
     moldau_here("pipeline", "init", path)
     with broker() as node:
         done = moldau_here("pipeline", "run", path, "-b", node.bootstrap)
-    assert done.errors == f"moldau: {path}:11:5: there is no topic 'orders' to read\n"
+    assert done.errors == (
+        f"brokers {node.bootstrap}, from --bootstrap\n"
+        f"moldau: {path}:11:5: there is no topic 'orders' to read\n"
+    )
 
 
 @pytest.mark.spark

@@ -288,3 +288,49 @@ def test_what_is_wrong_in_python_is_told_with_its_line_and_column(
         mp.load(path.name if is_relative else path)
     assert f"wrong.py:{place}: " in str(caught.value)
     assert said in str(caught.value)
+
+
+TARGET = "{topic: orders.big, key: user}"
+MADE = "{topic: orders.big, key: user, partitions: 6, replication: 3, config: {%s}}"
+
+
+def test_a_target_topic_says_how_it_is_made(tmp_path: Path) -> None:
+    config = "retention.ms: 86400000, preallocate: true"
+    yaml = mp.load(written(tmp_path, "a.yaml", yaml_with(TARGET, MADE % config))).flows["big"].into
+    python = mp.topic(
+        "orders.big",
+        key="user",
+        partitions=6,
+        replication=3,
+        config={"retention.ms": 86400000, "preallocate": True},
+    )
+    for one in (yaml, python):
+        assert isinstance(one, Topic)
+        assert (one.partitions, one.replication) == (6, 3)
+        assert dict(one.config) == {"retention.ms": "86400000", "preallocate": "true"}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            yaml_with(TARGET, MADE % "retention.mss: 1"),
+            "'retention.mss'; did you mean retention.",
+        ),
+        (yaml_with(TARGET, MADE.replace("6", "0") % ""), "partitions is a whole number from 1"),
+        (
+            yaml_with("    topic: orders\n", "    topic: orders\n    partitions: 6\n"),
+            "source 'orders' has no 'partitions'; it is for topics that are written, under 'into'",
+        ),
+        (
+            yaml_with("compacted: true", "compacted: true, config: {cleanup.policy: delete}"),
+            "either compacted or cleanup.policy",
+        ),
+    ],
+)
+def test_a_target_topic_that_cannot_be_made_is_told(
+    tmp_path: Path, content: str, said: str
+) -> None:
+    with pytest.raises(mp.PipelineError) as caught:
+        mp.load(written(tmp_path, "orders.yaml", content))
+    assert said in str(caught.value)

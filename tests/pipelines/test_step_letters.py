@@ -8,6 +8,7 @@ from pipelines.at_work import make_topics, records_of, run_once, send, values_of
 from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
+from moldau import Admin
 from moldau.testing import ThreadBroker
 
 pytestmark = pytest.mark.spark
@@ -58,6 +59,9 @@ def test_bad_rows_of_steps_are_sent_and_counted(
     send(node, "letters", [{"n": 7}])
     again = {one.query: one.dead_letters for one in run_once(session, pipeline, tmp_path)}
     assert again == {"numbers": 1, "counts": 1}
+    with Admin(node.bootstrap) as admin:
+        groups = [one.group_id for one in admin.list_groups() if "letters" in one.group_id]
+    assert sorted(groups) == ["moldau.pipeline.letters.counts", "moldau.pipeline.letters.numbers"]
 
     assert sorted(row["n"] for row in values_of(session, node, "letters.small")) == list(range(6))
     assert [row["c"] for row in values_of(session, node, "letters.counts")] == [5]

@@ -1,5 +1,6 @@
 """`moldau pipeline`: write, check, test, run, watch, stop, replay and reset a pipeline."""
 
+import os
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,8 +26,9 @@ _File = Annotated[Path, typer.Argument(metavar="FILE", help="A .py or .yaml file
 _Bootstrap = Annotated[
     str | None,
     typer.Option(
-        "--bootstrap", "-b", envvar=BOOTSTRAP_VARIABLE, metavar="HOST:PORT",
-        help="Brokers, in place of those that the file names.", show_default=False,
+        "--bootstrap", "-b", metavar="HOST:PORT", show_default=False,
+        help="Brokers, in place of those that the file names; "
+        f"{BOOTSTRAP_VARIABLE} is for files that name none.",
     ),
 ]  # fmt: skip
 _Master = Annotated[
@@ -100,7 +102,7 @@ def check(file: _File, checkpoint: _Checkpoint = None, as_json: AsJson = False) 
             for one in queries
         ],
     )
-    typer.echo(f"{file} is well; delivery {pipeline.delivery}")
+    typer.echo(f"{file} is well; delivery {pipeline.delivery}; {_brokers_text(pipeline)}")
 
 
 @app.command("test", no_args_is_help=True)
@@ -169,7 +171,9 @@ def run(  # noqa: PLR0913 - what a run can be told
     settings = _spark_settings(conf, py_files, env, master)
     with folder.held():
         # Before Spark, which takes long to start.
-        ensure_topics(pipeline)
+        _complain(_brokers_text(pipeline))
+        for difference in ensure_topics(pipeline):
+            _complain(f"{difference}; it stays as it is")
         session = new_session(pipeline.name, master, settings, checkpoint=folder.checkpoint)
         try:
             running = _stoppable(session, pipeline, folder, master)
@@ -314,10 +318,22 @@ def _loaded(
     from moldau.pipelines.run_folder import folder_of
 
     pipeline = load(file)
+    known = dict(pipeline.settings)
+    told = os.environ.get(BOOTSTRAP_VARIABLE)
     if bootstrap is not None:
-        settings = dict(pipeline.settings) | {"bootstrap.servers": bootstrap}
-        pipeline = replace(pipeline, settings=tuple(settings.items()))
+        known["bootstrap.servers"], origin = bootstrap, "--bootstrap"
+    elif "bootstrap.servers" in known or not told:
+        origin = pipeline.brokers_from
+    else:
+        known["bootstrap.servers"], origin = told, BOOTSTRAP_VARIABLE
+    pipeline = replace(pipeline, settings=tuple(known.items()), brokers_from=origin)
     return pipeline, folder_of(pipeline, file, checkpoint)
+
+
+def _brokers_text(pipeline: "Pipeline") -> str:
+    from moldau.pipelines.sources import brokers_of
+
+    return f"brokers {brokers_of(pipeline)}, from {pipeline.brokers_from}"
 
 
 def _spark_settings(

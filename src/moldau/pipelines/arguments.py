@@ -1,5 +1,6 @@
 """Values that users write, in Python and in YAML alike: words, times, formats."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeVar
@@ -69,6 +70,14 @@ def trigger_of(given: str | None, spot: Spot) -> Trigger:
         return Trigger(every_ms=duration_ms(given))
     except OptionError as error:
         raise wrong(spot, f"trigger {error}, or available_now") from None
+
+
+def settings_of(given: Mapping[str, object] | None) -> tuple[tuple[str, str], ...]:
+    """As Kafka writes values: true, not True."""
+    return tuple(
+        (name, str(value).lower() if isinstance(value, bool) else str(value))
+        for name, value in (given or {}).items()
+    )
 
 
 def duration_ms(given: str) -> int:

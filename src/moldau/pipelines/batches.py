@@ -10,7 +10,7 @@ from moldau.pipelines.failing_record import failing_record
 from moldau.pipelines.iceberg_table import IcebergTarget
 from moldau.pipelines.parquet_table import ParquetTable
 from moldau.pipelines.postgres_target import PostgresTarget
-from moldau.pipelines.sources import kafka_options
+from moldau.pipelines.sources import group_of, kafka_options
 from moldau.pipelines.spark_errors import cause_of
 from moldau.protocol.errors import MoldauError
 from moldau.spark.exactly_once_sink import ExactlyOnceSink
@@ -55,7 +55,8 @@ class BatchWork:
         options = kafka_options(pipeline)
         self._sink: ExactlyOnceSink | None = None
         if pipeline.delivery is Delivery.EXACTLY_ONCE:
-            self._sink = ExactlyOnceSink(name, checkpoint, options)
+            group = group_of(pipeline, query.name)
+            self._sink = ExactlyOnceSink(name, checkpoint, options, group=group)
         self._options = options
         self._tables = {
             flow.name: table_target(flow, f"{name}.{flow.name}", checkpoint)

@@ -7,7 +7,7 @@ from moldau.pipelines.checkpoint_notes import CheckpointNotes
 from moldau.pipelines.compiling import Query, compile_queries, query_frame
 from moldau.pipelines.kept_plans import refuse_other_plans
 from moldau.pipelines.run_folder import RunFolder
-from moldau.pipelines.sources import group_of, stream_of
+from moldau.pipelines.sources import StreamTerms, group_of, stream_of
 
 
 def check_plans(session: Any, pipeline: Pipeline, folder: RunFolder) -> list[Query]:
@@ -17,8 +17,8 @@ def check_plans(session: Any, pipeline: Pipeline, folder: RunFolder) -> list[Que
     own = session.newSession()
 
     def read(source: str, query: str) -> Any:
-        group = group_of(pipeline, query)
-        return stream_of(own, pipeline, source, group=group, start="earliest")
+        terms = StreamTerms(group_of(pipeline, query), start="earliest")
+        return stream_of(own, pipeline, source, terms)
 
     queries = compile_queries(own, pipeline, read)
     if folder.is_here:

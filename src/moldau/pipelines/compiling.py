@@ -16,6 +16,7 @@ from moldau.core.pipelines.graph import (
     Postgres,
     Problem,
     Table,
+    Topic,
 )
 from moldau.core.pipelines.graph_checks import sources_of
 from moldau.pipelines.arguments import wrong
@@ -70,6 +71,11 @@ class Query:
         found = [target_name(flow) for flow in self.flows if flow.into is not None]
         is_sent = self.sends_dead_letters or self.sends_step_letters
         return [*found, "dead letters"] if is_sent else found
+
+    @property
+    def writes_topics(self) -> bool:
+        is_sent = self.sends_dead_letters or self.sends_step_letters
+        return is_sent or any(isinstance(flow.into, Topic) for flow in self.flows)
 
     @property
     def sends_step_letters(self) -> bool:

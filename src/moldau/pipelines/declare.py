@@ -35,6 +35,7 @@ from moldau.frozen import frozen
 from moldau.pipelines.arguments import (
     duration_ms,
     format_of,
+    settings_of,
     start_of,
     trigger_of,
     word_of,
@@ -61,6 +62,8 @@ class Settings:
     delivery: Delivery = Delivery.EXACTLY_ONCE
     trigger: Trigger = Trigger()
     settings: tuple[tuple[str, str], ...] = ()
+    brokers_spot: Spot | None = None
+    """Where bootstrap.servers is said."""
     checkpoint: str | None = None
 
 
@@ -81,6 +84,9 @@ def topic(  # noqa: PLR0913 - a topic has many sides
     schema: str | None = None,
     key: str | Sequence[str] = (),
     compacted: bool = False,
+    partitions: int | None = None,
+    replication: int | None = None,
+    config: Mapping[str, object] | None = None,
     start: str | int | datetime = "latest",
     dead_letter: str | None = None,
     on_error: str | None = None,
@@ -89,10 +95,15 @@ def topic(  # noqa: PLR0913 - a topic has many sides
     columns: Sequence[str] = (),
     spot: Spot | None = None,
 ) -> Topic:
-    """A topic to read (its variable's name is the dataset's), or to write into."""
+    """A topic to read (its variable's name is the dataset's), or to write into. One that is written
+    is made with `partitions`, `replication` and the settings in `config` if it is not there.
+    """
     spot = spot or caller()
     if not str(name).strip():
         raise wrong(spot, "a topic needs a name")
+    for number, what in ((partitions, "partitions"), (replication, "replication")):
+        if number is not None and (isinstance(number, bool) or number < 1):
+            raise wrong(spot, f"{what} must be at least 1, not {number}")
     made = format_of(format, schema, spot)
     known = RECORD_COLUMNS + (EVENT_COLUMNS if made.kind is FormatKind.DEBEZIUM else ())
     for column in columns:
@@ -104,6 +115,9 @@ def topic(  # noqa: PLR0913 - a topic has many sides
         spot=spot,
         key=(key,) if isinstance(key, str) else tuple(key),
         compacted=compacted,
+        partitions=partitions,
+        replication=replication,
+        config=settings_of(config),
         start=start_of(start, spot),
         dead_letter=dead_letter,
         on_error=_on_error_of(on_error, dead_letter, spot),
@@ -368,6 +382,7 @@ def pipeline(
         delivery=word_of(Delivery, delivery, "delivery", spot),
         trigger=trigger_of(trigger, spot),
         settings=pairs_of(settings or {}),
+        brokers_spot=spot if "bootstrap.servers" in (settings or {}) else None,
         checkpoint=None if checkpoint is None else str(checkpoint),
     )
 

@@ -61,6 +61,7 @@ class Parts:
             trigger=settings.trigger,
             examples=tuple(self.examples),
             settings=settings.settings,
+            brokers_from=str(settings.brokers_spot or "the default"),
             checkpoint=settings.checkpoint,
         )
 

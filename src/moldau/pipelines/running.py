@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
-from moldau.core.pipelines.graph import Pipeline, Table
+from moldau.core.pipelines.graph import Delivery, Pipeline, Table
 from moldau.core.pipelines.query_progress import QueryProgress
 from moldau.pipelines.checkpoint_notes import CheckpointNotes
 from moldau.pipelines.cluster import fit_shuffles
@@ -15,6 +15,7 @@ from moldau.pipelines.kept_plans import keep_plans, refuse_other_plans
 from moldau.pipelines.query_run import QueryRun
 from moldau.pipelines.run_folder import RunFolder
 from moldau.pipelines.sources import (
+    StreamTerms,
     begins_at_group,
     first_offsets,
     group_of,
@@ -72,19 +73,22 @@ class Running:
 
     def _start(self, *, once: bool) -> None:
         starts: dict[str, str] = {}
+        # Their sink writes down in the group where they are, with each transaction.
+        transactional: set[str] = set()
 
         def read(source: str, query: str) -> Any:
-            return stream_of(
-                self._session,
-                self._pipeline,
-                source,
+            terms = StreamTerms(
                 group=group_of(self._pipeline, query),
                 start=starts.get(_start_name(query, source)),
                 keep=self._folder.kept_answers(query, source),
+                publishes=query not in transactional,
             )
+            return stream_of(self._session, self._pipeline, source, terms)
 
         queries = compile_queries(self._session, self._pipeline, read)
         starts |= self._starts(queries)
+        if self._pipeline.delivery is Delivery.EXACTLY_ONCE:
+            transactional |= {query.name for query in queries if query.writes_topics}
         frames = [
             (query, query_frame(self._session, self._pipeline, query, read)) for query in queries
         ]

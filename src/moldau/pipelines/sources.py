@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from moldau.core.pipelines.graph import Files, Http, OnError, Pipeline, Postgres, Source, Topic
 from moldau.core.pipelines.offset_json import Offsets, nested, parse_numbers
@@ -37,8 +37,12 @@ _KINDS = {
 }
 
 
+def brokers_of(pipeline: Pipeline) -> str:
+    return dict(pipeline.settings).get("bootstrap.servers", DEFAULT_BOOTSTRAP)
+
+
 def kafka_options(pipeline: Pipeline) -> dict[str, str]:
-    settings = {"bootstrap.servers": DEFAULT_BOOTSTRAP, **dict(pipeline.settings)}
+    settings = {**dict(pipeline.settings), "bootstrap.servers": brokers_of(pipeline)}
     return {f"kafka.{name}": value for name, value in settings.items()}
 
 
@@ -48,9 +52,14 @@ def group_of(pipeline: Pipeline, query: str) -> str:
 
 
 def topic_options(
-    pipeline: Pipeline, source: Topic, group: str, start: str | None = None
+    pipeline: Pipeline,
+    source: Topic,
+    group: str,
+    start: str | None = None,
+    *,
+    publishes: bool = True,
 ) -> dict[str, str]:
-    """`start`: offsets as JSON, which come before what the source says."""
+    """As StreamTerms tells."""
     options = kafka_options(pipeline) | {"kafka.group.id": group, "subscribe": source.name}
     if start is not None:
         options["startingOffsets"] = start
@@ -61,6 +70,8 @@ def topic_options(
         options["startingOffsets"] = source.start
     if source.max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(source.max_offsets_per_trigger)
+    if not publishes:
+        options["publishProgress"] = "false"
     if not source.fail_on_data_loss:
         options["failOnDataLoss"] = "false"
     if "headers" in needed_columns(source):
@@ -68,30 +79,32 @@ def topic_options(
     return options
 
 
-def stream_of(
-    session: Any,
-    pipeline: Pipeline,
-    name: str,
-    *,
-    group: str,
-    start: str | None = None,
-    keep: str = "",
-) -> Any:
-    """Records of a topic, rows of files and tables, or answers of an address, which are kept in a
-    folder.
-    """
+class StreamTerms(NamedTuple):
+    """How one query reads a source."""
+
+    group: str
+    start: str | None = None
+    """Offsets as JSON, which come before what the source says."""
+    keep: str = ""
+    """A folder for answers of an address."""
+    publishes: bool = True
+    """Nobody else writes down in the group where the query is."""
+
+
+def stream_of(session: Any, pipeline: Pipeline, name: str, terms: StreamTerms) -> Any:
+    """Records of a topic, rows of files and tables, or answers of an address."""
     source = pipeline.sources[name]
     reader = session.readStream
     if isinstance(source, Http):
         session.dataSource.register(HttpSource)
-        return reader.format(HttpSource.name()).options(**http_options(source, keep)).load()
+        return reader.format(HttpSource.name()).options(**http_options(source, terms.keep)).load()
     if isinstance(source, Files):
         if source.max_files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
         return _files(reader, name, source)
     if isinstance(source, Postgres):
-        return _table(reader, source, start)
-    options = topic_options(pipeline, source, group, start)
+        return _table(reader, source, terms.start)
+    options = topic_options(pipeline, source, terms.group, terms.start, publishes=terms.publishes)
     return reader.format("moldau").schema(_schema(source)).options(**options).load()
 
 

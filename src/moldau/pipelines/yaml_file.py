@@ -44,7 +44,11 @@ _POSTGRES_SOURCE = (
     "dead_letter", "on_error",
 )  # fmt: skip
 _POSTGRES_TARGET = ("postgres", "url", "key", "create")
-_TOPIC_TARGET = ("topic", *_FORMAT, "key", "compacted")
+_TOPIC_TARGET = ("topic", *_FORMAT, "key", "compacted", "partitions", "replication", "config")
+_ELSEWHERE = dict.fromkeys(
+    ("partitions", "replication", "config", "compacted"),
+    "it is for topics that are written, under 'into'",
+)
 _TABLE_TARGET = ("table", "format", "partition_by", "catalog")
 _STEP = ("sql", "into", "mode", "on_error")
 _EXAMPLE = ("name", "given", "expect")
@@ -84,6 +88,7 @@ def _settings(top: dict[str, Node], document: Node) -> declare.Settings:
 
     delivery = text("delivery")
     settings = top["settings"].items("settings") if "settings" in top else {}
+    brokers = settings.get("bootstrap.servers")
     declared = declare.pipeline(
         text("name"),
         settings={name: str(node.plain()) for name, node in settings.items()},
@@ -95,6 +100,7 @@ def _settings(top: dict[str, Node], document: Node) -> declare.Settings:
         spot=declared.spot,
         name=declared.name,
         settings=declared.settings,
+        brokers_spot=None if brokers is None else brokers.spot,
         checkpoint=declared.checkpoint,
         delivery=declared.delivery
         if delivery is None
@@ -114,7 +120,7 @@ def _source(name: str, node: Node) -> Source:
     if "topic" not in found:
         node.items(f"source '{name}'", _TOPIC_SOURCE)
         raise node.wrong(f"source '{name}' says neither topic, files, http nor postgres")
-    found = node.items(f"source '{name}'", _TOPIC_SOURCE)
+    found = node.items(f"source '{name}'", _TOPIC_SOURCE, _ELSEWHERE)
     start = found.get("start")
     return declare.topic(
         found["topic"].text("topic"),
@@ -269,6 +275,11 @@ def _topic_target(found: dict[str, Node], node: Node) -> Topic:
         format=_format(found, node),
         key=found["key"].words("key") if "key" in found else (),
         compacted=_flag(found, "compacted", False),
+        partitions=_whole(found, "partitions"),
+        replication=_whole(found, "replication"),
+        config={name: one.plain() for name, one in found["config"].items("config").items()}
+        if "config" in found
+        else None,
         spot=node.spot,
     )
 

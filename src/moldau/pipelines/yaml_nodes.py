@@ -1,6 +1,6 @@
 """YAML that knows where everything is written. Needs pyyaml, which moldau[spark] brings."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,13 @@ class Node:
         except ValueError as error:
             raise self.wrong(str(error)) from None
 
-    def items(self, what: str, known: Iterable[str] | None = None) -> dict[str, "Node"]:
-        """Of a mapping; `known`: other keys are refused."""
+    def items(
+        self,
+        what: str,
+        known: Iterable[str] | None = None,
+        elsewhere: Mapping[str, str] | None = None,
+    ) -> dict[str, "Node"]:
+        """Of a mapping; `known`: other keys are refused. `elsewhere`: where some of them belong."""
         yaml = _yaml()
         if not isinstance(self._node, yaml.MappingNode):
             raise self.wrong(f"{what} is a mapping of names to values")
@@ -66,7 +71,9 @@ class Node:
                 raise name.wrong(f"{what}: '{word}' is there twice")
             if allowed is not None and word not in allowed:
                 hint = suggestion(word, allowed) or f"; there are {', '.join(allowed)}"
-                if " " in word:
+                if word in (elsewhere or {}):
+                    hint = f"; {(elsewhere or {})[word]}"
+                elif " " in word:
                     hint = "; inside { } a text with a comma needs quotes"
                 raise name.wrong(f"{what} has no '{word}'{hint}")
             found[word] = self._child(value)

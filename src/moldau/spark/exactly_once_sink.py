@@ -43,12 +43,16 @@ class ExactlyOnceSink:
         sink = ExactlyOnceSink("orders.big", checkpoint, options)
         rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
 
-    `name` is the job's own: its transactional id, and the group that shows its progress. A second
-    run with the same name takes over from the first. `options` are those of `format("moldau")`.
+    `name` is the job's own: its transactional id, and the `group` that shows its progress, unless
+    that has another name. A second run with the same name takes over from the first. `options` are
+    those of `format("moldau")`.
     """
 
-    def __init__(self, name: str, checkpoint: str, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, checkpoint: str, options: Mapping[str, str], *, group: str | None = None
+    ) -> None:
         self.name = name
+        self.group = group or name
         self.checkpoint = checkpoint.rstrip("/")
         parsed = sink_options(options)
         self._topic = parsed.topic
@@ -68,8 +72,12 @@ class ExactlyOnceSink:
         if self._transaction is None:
             self._transaction = DriverTransaction(self._settings, self.name)
             # Behind the fence: nobody can commit anything more under this name.
-            committed = self._transaction.committed(self.name)
-            self._markers = [one.metadata for one in committed.values()]
+            # Runs before this one may have written down their batches under the job's own name.
+            self._markers = [
+                one.metadata
+                for group in {self.group, self.name}
+                for one in self._transaction.committed(group).values()
+            ]
 
     def close(self) -> None:
         """Ends the producer; closing twice is fine."""
@@ -149,7 +157,7 @@ class ExactlyOnceSink:
         if not progress:
             self._transaction.abort()
             return
-        self._transaction.commit(progress, self.name)
+        self._transaction.commit(progress, self.group)
         self._markers = [text]
 
     def _marker_place(self, written: list[Any]) -> TopicPartition | None:

@@ -94,6 +94,10 @@ class Topic:
     key: tuple[str, ...] = ()
     """Columns of the key."""
     compacted: bool = False
+    partitions: int | None = None
+    """Of a topic that is made, as are replication and config; None: the brokers' default."""
+    replication: int | None = None
+    config: tuple[tuple[str, str], ...] = ()
     start: str = "latest"
     """latest, earliest, group, or milliseconds since 1970."""
     dead_letter: str | None = None
@@ -255,4 +259,6 @@ class Pipeline:
     examples: tuple[Example, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     """Of the clients, such as bootstrap.servers."""
+    brokers_from: str = "the default"
+    """Who said bootstrap.servers."""
     checkpoint: str | None = None

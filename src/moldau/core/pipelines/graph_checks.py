@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from moldau.config.log import LogConfig
 from moldau.core.pipelines.errors import suggestion
 from moldau.core.pipelines.graph import (
     Delivery,
@@ -171,12 +172,24 @@ def _topic_target(pipeline: Pipeline, flow: Flow, into: Topic) -> Iterator[Probl
         )
     if into.compacted and not into.key:
         yield Problem(flow.spot, f"'{flow.name}': a compacted topic needs a key")
+    yield from _topic_config(flow, into)
     if flow.on_error is OnError.DEAD_LETTER and _dead_letter_of(pipeline, flow) is None:
         yield Problem(
             flow.spot,
             f"'{flow.name}': on_error is dead_letter, and no source that it reads names a "
             "dead_letter topic",
         )
+
+
+def _topic_config(flow: Flow, into: Topic) -> Iterator[Problem]:
+    names = [name for name, _ in into.config]
+    if into.compacted and "cleanup.policy" in names:
+        yield Problem(into.spot, f"'{flow.name}': either compacted or cleanup.policy, not both")
+    known = LogConfig.declared
+    for name in names:
+        # Other makers' brokers have settings of their own: only what looks like a slip is refused.
+        if name not in known and (hint := suggestion(name, known)):
+            yield Problem(into.spot, f"'{flow.name}': a topic has no setting '{name}'{hint}")
 
 
 def _table_target(flow: Flow, into: Table) -> Iterator[Problem]:
@@ -255,6 +268,12 @@ def _two_writers(earlier: Flow, flow: Flow) -> Iterator[Problem]:
         yield Problem(flow.spot, f"{both}; only flows in mode append can share a topic")
     elif (first.key, first.format) != (second.key, second.format):
         yield Problem(flow.spot, f"{both} with different keys or formats")
+    elif _made_of(first) != _made_of(second):
+        yield Problem(flow.spot, f"{both} with different partitions, replication or config")
+
+
+def _made_of(topic: Topic) -> tuple[object, ...]:
+    return topic.compacted, topic.partitions, topic.replication, sorted(topic.config)
 
 
 def _examples(pipeline: Pipeline) -> Iterator[Problem]:
