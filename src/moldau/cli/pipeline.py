@@ -172,8 +172,10 @@ def run(  # noqa: PLR0913 - what a run can be told
     with folder.held():
         # Before Spark, which takes long to start.
         _complain(_brokers_text(pipeline))
+        folder.tell_phase(pipeline.name, "looking for topics")
         for difference in ensure_topics(pipeline):
             _complain(f"{difference}; it stays as it is")
+        folder.tell_phase(pipeline.name, f"starting Spark at {master}")
         session = new_session(pipeline.name, master, settings, checkpoint=folder.checkpoint)
         try:
             running = _stoppable(session, pipeline, folder, master)

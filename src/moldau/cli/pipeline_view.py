@@ -8,6 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from moldau.core.pipelines.query_progress import QueryProgress
 
 COLUMNS = (
-    "query", "targets", "state", "batch", "rows", "rows/s", "bytes/s", "batch ms", "lag", "bad",
+    "query", "targets", "state", "batch", "batch rows", "rows/s", "bytes/s", "batch ms", "lag",
+    "run rows", "dead letters",
 )  # fmt: skip
+"""Rows, rates and time are those of the last batch; the last two count since the run began."""
 _TEXTS = 3
 """So many columns are no numbers."""
 _TARGETS = 1
@@ -34,15 +37,37 @@ def cells(one: Mapping[str, Any]) -> tuple[Any, ...]:
     return (
         one["query"],
         ", ".join(map(_near, one["targets"])),
-        one["state"],
+        state_text(one),
         one["batch"],
         one["rows"],
         round(one["rows_per_s"]),
         bytes_text(round(one["bytes_per_s"])),
         one["batch_ms"],
         one["lag"],
+        one["rows_total"],
         one["dead_letters_total"],
     )
+
+
+def state_text(one: Mapping[str, Any]) -> str:
+    """A query that starts says what it waits for, and how long it has."""
+    if one["state"] != "starting" or not one.get("began"):
+        return str(one["state"])
+    return f"starting: first batch, {_seconds_since(one['began'])} s"
+
+
+def _seconds_since(moment: str) -> int:
+    return max(0, round((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()))
+
+
+def expectation_lines(queries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What was not as expected since the run began."""
+    return [
+        f"{one['query']}: expectation {name} failed for {count} rows of this run"
+        for one in queries
+        for name, count in one.get("expectations_total", {}).items()
+        if count
+    ]
 
 
 def _near(target: str) -> str:
@@ -61,9 +86,12 @@ def sparkline(values: Sequence[float]) -> str:
 def show_status(found: Mapping[str, Any]) -> None:
     """What a run has written down, as a table."""
     if not found["queries"] and found["running"]:
-        typer.echo(f"{found['name']} starts, process {found['pid']}")
+        since = _seconds_since(found["since"])
+        typer.echo(f"{found['name']} is {found['phase']}, {since} s, process {found['pid']}")
         return
     show_table([*COLUMNS, "time"], [(*cells(one), one["time"]) for one in found["queries"]])
+    for line in expectation_lines(found["queries"]):
+        typer.echo(line)
     name = found["name"]
     if found["running"]:
         typer.echo(f"{name} runs, process {found['pid']}")
@@ -127,6 +155,9 @@ def _batch_text(one: "QueryProgress") -> str:
         parts.append(f"lag {one.lag}")
     if one.dead_letters:
         parts.append(f"{one.dead_letters} dead letters")
+    failed = [f"{name} {count}" for name, count in one.expectations_total.items() if count]
+    if failed:
+        parts.append(f"not as expected in this run: {', '.join(failed)}")
     return ": " + ", ".join(parts)
 
 
@@ -172,7 +203,8 @@ class LiveTable:
             table.add_row(*shown)
             line = Text(sparkline(self._rates_of(one)).rjust(_BARS_MAX), style="cyan", no_wrap=True)
             trends.add_row(Text(one.query, no_wrap=True), line, targets)
-        return Group(title, table, trends, Text())
+        failed = [Text(line) for line in expectation_lines([one._asdict() for one in found])]
+        return Group(title, table, trends, *failed, Text())
 
     def _rates_of(self, one: "QueryProgress") -> Sequence[float]:
         rates = self._rates.setdefault(one.query, deque(maxlen=_BARS_MAX))
@@ -188,4 +220,4 @@ def _shown(cell: Any) -> Any:
     if cell is None:
         return Text("-", style="dim")
     styles = {"running": "green", "starting": "yellow", "failed": "bold red"}
-    return Text(str(cell), style=styles.get(str(cell), ""))
+    return Text(str(cell), style=styles.get(str(cell).partition(":")[0], ""))

@@ -1,12 +1,13 @@
 """Values that users write, in Python and in YAML alike: words, times, formats."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeVar
 
 from moldau.core.pipelines.errors import OptionError, suggestion
 from moldau.core.pipelines.graph import (
+    Expectation,
     Format,
     FormatKind,
     PipelineError,
@@ -78,6 +79,18 @@ def settings_of(given: Mapping[str, object] | None) -> tuple[tuple[str, str], ..
         (name, str(value).lower() if isinstance(value, bool) else str(value))
         for name, value in (given or {}).items()
     )
+
+
+def expectations_of(
+    given: Mapping[str, str] | Sequence[Expectation] | None, spot: Spot
+) -> tuple[Expectation, ...]:
+    """`{name: condition}`, or as YAML gives them, each with its place."""
+    if not isinstance(given, Mapping):
+        return tuple(given or ())
+    for name, condition in given.items():
+        if not str(condition).strip():
+            raise wrong(spot, f"expectation {name} has no condition")
+    return tuple(Expectation(name, str(condition), spot) for name, condition in given.items())
 
 
 def duration_ms(given: str) -> int:

@@ -4,7 +4,8 @@ import threading
 from typing import Any, TypeAlias
 
 from moldau.core.pipelines.graph import Delivery, Flow, Pipeline, Postgres, Table, TableKind
-from moldau.pipelines.compiling import Outputs, Query, outputs_of, pass_outputs
+from moldau.core.pipelines.query_progress import StepCounts, added
+from moldau.pipelines.compiling import Outputs, Query, Watch, outputs_of, pass_outputs
 from moldau.pipelines.delta_table import DeltaTarget
 from moldau.pipelines.failing_record import failing_record
 from moldau.pipelines.iceberg_table import IcebergTarget
@@ -12,6 +13,7 @@ from moldau.pipelines.parquet_table import ParquetTable
 from moldau.pipelines.postgres_target import PostgresTarget
 from moldau.pipelines.sources import group_of, kafka_options
 from moldau.pipelines.spark_errors import cause_of
+from moldau.pipelines.step_counts import Watcher
 from moldau.protocol.errors import MoldauError
 from moldau.spark.exactly_once_sink import ExactlyOnceSink
 from moldau.spark.task_errors import comes_again
@@ -50,7 +52,7 @@ class BatchWork:
         self._stops = threading.Event()
         self.is_busy = False
         self.last_done: int | None = None
-        self._letters: dict[int, int] = {}
+        self._counts: dict[int, StepCounts] = {}
         name = f"{pipeline.name}.{query.name}"
         options = kafka_options(pipeline)
         self._sink: ExactlyOnceSink | None = None
@@ -68,9 +70,11 @@ class BatchWork:
         """No batch is begun from now on."""
         self._stops.set()
 
-    def letters_up_to(self, batch_id: int) -> int:
-        """Rows that steps called bad, in batches that were not asked for yet."""
-        return sum(self._letters.pop(one) for one in list(self._letters) if one <= batch_id)
+    def counts_up_to(self, batch_id: int) -> StepCounts:
+        """Of what steps said, in batches that were not asked for yet."""
+        found = [self._counts.pop(one) for one in list(self._counts) if one <= batch_id]
+        letters = sum(one.letters for one in found)
+        return StepCounts(letters, added(*(one.expectations for one in found)))
 
     def close(self) -> None:
         if self._sink is not None:
@@ -92,19 +96,22 @@ class BatchWork:
 
     def _write(self, rows: Any, batch_id: int) -> None:
         is_read_often = self._query.is_pass and len(self._query.targets) > 1
-        is_read_often = is_read_often or self._query.sends_step_letters
+        is_read_often = is_read_often or self._query.sends_step_letters or self._query.only_judges
         if is_read_often:
             # Or every target would read the source again, and go through what flows remember.
             rows.persist()
         try:
-            outputs = self._outputs(rows)
-            counts = _count_letters(outputs)
+            watcher = Watcher()
+            outputs = self._outputs(rows, watcher.watched)
+            outputs.letters = [watcher.counted_letters(frame) for frame in outputs.letters]
             topics = outputs.all_topics
             if topics is not None:
                 self._write_topics(topics, batch_id)
-                self._letters[batch_id] = sum(int(one.get["rows"]) for one in counts)
             for flow, frame in outputs.tables:
                 self._tables[flow.name].write(frame, batch_id)
+            for frame in outputs.judged:
+                frame.write.format("noop").mode("overwrite").save()
+            self._counts[batch_id] = watcher.counts()
         finally:
             if is_read_often:
                 rows.unpersist()
@@ -124,26 +131,13 @@ class BatchWork:
 
         return failing_record(rows, self._pipeline.sources[self._query.sources[0]], fails)
 
-    def _outputs(self, rows: Any) -> Outputs:
+    def _outputs(self, rows: Any, watch: Watch | None = None) -> Outputs:
         if self._query.is_pass:
-            return pass_outputs(self._pipeline, self._query, rows)
-        return outputs_of(self._pipeline, self._query.flows[0], rows)
+            return pass_outputs(self._pipeline, self._query, rows, watch)
+        return outputs_of(self._pipeline, self._query.flows[0], rows, watch)
 
     def _write_topics(self, rows: Any, batch_id: int) -> None:
         if self._sink is not None:
             self._sink(rows, batch_id)
         else:
             rows.write.format("moldau").options(**self._options).mode("append").save()
-
-
-def _count_letters(outputs: Outputs) -> list[Any]:
-    """What is known of each frame of them when it has been written."""
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as sql
-
-    counts = [Observation() for _ in outputs.letters]
-    rows = sql.count(sql.lit(1)).alias("rows")
-    outputs.letters = [
-        frame.observe(count, rows) for frame, count in zip(outputs.letters, counts, strict=True)
-    ]
-    return counts

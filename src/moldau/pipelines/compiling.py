@@ -18,18 +18,17 @@ from moldau.core.pipelines.graph import (
     Table,
     Topic,
 )
-from moldau.core.pipelines.graph_checks import sources_of
+from moldau.core.pipelines.graph_checks import dead_letter_of, sources_of
 from moldau.pipelines.arguments import wrong
 from moldau.pipelines.change_events import DELETED
-from moldau.pipelines.flow_frames import frames_of, short_text, told
+from moldau.pipelines.expectations import STEP_ERROR, need_columns, well_made
+from moldau.pipelines.flow_frames import frames_of, told
+from moldau.pipelines.spark_errors import short_text
 from moldau.pipelines.values import (
-    STEP_ERROR,
     dead_letters,
     good_rows,
-    need_columns,
     read_values,
     step_letters,
-    well_made,
     written_rows,
 )
 
@@ -52,6 +51,8 @@ _SOME_TIME_MS = 1_000_000_000_000
 """Any will do, to see whether Spark can reckon with it."""
 Reader = Callable[[str, str], Any]
 """(source, query) -> its records."""
+Watch = Callable[[Flow, Any], Any]
+"""(flow, its rows) -> the same rows, which are counted on the way."""
 
 
 @dataclass
@@ -67,10 +68,20 @@ class Query:
     sends_dead_letters: bool = False
 
     @property
+    def written(self) -> list[Flow]:
+        """Those that have a target; others are only judged."""
+        return [flow for flow in self.flows if flow.into is not None]
+
+    @property
     def targets(self) -> list[str]:
-        found = [target_name(flow) for flow in self.flows if flow.into is not None]
+        found = [target_name(flow) for flow in self.written]
         is_sent = self.sends_dead_letters or self.sends_step_letters
         return [*found, "dead letters"] if is_sent else found
+
+    @property
+    def only_judges(self) -> bool:
+        """Some of its flows are counted in a pass of their own."""
+        return len(self.written) < len(self.flows)
 
     @property
     def writes_topics(self) -> bool:
@@ -95,7 +106,7 @@ def compile_queries(session: Any, pipeline: Pipeline, read: Reader) -> list[Quer
     alone: list[Query] = []
     problems: list[Problem] = []
     for flow in pipeline.flows.values():
-        if flow.into is None:
+        if flow.into is None and not flow.judges_alone:
             continue
         try:
             outputs_of(pipeline, flow, frames[flow.name])
@@ -106,6 +117,8 @@ def compile_queries(session: Any, pipeline: Pipeline, read: Reader) -> list[Quer
         used = sources_of(pipeline, flow)
         if len(used) == 1 and not remembers(frames[flow.name]):
             passes[used[0]].flows.append(flow)
+        elif flow.into is None:
+            problems += _letters_from_inside(flow)
         else:
             alone.append(Query(flow.name, used, [flow], OUTPUT_MODES[flow.mode]))
     if problems:
@@ -114,6 +127,18 @@ def compile_queries(session: Any, pipeline: Pipeline, read: Reader) -> list[Quer
         source = pipeline.sources[name]
         query.sends_dead_letters = source.on_error is OnError.DEAD_LETTER
     return [one for one in passes.values() if one.flows or one.sends_dead_letters] + alone
+
+
+def _letters_from_inside(flow: Flow) -> list[Problem]:
+    """Rows that are dropped in the middle of a query that remembers are gone; letters cannot be
+    sent from there.
+    """
+    if flow.on_error is not OnError.DEAD_LETTER:
+        return []
+    told = (
+        f"'{flow.name}' remembers, or reads several sources: to send dead letters it needs 'into'"
+    )
+    return [Problem(flow.spot, told)]
 
 
 def query_frame(session: Any, pipeline: Pipeline, query: Query, read: Reader) -> Any:
@@ -134,13 +159,15 @@ def source_rows(pipeline: Pipeline, name: str, records: Any) -> Any:
         raise wrong(source.spot, f"'{name}': {short_text(error)}") from None
 
 
-def pass_outputs(pipeline: Pipeline, query: Query, rows: Any) -> "Outputs":
+def pass_outputs(
+    pipeline: Pipeline, query: Query, rows: Any, watch: "Watch | None" = None
+) -> "Outputs":
     """What all flows of a pass make of a batch."""
     name = query.sources[0]
     frames = frames_of(rows.sparkSession, pipeline, {name: good_rows(rows)})
     found = Outputs()
     for flow in query.flows:
-        found.add(outputs_of(pipeline, flow, frames[flow.name]))
+        found.add(outputs_of(pipeline, flow, frames[flow.name], watch))
     if query.sends_dead_letters:
         found.topics.append(dead_letters(rows, pipeline, name))
     return found
@@ -153,11 +180,14 @@ class Outputs:
     letters: list[Any] = field(default_factory=list)
     """Frames of the same kind: rows that steps call bad."""
     tables: list[tuple[Flow, Any]] = field(default_factory=list)
+    judged: list[Any] = field(default_factory=list)
+    """Rows that are only counted: nobody writes them."""
 
     def add(self, other: "Outputs") -> None:
         self.topics += other.topics
         self.letters += other.letters
         self.tables += other.tables
+        self.judged += other.judged
 
     @property
     def all_topics(self) -> Any | None:
@@ -171,22 +201,22 @@ class Outputs:
         return united
 
 
-def outputs_of(pipeline: Pipeline, flow: Flow, rows: Any) -> Outputs:
-    """Raises PipelineError."""
+def outputs_of(pipeline: Pipeline, flow: Flow, rows: Any, watch: "Watch | None" = None) -> Outputs:
+    """`watch` counts the rows of a flow that expects something. Raises PipelineError."""
+    # Once: each frame is written once.
+    watched = rows if watch is None or not flow.expect else watch(flow, rows)
+    found = Outputs()
     try:
-        if isinstance(flow.into, Table | Postgres):
-            return Outputs(tables=[(flow, _table_rows(flow, rows))])
-        dead_letter = next(
-            (
-                letter
-                for name in sources_of(pipeline, flow)
-                if (letter := pipeline.sources[name].dead_letter)
-            ),
-            None,
-        )
-        found = Outputs(topics=[written_rows(rows, flow)])
+        match flow.into:
+            case Table() | Postgres():
+                found.tables.append((flow, _table_rows(flow, watched)))
+            case Topic():
+                found.topics.append(written_rows(watched, flow))
+            case None:
+                found.judged.append(watched)
         if flow.on_error is OnError.DEAD_LETTER:
-            found.letters.append(step_letters(rows, flow, dead_letter, pipeline))
+            letter = dead_letter_of(pipeline, flow)
+            found.letters.append(step_letters(rows, flow, letter, pipeline))
     except PipelineError:
         raise
     except Exception as error:  # noqa: BLE001 - Spark raises all sorts

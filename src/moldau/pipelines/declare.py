@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from inspect import signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from moldau.core.pipelines.errors import OptionError, suggestion
@@ -14,6 +14,7 @@ from moldau.core.pipelines.graph import (
     Cursor,
     Delivery,
     Example,
+    Expectation,
     Files,
     Flow,
     Format,
@@ -34,6 +35,7 @@ from moldau.core.pipelines.sql_inputs import tables_in
 from moldau.frozen import frozen
 from moldau.pipelines.arguments import (
     duration_ms,
+    expectations_of,
     format_of,
     settings_of,
     start_of,
@@ -50,6 +52,8 @@ EVENT_COLUMNS = ("op", "ts_ms")
 """Of Debezium's events alone."""
 FILE_FORMATS = ("json", "csv", "text", "parquet")
 HTTP_LINES = ("json_lines", "csv", "text")
+Expected: TypeAlias = Mapping[str, str] | Sequence[Expectation] | None
+"""Conditions in Spark SQL by their names."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -90,6 +94,7 @@ def topic(  # noqa: PLR0913 - a topic has many sides
     start: str | int | datetime = "latest",
     dead_letter: str | None = None,
     on_error: str | None = None,
+    expect: Expected = None,
     max_offsets_per_trigger: int | None = None,
     fail_on_data_loss: bool = True,
     columns: Sequence[str] = (),
@@ -121,6 +126,7 @@ def topic(  # noqa: PLR0913 - a topic has many sides
         start=start_of(start, spot),
         dead_letter=dead_letter,
         on_error=_on_error_of(on_error, dead_letter, spot),
+        expect=expectations_of(expect, spot),
         max_offsets_per_trigger=max_offsets_per_trigger,
         fail_on_data_loss=fail_on_data_loss,
         columns=tuple(columns),
@@ -147,6 +153,7 @@ def http(  # noqa: PLR0913 - as of a topic
     cursor: Mapping[str, str] | None = None,
     dead_letter: str | None = None,
     on_error: str | None = None,
+    expect: Expected = None,
     spot: Spot | None = None,
 ) -> Http:
     """An address that is asked again and again. `path`: where in its JSON the rows are."""
@@ -177,6 +184,7 @@ def http(  # noqa: PLR0913 - as of a topic
         cursor=None if cursor is None else _cursor_of(cursor, spot),
         dead_letter=dead_letter,
         on_error=_on_error_of(on_error, dead_letter, spot),
+        expect=expectations_of(expect, spot),
     )
 
 
@@ -202,6 +210,7 @@ def files(  # noqa: PLR0913 - as of a topic
     schema: str | None = None,
     dead_letter: str | None = None,
     on_error: str | None = None,
+    expect: Expected = None,
     max_files_per_trigger: int | None = None,
     options: Mapping[str, str] | None = None,
     spot: Spot | None = None,
@@ -221,6 +230,7 @@ def files(  # noqa: PLR0913 - as of a topic
         schema=schema,
         dead_letter=dead_letter,
         on_error=_on_error_of(on_error, dead_letter, spot),
+        expect=expectations_of(expect, spot),
         max_files_per_trigger=max_files_per_trigger,
         options=pairs_of(options or {}),
     )
@@ -269,6 +279,7 @@ def postgres(  # noqa: PLR0913 - read and written
     tasks: int = 1,
     dead_letter: str | None = None,
     on_error: str | None = None,
+    expect: Expected = None,
     create: bool = True,
     spot: Spot | None = None,
 ) -> Postgres:
@@ -302,6 +313,7 @@ def postgres(  # noqa: PLR0913 - read and written
         tasks=tasks,
         dead_letter=dead_letter,
         on_error=_on_error_of(on_error, dead_letter, spot),
+        expect=expectations_of(expect, spot),
         create=create,
     )
 
@@ -318,13 +330,20 @@ def _has_password(url: str) -> bool:
 
 
 def flow(
-    *, into: Target | None = None, mode: str = "append", on_error: str | None = None
+    *,
+    into: Target | None = None,
+    mode: str = "append",
+    on_error: str | None = None,
+    expect: Expected = None,
 ) -> Callable[[Function], Function]:
-    """Marks a function as a flow and gives it back unchanged. Its arguments' names are datasets."""
+    """Marks a function as a flow and gives it back unchanged. Its arguments' names are datasets.
+    `expect`: conditions by name that every row fulfils, or `on_error` says what becomes of it.
+    """
     spot = caller()
     target = _target_of(into, spot)
     chosen = word_of(Mode, mode, "mode", spot)
-    reaction = None if on_error is None else word_of(OnError, on_error, "on_error", spot)
+    expected = expectations_of(expect, spot)
+    reaction = reaction_of(on_error, expected, spot)
 
     def mark(function: Function) -> Function:
         made = Flow(
@@ -335,11 +354,19 @@ def flow(
             into=target,
             mode=chosen,
             on_error=reaction,
+            expect=expected,
         )
         setattr(function, FLOW_MARK, made)
         return function
 
     return mark
+
+
+def reaction_of(given: str | None, expected: tuple[Expectation, ...], spot: Spot) -> OnError | None:
+    """Of a step: rows that are not as expected are an error unless it says something else."""
+    if given is not None:
+        return word_of(OnError, given, "on_error", spot)
+    return OnError.FAIL if expected else None
 
 
 def _target_of(into: object, spot: Spot) -> Target | None:
@@ -349,10 +376,16 @@ def _target_of(into: object, spot: Spot) -> Target | None:
 
 
 def sql(
-    text: str, *, into: Target | None = None, mode: str = "append", on_error: str | None = None
+    text: str,
+    *,
+    into: Target | None = None,
+    mode: str = "append",
+    on_error: str | None = None,
+    expect: Expected = None,
 ) -> SqlFlow:
     """A flow written in Spark SQL; its name is that of its variable."""
     spot = caller()
+    expected = expectations_of(expect, spot)
     made = Flow(
         name="",
         inputs=tables_in(text),
@@ -360,7 +393,8 @@ def sql(
         spot=spot,
         into=_target_of(into, spot),
         mode=word_of(Mode, mode, "mode", spot),
-        on_error=None if on_error is None else word_of(OnError, on_error, "on_error", spot),
+        on_error=reaction_of(on_error, expected, spot),
+        expect=expected,
     )
     return SqlFlow(made)
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from moldau.core.pipelines.errors import StaleCheckpointError
 from moldau.core.pipelines.graph import Table
 from moldau.pipelines.disk import Disk, aside_folder, new_aside, settled, write_aside
-from moldau.pipelines.flow_frames import short_text
+from moldau.pipelines.spark_errors import short_text
 from moldau.protocol.errors import MoldauError
 
 _QUERY_ID = "sql.streaming.queryId"

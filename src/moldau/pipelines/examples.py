@@ -18,6 +18,7 @@ from moldau.core.pipelines.graph import (
 )
 from moldau.core.pipelines.graph_checks import sources_of
 from moldau.pipelines.change_events import DELETED
+from moldau.pipelines.expectations import check_conditions, first_failed, passed_on
 from moldau.pipelines.flow_frames import frames_of
 from moldau.pipelines.spark_errors import cause_of
 from moldau.pipelines.values import EXACT_TIMES
@@ -37,14 +38,15 @@ def try_example(session: Any, pipeline: Pipeline, example: Example) -> Outcome:
     own = session.newSession()
     try:
         sources = {
-            name: given_rows(own, source, example.given.get(name, []))
+            name: _expected_rows(given_rows(own, source, example.given.get(name, [])), source)
             for name, source in pipeline.sources.items()
         }
         frames = frames_of(own, pipeline, sources)
         problems: list[str] = []
         for name, expected in example.expect.items():
             assert sources_of(pipeline, pipeline.flows[name])
-            problems += _differences(name, _plain_rows(frames[name]), expected)
+            rows = passed_on(frames[name], pipeline.flows[name])
+            problems += _differences(name, _plain_rows(rows), expected)
     except Exception as error:  # noqa: BLE001 - Spark and users raise all sorts
         return Outcome(example, (cause_of(error),))
     return Outcome(example, tuple(problems))
@@ -63,6 +65,14 @@ def given_rows(session: Any, source: Source, rows: list[dict[str, Any]]) -> Any:
     if isinstance(source, Topic) and source.format.kind is FormatKind.BYTES:
         frame = frame.withColumn("value", sql.col("value").cast("binary"))
     return frame
+
+
+def _expected_rows(rows: Any, source: Source) -> Any:
+    """As flows see them."""
+    if not source.expect:
+        return rows
+    check_conditions(rows, source.expect)
+    return rows.where(first_failed(source.expect).isNull())
 
 
 _RECORD_KINDS = {

@@ -13,21 +13,25 @@ from moldau.core.pipelines.graph import (
 )
 from moldau.core.pipelines.graph_checks import order_of
 from moldau.pipelines.arguments import wrong
+from moldau.pipelines.expectations import judged, passed_on
+from moldau.pipelines.spark_errors import short_text
 from moldau.pipelines.spots import last_in
 
 _POSITION = re.compile(r"line (\d+),? pos (\d+)")
-_TEXT_MAX = 500
 
 
 def frames_of(session: Any, pipeline: Pipeline, sources: Mapping[str, Any]) -> dict[str, Any]:
-    """Of all flows that can be made of these sources, and the sources. Raises PipelineError."""
+    """Of all flows that can be made of these sources, and the sources: with an `_error` where a row
+    is not as its flow expects. Raises PipelineError.
+    """
     frames = dict(sources)
     problems: list[Problem] = []
     for flow in order_of(pipeline):
         if any(name not in frames for name in flow.inputs):
             continue
         try:
-            frames[flow.name] = frame_of(session, flow, frames)
+            seen = {name: passed_on(frames[name], pipeline.flows.get(name)) for name in flow.inputs}
+            frames[flow.name] = judged(frame_of(session, flow, seen), flow)
         except PipelineError as error:
             problems += error.problems
     if problems:
@@ -63,14 +67,3 @@ def told(error: Exception, flow: Flow) -> PipelineError:
     code = getattr(flow.body, "__code__", None)
     inside = None if code is None else last_in(code.co_filename, error)
     return wrong(flow.spot if inside is None else inside, f"'{flow.name}': {text}")
-
-
-def short_text(error: BaseException) -> str:
-    """What Spark says, without its plans and stacks."""
-    text = str(error).strip()
-    # A parser's message has its point on the second line.
-    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
-    first = re.split(r"\s*SQLSTATE: \w+|;? line \d+,? pos \d+", lines[0])[0]
-    if not text.startswith("["):
-        first = f"{type(error).__name__}: {first}" if type(error).__name__ not in first else first
-    return first.rstrip(" ;")[:_TEXT_MAX]

@@ -9,7 +9,7 @@ from typing import Any
 from moldau.core.pipelines.exactly_once import Marker, Verdict, digest_of, judge, write_marker
 from moldau.core.pipelines.graph import Table
 from moldau.pipelines.disk import Disk, aside_folder, new_aside, settled, write_aside
-from moldau.pipelines.flow_frames import short_text
+from moldau.pipelines.spark_errors import short_text
 from moldau.protocol.errors import MoldauError
 from moldau.spark.exactly_once_sink import offset_lines
 

@@ -31,7 +31,7 @@ def refuse_other_plans(
             "spark": frame.sparkSession.version,
             "keeps": memory_of(frame),
             "sources": {name: _place(pipeline, name, folder) for name in query.sources},
-            "targets": {flow.name: _target(flow, folder) for flow in query.flows},
+            "targets": {flow.name: _target(flow, folder) for flow in query.written},
         }
         _compare_queries(query, known)
         if query.name in known:
@@ -60,7 +60,7 @@ def _compare_queries(query: Query, known: dict[str, Any]) -> None:
     """A flow that remembers is a query of its own: with or without memory from now on, it would
     begin where another query is.
     """
-    for flow in query.flows:
+    for flow in query.written:
         is_alone = query.name == flow.name
         for other, before in known.items():
             if flow.name in before["targets"] and (other == flow.name) != is_alone:
@@ -96,7 +96,7 @@ def _compare_sources(
 
 
 def _compare_targets(query: Query, before: dict[str, str], now: dict[str, str]) -> None:
-    for flow in query.flows:
+    for flow in query.written:
         old = before.get(flow.name)
         if old is not None and old != now[flow.name]:
             raise MoldauError(

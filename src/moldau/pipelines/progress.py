@@ -2,9 +2,16 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
-from moldau.core.pipelines.query_progress import QueryProgress, counted, lag_of, observed
+from moldau.core.pipelines.query_progress import (
+    QueryProgress,
+    StepCounts,
+    counted,
+    lag_of,
+    observed,
+)
 from moldau.pipelines.batches import StoppedError
 from moldau.pipelines.compiling import Query
 
@@ -15,13 +22,16 @@ _DONE = "addBatch"
 class Progress:
     """Of one query, during a run."""
 
-    def __init__(self, query: Query, stream: Any, letters_up_to: Callable[[int], int]) -> None:
+    def __init__(
+        self, query: Query, stream: Any, counts_up_to: Callable[[int], StepCounts]
+    ) -> None:
         self._stream = stream
-        self._letters_up_to = letters_up_to
+        self._counts_up_to = counts_up_to
         self._sends_dead_letters = query.sends_dead_letters
         self._counted = -1
         self._said = ""
-        self._shown = QueryProgress(query.name, tuple(query.targets), "starting")
+        began = datetime.now(UTC).isoformat(timespec="seconds")
+        self._shown = QueryProgress(query.name, tuple(query.targets), "starting", began=began)
 
     def look(self) -> QueryProgress:
         # Asked first: what is reported before the end is counted then.
@@ -54,7 +64,7 @@ class Progress:
             if _DONE in report.get("durationMs", {}):
                 self._counted = number
                 bad = observed(report, "bad") if self._sends_dead_letters else 0
-                self._shown = counted(self._shown, report, bad + self._letters_up_to(number))
+                self._shown = counted(self._shown, report, bad, self._counts_up_to(number))
             else:
                 lag, time = lag_of(report.get("sources", [])), str(report.get("timestamp", ""))
                 self._shown = self._shown._replace(lag=lag, time=time)

@@ -7,8 +7,8 @@ from typing import Any
 from moldau.core.pipelines.graph import Pipeline
 from moldau.pipelines.batches import BatchWork, StoppedError
 from moldau.pipelines.compiling import Query
-from moldau.pipelines.flow_frames import short_text
 from moldau.pipelines.progress import Progress
+from moldau.pipelines.spark_errors import short_text
 
 _LOOK_S = 0.25
 _STOP_PATIENCE_S = 600.0
@@ -43,7 +43,7 @@ class QueryRun:
         elif trigger.every_ms:
             writer = writer.trigger(processingTime=f"{trigger.every_ms} milliseconds")
         self._stream = writer.start()
-        self.progress = Progress(self.query, self._stream, self._work.letters_up_to)
+        self.progress = Progress(self.query, self._stream, self._work.counts_up_to)
 
     @property
     def is_active(self) -> bool:

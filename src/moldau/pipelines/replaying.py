@@ -61,8 +61,9 @@ def _replay(own: Any, pipeline: Pipeline, from_ms: int | None, to_ms: int | None
         outputs = outputs_of(pipeline, flow, frames[flow.name])
         topics = outputs.all_topics
         if topics is not None:
-            assert isinstance(flow.into, Topic)
-            written[flow.into.name] = _counted(topics, lambda rows: _to_topics(rows, pipeline))
+            count = _counted(topics, lambda rows: _to_topics(rows, pipeline))
+            if isinstance(flow.into, Topic):
+                written[flow.into.name] = count
         for one, rows in outputs.tables:
             written[target_name(one)] = _counted(rows, lambda rows, one=one: _to_table(rows, one))
     return written

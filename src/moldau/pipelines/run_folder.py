@@ -10,6 +10,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,20 @@ class RunFolder:
             out.flush()
             os.fsync(out.fileno())
         beside.replace(file)
+
+    def tell_phase(self, name: str, phase: str) -> None:
+        """What a run does before its queries are there."""
+        self.write(
+            "status.json",
+            {
+                "name": name,
+                "pid": os.getpid(),
+                "error": None,
+                "phase": phase,
+                "since": datetime.now(UTC).isoformat(timespec="seconds"),
+                "queries": [],
+            },
+        )
 
     def status(self) -> dict[str, Any]:
         """As the last run wrote it; a run that was killed could not say that it ends."""

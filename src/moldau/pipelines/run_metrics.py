@@ -50,12 +50,25 @@ class RunMetrics(Collector):
             for one in found:
                 counter.add_metric((self._pipeline, one.query), float(value_of(one)))
             yield counter
+        yield self._expectations(found)
         for name, told, known_of in gauges:
             gauge = GaugeMetricFamily(_PREFIX + name, told, labels=_LABELS)
             for one in found:
                 if (known := known_of(one)) is not None:
                     gauge.add_metric((self._pipeline, one.query), float(known))
             yield gauge
+
+    def _expectations(self, found: list[QueryProgress]) -> Metric:
+        counter = CounterMetricFamily(
+            f"{_PREFIX}expectation_failures",
+            "Rows that are not as expected.",
+            labels=(*_LABELS, "dataset", "expectation"),
+        )
+        for one in found:
+            for name, count in one.expectations_total.items():
+                dataset, _, expectation = name.partition(".")
+                counter.add_metric((self._pipeline, one.query, dataset, expectation), float(count))
+        return counter
 
 
 def _seconds(one: QueryProgress) -> float | None:

@@ -58,7 +58,7 @@ class Running:
     def run(self, *, once: bool = False, show: Show | None = None) -> list[QueryProgress]:
         """Until it is stopped or, with `once`, all is done that is there. Raises MoldauError."""
         # Or the last run's words would be taken for this one's.
-        self._write_status()
+        self._folder.tell_phase(self._pipeline.name, "analysing plans")
         try:
             with in_one_line(self._pipeline.name):
                 self._start(once=once)
@@ -157,11 +157,12 @@ class Running:
 
     def _look(self, show: Show | None) -> None:
         found = [run.progress.look() for run in self._runs]
-        if found == self._shown and self._error is None:
-            return
-        self._shown = found
-        self._write_status()
-        if show is not None:
+        is_news = found != self._shown or self._error is not None
+        if is_news:
+            self._shown = found
+            self._write_status()
+        # How long a query has been starting changes, if nothing else does.
+        if show is not None and (is_news or any(one.state == "starting" for one in found)):
             show(found)
 
     def _write_status(self) -> None:

@@ -11,7 +11,6 @@ from moldau.core.pipelines.offset_json import Offsets, nested, parse_numbers
 from moldau.core.pipelines.options import SourceOptions, source_options
 from moldau.core.pipelines.postgres_sql import write_position
 from moldau.pipelines.arguments import wrong
-from moldau.pipelines.flow_frames import short_text
 from moldau.pipelines.postgres_source import (
     FORMAT,
     first_position,
@@ -19,6 +18,7 @@ from moldau.pipelines.postgres_source import (
     wanted_of,
     with_bad_rows,
 )
+from moldau.pipelines.spark_errors import short_text
 from moldau.pipelines.values import CORRUPT, needed_columns, with_corrupt
 from moldau.spark.connection import connection_to
 from moldau.spark.http_source import HttpSource

@@ -1,9 +1,9 @@
 """Of what Spark raises, the line that says something."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from moldau.pipelines.flow_frames import short_text
 from moldau.protocol.errors import MoldauError
 from moldau.spark.task_errors import called_from, raised_in_python
 
@@ -51,3 +51,14 @@ def _raised_by_task(text: str) -> str | None:
 
 def _with_place(told: str, place: str | None) -> str:
     return told if place is None else f"{place}: {told}"
+
+
+def short_text(error: BaseException) -> str:
+    """What Spark says, without its plans and stacks."""
+    text = str(error).strip()
+    # A parser's message has its point on the second line.
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    first = re.split(r"\s*SQLSTATE: \w+|;? line \d+,? pos \d+", lines[0])[0]
+    if not text.startswith("["):
+        first = f"{type(error).__name__}: {first}" if type(error).__name__ not in first else first
+    return first.rstrip(" ;")[:_TEXT_MAX]

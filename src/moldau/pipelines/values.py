@@ -7,7 +7,6 @@ from typing import Any
 
 from pyspark.sql import functions as sql
 
-from moldau.core.pipelines.errors import suggestion
 from moldau.core.pipelines.graph import (
     Files,
     Flow,
@@ -21,7 +20,7 @@ from moldau.core.pipelines.graph import (
     Topic,
 )
 from moldau.core.pipelines.postgres_sql import BAD_REASON, BAD_ROW
-from moldau.core.pipelines.query_progress import OBSERVED
+from moldau.core.pipelines.query_progress import EXPECTED, OBSERVED
 from moldau.pipelines.arguments import wrong
 from moldau.pipelines.change_events import (
     DELETED,
@@ -30,13 +29,13 @@ from moldau.pipelines.change_events import (
     event_schema,
 )
 from moldau.pipelines.declare import EVENT_COLUMNS
+from moldau.pipelines.expectations import STEP_ERROR, need_columns, well_made, with_expectations
 from moldau.pipelines.registry_values import FromRow, RegistryFormat, ToJson
 
 CORRUPT = "__moldau_corrupt"
 _PARSED = "__moldau_parsed"
 ERROR = "__moldau_error"
 ROW = "__moldau_row"
-STEP_ERROR = "_error"
 HEADERS = "_headers"
 _OWN = (DELETED, STEP_ERROR, HEADERS)
 # Bad records are sent on as they were, with where they come from.
@@ -76,6 +75,9 @@ def read_values(records: Any, source: Source, name: str) -> Any:
     in Python say nothing about bytes, so a stream counts them on the way.
     """
     prepared, row, can_fail = _source_rows(records, source)
+    if source.expect:
+        is_topic, can_fail = isinstance(source, Topic), True
+        prepared, row = with_expectations(prepared, row, source.expect, ERROR, is_topic=is_topic)
     if records.isStreaming:
         prepared = prepared.observe(f"{OBSERVED}{name}", *_counts(source, prepared.columns))
     if source.on_error is OnError.FAIL and can_fail:
@@ -85,6 +87,10 @@ def read_values(records: Any, source: Source, name: str) -> Any:
         places = [sql.col(one) for one in _origin(source) if one in prepared.columns]
         return prepared.select(row.alias(ROW), sql.lit(None).cast("string").alias(ERROR), *places)
     if source.on_error is OnError.DEAD_LETTER:
+        if source.expect and isinstance(source, Files | Postgres):
+            # There is no record; the row is told as JSON, as behind a step.
+            as_json = sql.to_json(row, EXACT_TIMES).cast("binary")
+            prepared = prepared.withColumn("value", sql.coalesce("value", as_json))
         kept = [sql.col(one) for one in (*_RECORD, *_origin(source))]
         return prepared.select(row.alias(ROW), ERROR, *kept)
     return prepared.select(row.alias(ROW), ERROR)
@@ -189,14 +195,18 @@ def _origin(source: Source) -> tuple[str, ...]:
 
 def _counts(source: Source, columns: list[str]) -> list[Any]:
     bad = sql.count(sql.col(ERROR)).alias("bad")
+    failed = [
+        sql.count_if(sql.col(name)).alias(name)
+        for name in (f"{EXPECTED}{one.name}" for one in source.expect)
+    ]
     if isinstance(source, Files | Postgres):
         # They are columns before they come here.
-        return [bad]
+        return [bad, *failed]
     size = sql.lit(0)
     for one in ("key", "value"):
         if one in columns:
             size += sql.coalesce(sql.octet_length(one), sql.lit(0))
-    return [sql.sum(size.cast("bigint")).alias("bytes"), bad]
+    return [sql.sum(size.cast("bigint")).alias("bytes"), bad, *failed]
 
 
 def good_rows(prepared: Any) -> Any:
@@ -225,18 +235,6 @@ def written_rows(rows: Any, flow: Flow) -> Any:
     """What a flow writes to a topic, in OUT_COLUMNS. Raises PipelineError."""
     assert isinstance(flow.into, Topic)
     return _encoded(well_made(rows, flow), flow, flow.into)
-
-
-def well_made(rows: Any, flow: Flow) -> Any:
-    """Those that the step itself does not call bad, or a failure. Raises PipelineError."""
-    if flow.on_error is None:
-        return rows
-    need_columns(rows, (STEP_ERROR,), flow, "on_error")
-    if flow.on_error is not OnError.FAIL:
-        return rows.where(sql.col(STEP_ERROR).isNull())
-    complaint = sql.concat(sql.lit(f"step {flow.name}: "), sql.col(STEP_ERROR))
-    checked = sql.when(sql.col(STEP_ERROR).isNotNull(), sql.raise_error(complaint))
-    return rows.where(checked.cast("boolean").isNull())
 
 
 def step_letters(rows: Any, flow: Flow, dead_letter: str | None, pipeline: Pipeline) -> Any:
@@ -311,17 +309,6 @@ def _value(rows: Any, flow: Flow, into: Topic, names: list[str]) -> Any:
             return as_bytes(_struct(names))
 
 
-def need_columns(rows: Any, names: tuple[str, ...], flow: Flow, what: str) -> None:
-    for name in names:
-        if name not in rows.columns:
-            hint = suggestion(name, rows.columns)
-            raise wrong(
-                flow.spot,
-                f"'{flow.name}': {what} needs a column '{name}'{hint}; there are "
-                f"{', '.join(rows.columns)}",
-            )
-
-
 def _parsed(form: Format) -> tuple[Any, Any]:
     """A struct of the columns, and what is wrong (None: nothing can be)."""
     value = sql.col("value")
@@ -381,7 +368,8 @@ def _complaint(source: Source) -> Any:
     parts: list[Any] = []
     for word in re.split(r"[{}]", _place_words(source)):
         # Every second one is the name of a column.
-        parts.append(sql.col(word).cast("string") if len(parts) % 2 else sql.lit(word))
+        named = sql.coalesce(sql.col(word).cast("string"), sql.lit("")) if len(parts) % 2 else None
+        parts.append(sql.lit(word) if named is None else named)
     return sql.concat(*parts, sql.lit(": "), sql.col(ERROR))
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 from moldau.core.pipelines.graph import (
     Example,
+    Expectation,
     Files,
     Flow,
     Format,
     FormatKind,
     Http,
     Mode,
-    OnError,
     Postgres,
     Source,
     Target,
@@ -29,19 +29,20 @@ _TOP = (
 )  # fmt: skip
 _FORMAT = ("format", "schema", "options", "registry", "written_schema", "message")
 _TOPIC_SOURCE = (
-    "topic", *_FORMAT, "start", "dead_letter", "on_error", "max_offsets_per_trigger",
+    "topic", *_FORMAT, "start", "dead_letter", "on_error", "expect", "max_offsets_per_trigger",
     "fail_on_data_loss", "columns",
 )  # fmt: skip
 _FILE_SOURCE = (
     "files", "format", "schema", "options", "max_files_per_trigger", "dead_letter", "on_error",
+    "expect",
 )  # fmt: skip
 _HTTP_SOURCE = (
     "http", "format", "schema", "every", "timeout", "attempts", "headers", "params", "path",
-    "cursor", "dead_letter", "on_error",
+    "cursor", "dead_letter", "on_error", "expect",
 )  # fmt: skip
 _POSTGRES_SOURCE = (
     "postgres", "url", "by", "key", "schema", "start", "lag", "max_rows_per_trigger", "tasks",
-    "dead_letter", "on_error",
+    "dead_letter", "on_error", "expect",
 )  # fmt: skip
 _POSTGRES_TARGET = ("postgres", "url", "key", "create")
 _TOPIC_TARGET = ("topic", *_FORMAT, "key", "compacted", "partitions", "replication", "config")
@@ -50,7 +51,7 @@ _ELSEWHERE = dict.fromkeys(
     "it is for topics that are written, under 'into'",
 )
 _TABLE_TARGET = ("table", "format", "partition_by", "catalog")
-_STEP = ("sql", "into", "mode", "on_error")
+_STEP = ("sql", "into", "mode", "on_error", "expect")
 _EXAMPLE = ("name", "given", "expect")
 
 
@@ -128,6 +129,7 @@ def _source(name: str, node: Node) -> Source:
         start="latest" if start is None else _start(start),
         dead_letter=_text(found, "dead_letter"),
         on_error=_text(found, "on_error"),
+        expect=_expect(found),
         max_offsets_per_trigger=_whole(found, "max_offsets_per_trigger"),
         fail_on_data_loss=_flag(found, "fail_on_data_loss", True),
         columns=found["columns"].words("columns") if "columns" in found else (),
@@ -156,6 +158,7 @@ def _files(name: str, node: Node) -> Files:
         schema=_text(found, "schema"),
         dead_letter=_text(found, "dead_letter"),
         on_error=_text(found, "on_error"),
+        expect=_expect(found),
         max_files_per_trigger=_whole(found, "max_files_per_trigger"),
         options={option: str(value.plain()) for option, value in options.items()},
         spot=node.spot,
@@ -183,6 +186,7 @@ def _http(name: str, node: Node) -> Http:
         cursor=words("cursor"),
         dead_letter=_text(found, "dead_letter"),
         on_error=_text(found, "on_error"),
+        expect=_expect(found),
         spot=node.spot,
     )
 
@@ -201,6 +205,7 @@ def _postgres(found: dict[str, Node], node: Node) -> Postgres:
         tasks=_whole(found, "tasks") or 1,
         dead_letter=_text(found, "dead_letter"),
         on_error=_text(found, "on_error"),
+        expect=_expect(found),
         create=_flag(found, "create", True),
         spot=node.spot,
     )
@@ -228,6 +233,7 @@ def _step(name: str, node: Node) -> Flow:
         raise node.wrong(f"step '{name}' has no sql")
     sql = found["sql"].sql()
     mode, on_error = found.get("mode"), found.get("on_error")
+    expected = _expect(found)
     return Flow(
         name=name,
         inputs=tables_in(sql.text),
@@ -235,10 +241,20 @@ def _step(name: str, node: Node) -> Flow:
         spot=node.spot,
         into=_target(name, found["into"]) if "into" in found else None,
         mode=Mode.APPEND if mode is None else word_of(Mode, mode.plain(), "mode", mode.spot),
-        on_error=None
-        if on_error is None
-        else word_of(OnError, on_error.plain(), "on_error", on_error.spot),
+        on_error=declare.reaction_of(
+            None if on_error is None else on_error.plain(),
+            expected,
+            node.spot if on_error is None else on_error.spot,
+        ),
+        expect=expected,
     )
+
+
+def _expect(found: dict[str, Node]) -> tuple[Expectation, ...]:
+    if "expect" not in found:
+        return ()
+    conditions = found["expect"].items("expect").items()
+    return tuple(Expectation(name, one.text(name), one.spot) for name, one in conditions)
 
 
 def _target(name: str, node: Node) -> Target:

@@ -86,6 +86,16 @@ class Format:
     options: tuple[tuple[str, str], ...] = ()
 
 
+@frozen
+class Expectation:
+    """What has to be true of every row; a row for which it is null does not fulfil it."""
+
+    name: str
+    condition: str
+    """In Spark SQL."""
+    spot: Spot
+
+
 @frozen(kw_only=True)
 class Topic:
     name: str
@@ -102,6 +112,7 @@ class Topic:
     """latest, earliest, group, or milliseconds since 1970."""
     dead_letter: str | None = None
     on_error: OnError = OnError.FAIL
+    expect: tuple[Expectation, ...] = ()
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] = ()
@@ -119,6 +130,7 @@ class Files:
     schema: str | None = None
     dead_letter: str | None = None
     on_error: OnError = OnError.FAIL
+    expect: tuple[Expectation, ...] = ()
     max_files_per_trigger: int | None = None
     options: tuple[tuple[str, str], ...] = ()
 
@@ -154,6 +166,7 @@ class Http:
     cursor: Cursor | None = None
     dead_letter: str | None = None
     on_error: OnError = OnError.FAIL
+    expect: tuple[Expectation, ...] = ()
 
 
 @frozen
@@ -194,6 +207,7 @@ class Postgres:
     tasks: int = 1
     dead_letter: str | None = None
     on_error: OnError = OnError.FAIL
+    expect: tuple[Expectation, ...] = ()
     create: bool = True
 
 
@@ -228,7 +242,15 @@ class Flow:
     """None: only other flows read it."""
     mode: Mode = Mode.APPEND
     on_error: OnError | None = None
-    """Of rows whose column `_error` says something; None: that column means nothing."""
+    """Of rows whose column `_error` says something, and of those that are not as expected; None:
+    that column means nothing.
+    """
+    expect: tuple[Expectation, ...] = ()
+
+    @property
+    def judges_alone(self) -> bool:
+        """Nobody writes its rows; those that are not as expected are still sent or counted."""
+        return self.into is None and bool(self.expect) and self.on_error is not OnError.FAIL
 
 
 @frozen

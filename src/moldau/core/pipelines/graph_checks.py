@@ -42,6 +42,7 @@ def problems_of(pipeline: Pipeline) -> tuple[Problem, ...]:
         *_targets(pipeline),
         *_conflicts(pipeline),
         *_examples(pipeline),
+        *_expectations(pipeline),
     ]
     found += _cycles(pipeline)
     return tuple(sorted(found, key=lambda one: (one.spot.file, one.spot.line, one.spot.column)))
@@ -141,11 +142,18 @@ def _sources(pipeline: Pipeline) -> Iterator[Problem]:
 def _targets(pipeline: Pipeline) -> Iterator[Problem]:
     for flow in pipeline.flows.values():
         into = flow.into
+        is_sent = flow.on_error is OnError.DEAD_LETTER and (into is not None or flow.expect)
+        if is_sent and dead_letter_of(pipeline, flow) is None:
+            yield Problem(
+                flow.spot,
+                f"'{flow.name}': on_error is dead_letter, and no source that it reads names a "
+                "dead_letter topic",
+            )
         if into is None:
             if flow.mode is not Mode.APPEND:
                 yield Problem(flow.spot, f"'{flow.name}' has a mode and no 'into'")
         elif isinstance(into, Topic):
-            yield from _topic_target(pipeline, flow, into)
+            yield from _topic_target(flow, into)
         elif isinstance(into, Postgres):
             yield from _postgres_target(flow, into)
         else:
@@ -157,13 +165,9 @@ def _postgres_target(flow: Flow, into: Postgres) -> Iterator[Problem]:
         yield Problem(
             flow.spot, f"'{flow.name}': mode upsert needs a key, so that a later row replaces it"
         )
-    if flow.on_error is OnError.DEAD_LETTER:
-        yield Problem(
-            flow.spot, f"'{flow.name}': a flow into a table cannot send dead letters; use drop"
-        )
 
 
-def _topic_target(pipeline: Pipeline, flow: Flow, into: Topic) -> Iterator[Problem]:
+def _topic_target(flow: Flow, into: Topic) -> Iterator[Problem]:
     if into.format.kind is FormatKind.DEBEZIUM:
         yield Problem(flow.spot, f"'{flow.name}': debezium can only be read; write json")
     if flow.mode is Mode.UPSERT and not into.key:
@@ -173,12 +177,6 @@ def _topic_target(pipeline: Pipeline, flow: Flow, into: Topic) -> Iterator[Probl
     if into.compacted and not into.key:
         yield Problem(flow.spot, f"'{flow.name}': a compacted topic needs a key")
     yield from _topic_config(flow, into)
-    if flow.on_error is OnError.DEAD_LETTER and _dead_letter_of(pipeline, flow) is None:
-        yield Problem(
-            flow.spot,
-            f"'{flow.name}': on_error is dead_letter, and no source that it reads names a "
-            "dead_letter topic",
-        )
 
 
 def _topic_config(flow: Flow, into: Topic) -> Iterator[Problem]:
@@ -204,14 +202,11 @@ def _table_target(flow: Flow, into: Table) -> Iterator[Problem]:
             into.spot,
             f"'{flow.name}': a table of a catalog has a namespace: shop.{into.path}",
         )
-    if flow.on_error is OnError.DEAD_LETTER:
-        yield Problem(
-            flow.spot, f"'{flow.name}': a flow into a table cannot send dead letters; use drop"
-        )
 
 
-def _dead_letter_of(pipeline: Pipeline, flow: Flow) -> str | None:
-    for name in sources_of(pipeline, flow):
+def dead_letter_of(pipeline: Pipeline, flow: Flow) -> str | None:
+    """Where rows go that a flow calls bad."""
+    for name in _known_sources(pipeline, flow):
         source = pipeline.sources[name]
         if source.dead_letter is not None:
             return source.dead_letter
@@ -291,6 +286,15 @@ def _examples(pipeline: Pipeline) -> Iterator[Problem]:
                 yield Problem(
                     example.spot,
                     f"'{example.name}' expects rows of '{name}', which is no flow{hint}",
+                )
+
+
+def _expectations(pipeline: Pipeline) -> Iterator[Problem]:
+    for one in (*pipeline.sources.values(), *pipeline.flows.values()):
+        for expected in one.expect:
+            if not _NAME.fullmatch(expected.name):
+                yield Problem(
+                    expected.spot, f"'{expected.name}' is no name: letters, digits and underscores"
                 )
 
 

@@ -10,6 +10,10 @@ OBSERVED = "moldau.read."
 """Before a source's name: what Spark counts of its records in a stream."""
 
 
+EXPECTED = "moldau_expect_"
+"""Before an expectation's name: how many rows do not fulfil it."""
+
+
 class QueryProgress(NamedTuple):
     query: str
     targets: tuple[str, ...]
@@ -32,13 +36,30 @@ class QueryProgress(NamedTuple):
     rows_total: int = 0
     bytes_total: int = 0
     dead_letters_total: int = 0
+    began: str = ""
+    """When the query was started in this run."""
+    expectations_total: dict[str, int] = {}  # noqa: RUF012 - replaced, never changed
+    """Rows that were not as expected, by `dataset.expectation`, whatever became of them."""
 
 
-def counted(before: QueryProgress, report: Mapping[str, Any], bad: int) -> QueryProgress:
+class StepCounts(NamedTuple):
+    """Of what steps say of a batch's rows, which Spark's own reports do not have."""
+
+    letters: int = 0
+    expectations: Mapping[str, int] = {}
+
+
+_NOTHING = StepCounts()
+
+
+def counted(
+    before: QueryProgress, report: Mapping[str, Any], bad: int, steps: StepCounts = _NOTHING
+) -> QueryProgress:
     """With a batch more, of which so many records were bad."""
     rows = int(report.get("numInputRows", 0))
     batch_ms = int(report["durationMs"].get("triggerExecution", 0))
     size = observed(report, "bytes")
+    bad += steps.letters
     return before._replace(
         batch=int(report["batchId"]),
         rows=rows,
@@ -53,7 +74,30 @@ def counted(before: QueryProgress, report: Mapping[str, Any], bad: int) -> Query
         rows_total=before.rows_total + rows,
         bytes_total=before.bytes_total + size,
         dead_letters_total=before.dead_letters_total + bad,
+        expectations_total=added(
+            before.expectations_total, failed_expectations(report), steps.expectations
+        ),
     )
+
+
+def added(*counts: Mapping[str, int]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for one in counts:
+        for name, count in one.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def failed_expectations(report: Mapping[str, Any]) -> dict[str, int]:
+    """Of sources; zero too, so that they are known to be looked at."""
+    metrics: Mapping[str, Mapping[str, Any]] = report.get("observedMetrics") or {}
+    return {
+        f"{key.removeprefix(OBSERVED)}.{name.removeprefix(EXPECTED)}": int(count or 0)
+        for key, found in metrics.items()
+        if key.startswith(OBSERVED)
+        for name, count in found.items()
+        if name.startswith(EXPECTED)
+    }
 
 
 def _rate(amount: int, milliseconds: int) -> float:
