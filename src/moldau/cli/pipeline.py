@@ -162,7 +162,6 @@ def run(  # noqa: PLR0913 - what a run can be told
     from moldau.cli.pipeline_view import view
     from moldau.pipelines.run_metrics import served_metrics
     from moldau.pipelines.session import new_session
-    from moldau.pipelines.topics import ensure_topics
 
     if tied:
         end_with_stdin()
@@ -171,10 +170,7 @@ def run(  # noqa: PLR0913 - what a run can be told
     settings = _spark_settings(conf, py_files, env, master)
     with folder.held():
         # Before Spark, which takes long to start.
-        _complain(_brokers_text(pipeline))
-        folder.tell_phase(pipeline.name, "looking for topics")
-        for difference in ensure_topics(pipeline):
-            _complain(f"{difference}; it stays as it is")
+        _look_for_topics(pipeline, folder)
         folder.tell_phase(pipeline.name, f"starting Spark at {master}")
         session = new_session(pipeline.name, master, settings, checkpoint=folder.checkpoint)
         try:
@@ -192,6 +188,16 @@ def run(  # noqa: PLR0913 - what a run can be told
         finally:
             session.stop()
     typer.echo("stopped; the next run goes on from here", err=as_json)
+
+
+def _look_for_topics(pipeline: "Pipeline", folder: "RunFolder") -> None:
+    """Says what is not as the file says."""
+    from moldau.pipelines.topics import ensure_topics
+
+    _complain(_brokers_text(pipeline))
+    folder.tell_phase(pipeline.name, "looking for topics")
+    for difference in ensure_topics(pipeline):
+        _complain(f"{difference}; it stays as it is")
 
 
 def _stoppable(session: Any, pipeline: "Pipeline", folder: "RunFolder", master: str) -> "Running":
