@@ -1,10 +1,12 @@
 """Source and sink in Spark itself: found by name, batch and streaming, as a user writes it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from spark_jobs.rows import fresh_topic, read_batch, send_numbers, values
 
 from moldau import Admin
@@ -100,6 +102,10 @@ def test_a_batch_is_written(session: Any, node: ThreadBroker) -> None:
     )
     read = read_batch(node, subscribe=topic)
     assert sorted(map(int, values(read))) == list(range(500))
+    # Spark does not even ask a source in Python about its default mode; one line says what to do.
+    with pytest.raises(AnalysisException) as caught:
+        rows.write.format("moldau").save()
+    assert re.fullmatch(r".*SAVE_MODE.*\"moldau\".*\"Append\".*", str(caught.value).strip())
 
 
 def test_a_stream_goes_on_where_it_was(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
