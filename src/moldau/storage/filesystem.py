@@ -37,6 +37,10 @@ class File(Protocol):
 
     @property
     def path(self) -> Path: ...
+    @property
+    def tells_cached(self) -> bool:
+        """Whether it is known of its bytes which are in the page cache."""
+
     def size(self) -> int: ...
     def read(self, offset: int, length: int) -> bytes:
         """Shorter than `length` only where the file ends."""
@@ -169,6 +173,10 @@ class DiskFile:
         self._size = status.st_size
         self._device = status.st_dev
 
+    @property
+    def tells_cached(self) -> bool:
+        return bool(disk_calls.CACHED_ONLY) and self._device not in DEVICES_THAT_WAIT
+
     def size(self) -> int:
         return self._size
 
@@ -187,7 +195,7 @@ class DiskFile:
         flags = 0
         if not wait:
             flags = disk_calls.CACHED_ONLY
-            if not flags or self._device in DEVICES_THAT_WAIT:
+            if not self.tells_cached:
                 raise _would_wait(self.path)
         wanted, got = len(target), 0
         while got < wanted:

@@ -12,6 +12,7 @@ from moldau.types import Buffer
 
 # Enough for the batches between two index entries; a batch that is longer costs another read.
 _WALK_BYTES = 8192
+_TAIL_BYTES = 4 << 20
 
 
 class ReadableSegment(SegmentFiles):
@@ -43,7 +44,11 @@ class ReadableSegment(SegmentFiles):
     def read_cached(self, target: memoryview, position: int) -> int:
         if self._file is None:
             raise BlockingIOError(errno.EAGAIN, "not open", str(self.path()))
-        return self._file.read_into(target, position, wait=False)
+        file = self._file
+        if not file.tells_cached and not self.sealed and position + _TAIL_BYTES >= file.size():
+            # It was written moments ago: if anything is cached, this is.
+            return file.read_into(target, position)
+        return file.read_into(target, position, wait=False)
 
     def opened_apart(self) -> None:
         _ = self.file
