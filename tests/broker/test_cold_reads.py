@@ -168,6 +168,22 @@ async def test_a_sector_that_cannot_be_read_takes_the_directory_offline(
         assert any("offline" in line and str(path) in line for line in caplog.messages)
 
 
+async def test_what_is_loaded_counts_as_memory_of_answers() -> None:
+    async with cold_node() as (node, disk):
+        await fetch(node, request(orders()))
+        disk.is_cold = lambda path: path.suffix == ".log"
+        asked = request(orders())
+        context = node.context(asked, 12)
+        outcome = handle_fetch(context, asked)
+        assert not isinstance(outcome, FetchResponse)
+        slow = asyncio.ensure_future(outcome)
+        await disk.until_asked()
+        assert context.broker.budget.answer_bytes > 0
+        disk.answers.set()
+        assert (await slow).responses[0].partitions[0].records
+        assert context.broker.budget.answer_bytes == 0
+
+
 async def test_a_reader_whose_topic_is_deleted_meanwhile_is_told_so() -> None:
     async with cold_node("orders-0") as (node, disk):
         slow = asyncio.ensure_future(fetch_one(node, request(orders())))

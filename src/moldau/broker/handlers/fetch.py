@@ -8,8 +8,8 @@ Not served: reading from the closest replica (rack id); every client reads from 
 import asyncio
 from collections.abc import Awaitable, Generator, Iterable
 
-from moldau.broker.cold_reads import ATTEMPTS_MAX, ColdReads
-from moldau.broker.context import RequestContext
+from moldau.broker.cold_reads import ATTEMPTS_MAX
+from moldau.broker.context import BrokerServices, RequestContext
 from moldau.broker.fetch_sessions import Asked, FullFetch, IncrementalFetch
 from moldau.broker.leader_hints import leader_hint
 from moldau.broker.partition import Partition
@@ -78,21 +78,29 @@ async def _answer_cold(
 ) -> FetchResponse:
     broker = fetch.ctx.broker
     began_ms = broker.clock.mono_ms()
-    answer = await _finish(attempt, cold, broker.replicas.cold_reads)
+    answer = await _finish(attempt, cold, broker)
     if answer is not None:
         return answer
     left_ms = max(wait_ms - (broker.clock.mono_ms() - began_ms), 1)
     return await _WaitingFetch(fetch, left_ms).answered
 
 
-async def _finish(attempt: Attempt, cold: Cold, cold_reads: ColdReads) -> FetchResponse | None:
-    while True:
-        await cold_reads.load(*cold)
-        try:
-            cold = next(attempt)
-        except StopIteration as ended:
-            answer: FetchResponse | None = ended.value
-            return answer
+async def _finish(attempt: Attempt, cold: Cold, broker: BrokerServices) -> FetchResponse | None:
+    """What is loaded counts as an answer that is not read yet: others get less meanwhile."""
+    held_bytes = 0
+    try:
+        while True:
+            log, missing = cold
+            held_bytes += missing.size_bytes
+            broker.budget.hold_answers(missing.size_bytes)
+            await broker.replicas.cold_reads.load(log, missing)
+            try:
+                cold = next(attempt)
+            except StopIteration as ended:
+                answer: FetchResponse | None = ended.value
+                return answer
+    finally:
+        broker.budget.hold_answers(-held_bytes)
 
 
 class _Fetch:
@@ -319,7 +327,7 @@ class _WaitingFetch:
         self._is_reading = False
         self._is_last = False
         replicas = fetch.ctx.broker.replicas
-        self._cold_reads, self._tasks = replicas.cold_reads, replicas.tasks
+        self._tasks = replicas.tasks
         self._bucket = replicas.deadlines.add(wait_ms, self._time_is_up)
         for partition in self._watched:
             partition.watch(self, fetch.isolation)
@@ -364,7 +372,7 @@ class _WaitingFetch:
 
     async def _read_cold(self, attempt: Attempt, cold: Cold) -> None:
         was_last = self._is_last
-        answer = await _finish(attempt, cold, self._cold_reads)
+        answer = await _finish(attempt, cold, self._fetch.ctx.broker)
         self._is_reading = False
         self._attempted(answer)
         if self._moved or self._is_last != was_last:
