@@ -271,7 +271,8 @@ async def test_commits_linger_as_long_as_the_settings_say(tmp_path: Path) -> Non
 
 async def test_turns_do_not_interleave_when_an_append_commits_at_once(tmp_path: Path) -> None:
     """The high watermark may pass many waiting records in one step."""
-    async with running_groups(tmp_path) as node:
+    patient = {"offsets.commit.timeout.ms": "600000"}
+    async with running_groups(tmp_path, settings=patient) as node:
         node.delete_topic(OFFSETS_TOPIC_NUMBER)
         node.create_topic(CONSUMER_OFFSETS, number=OFFSETS_TOPIC_NUMBER, replicas=(1, 2))
         commits = []

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker.data_node import DataNode, batch, directory_id, running, topic_id, values_of
@@ -53,8 +54,9 @@ def move(node: DataNode, path: Path, topic: str = "orders", index: int = 0) -> i
             )
         ]
     )
-    response = handle_alter_replica_log_dirs(node.context(request), request)
-    return response.results[0].partitions[0].error_code
+    response: Any = handle_alter_replica_log_dirs(node.context(request), request)
+    code: int = response.results[0].partitions[0].error_code
+    return code
 
 
 def home_of(node: DataNode) -> Path:

@@ -214,7 +214,7 @@ def delete(node: DataNode, offset: int, topic: str = "orders", index: int = 0) -
             )
         ]
     )
-    response = handle_delete_records(node.context(request), request)
+    response: Any = handle_delete_records(node.context(request), request)
     result = response.topics[0].partitions[0]
     return result.error_code, result.low_watermark
 

@@ -247,11 +247,14 @@ class GroupCoordinator:
     async def delete_groups(self, group_ids: Iterable[str]) -> list[DeletableGroupResult]:
         results: list[DeletableGroupResult] = []
         by_host: dict[GroupHost, list[str]] = {}
-        for group_id in group_ids:
+
+        def find_host(group_id: str) -> None:
             try:
                 by_host.setdefault(self._hosts.of_key(group_id), []).append(group_id)
             except KafkaError as error:
                 results.append(DeletableGroupResult(group_id=group_id, error_code=error.code))
+
+        await slices_of(find_host, group_ids)
         waiting: list[tuple[list[str], asyncio.Future[list[DeletableGroupResult]]]] = []
         slices = Slices()
         for host, all_asked in by_host.items():

@@ -8,6 +8,7 @@ import asyncio
 
 from moldau.broker.context import RequestContext
 from moldau.broker.topic_settings import INTERNAL_TOPICS
+from moldau.net.slices import slices_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -51,11 +52,11 @@ async def handle_add_partitions_to_txn(
 
 
 async def _codes(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> Codes:
-    refused = {
-        TopicPartition(topic.name, index): _refusal(ctx, topic.name, index)
-        for topic in asked.topics
-        for index in topic.partitions
-    }
+    named = dict.fromkeys(
+        TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions
+    )
+    codes = await slices_of(lambda each: _refusal(ctx, *each), named)
+    refused = dict(zip(named, codes, strict=True))
     if any(refused.values()):
         return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in refused.items()}
     transactions = ctx.broker.transactions

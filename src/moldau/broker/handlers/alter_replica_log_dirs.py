@@ -2,9 +2,11 @@
 answer means that a move has begun; DescribeLogDirs shows how far it is.
 """
 
+from collections.abc import Awaitable
 from pathlib import Path
 
 from moldau.broker.context import RequestContext
+from moldau.net.slices import in_slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.alter_replica_log_dirs import (
@@ -18,19 +20,29 @@ from moldau.types import TopicPartition
 
 def handle_alter_replica_log_dirs(
     ctx: RequestContext, request: AlterReplicaLogDirsRequest
-) -> AlterReplicaLogDirsResponse:
+) -> AlterReplicaLogDirsResponse | Awaitable[AlterReplicaLogDirsResponse]:
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
-    for directory in request.dirs:
-        for topic in directory.topics:
-            result = results.setdefault(
-                topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name)
+    asked = (
+        (TopicPartition(topic.name, index), directory.path)
+        for directory in request.dirs
+        for topic in directory.topics
+        for index in topic.partitions
+    )
+
+    def move(part: tuple[TopicPartition, str]) -> None:
+        name, path = part
+        result = results.setdefault(
+            name.topic, AlterReplicaLogDirTopicResult(topic_name=name.topic, partitions=[])
+        )
+        result.partitions.append(
+            AlterReplicaLogDirPartitionResult(
+                partition_index=name.partition, error_code=_move(ctx, name, path)
             )
-            for index in topic.partitions:
-                code = _move(ctx, TopicPartition(topic.name, index), directory.path)
-                result.partitions.append(
-                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-                )
-    return AlterReplicaLogDirsResponse(results=list(results.values()))
+        )
+
+    return in_slices(
+        move, asked, lambda _: AlterReplicaLogDirsResponse(results=list(results.values()))
+    )
 
 
 def _move(ctx: RequestContext, name: TopicPartition, path: str) -> ErrorCode:

@@ -3,8 +3,11 @@
 Not waited for: followers. They delete when they next hear of the leader's start.
 """
 
+from collections.abc import Awaitable
+
 from moldau.broker.context import RequestContext
 from moldau.broker.topic_settings import INTERNAL_TOPICS
+from moldau.net.slices import in_slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.delete_records import (
@@ -23,17 +26,32 @@ NO_LOW_WATERMARK = -1
 
 def handle_delete_records(
     ctx: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse:
+) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
     wanted: dict[Log, int] = {}
     refused: dict[TopicPartition, KafkaError] = {}
-    for topic in request.topics:
-        for asked in topic.partitions:
-            try:
-                log, offset = _wanted(ctx, topic.name, asked)
-                # The furthest counts if a partition is named twice.
-                wanted[log] = max(offset, wanted.get(log, 0))
-            except KafkaError as error:
-                refused[TopicPartition(topic.name, asked.partition_index)] = error
+
+    def look_at(part: tuple[str, DeleteRecordsPartition]) -> None:
+        topic, asked = part
+        try:
+            log, offset = _wanted(ctx, topic, asked)
+            # The furthest counts if a partition is named twice.
+            wanted[log] = max(offset, wanted.get(log, 0))
+        except KafkaError as error:
+            refused[TopicPartition(topic, asked.partition_index)] = error
+
+    return in_slices(
+        look_at,
+        ((topic.name, asked) for topic in request.topics for asked in topic.partitions),
+        lambda _: _delete(ctx, request, wanted, refused),
+    )
+
+
+def _delete(
+    ctx: RequestContext,
+    request: DeleteRecordsRequest,
+    wanted: dict[Log, int],
+    refused: dict[TopicPartition, KafkaError],
+) -> DeleteRecordsResponse:
     results: dict[TopicPartition, int | KafkaError] = {**refused}
     for log, outcome in ctx.broker.replicas.store.delete_records(wanted).items():
         results[log.topic_partition] = outcome

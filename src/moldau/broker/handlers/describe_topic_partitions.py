@@ -6,6 +6,7 @@ from moldau.broker.cluster_view import ClusterView, authorized_operations
 from moldau.broker.context import RequestContext
 from moldau.core.controller.topic_names import is_internal, is_valid_name
 from moldau.core.metadata.image import PartitionImage, TopicImage
+from moldau.net.slices import Slices
 from moldau.protocol.enums import ResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -18,7 +19,7 @@ from moldau.protocol.messages.describe_topic_partitions import (
 )
 
 
-def handle_describe_topic_partitions(
+async def handle_describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     view = ClusterView(ctx.broker.image, ctx.peer.listener_name)
@@ -35,7 +36,10 @@ def handle_describe_topic_partitions(
     )
     room = max(limit, 1)
     response = DescribeTopicPartitionsResponse()
+    slices = Slices()
     for name in names:
+        if slices.is_over:
+            await slices.next()
         if room == 0:
             response.next_cursor = _cursor(name, 0)
             break

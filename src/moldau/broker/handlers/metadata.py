@@ -40,13 +40,10 @@ def handle_metadata(
     if ids:
         return _response(ctx, request, ids)
     names = list(dict.fromkeys(each.name for each in asked if each.name is not None))
-    missing = [name for name in names if not _exists(ctx.broker.image, name)]
-    if (
-        missing
-        and request.allow_auto_topic_creation
-        and ctx.broker.config.auto_create_topics_enable
-    ):
-        return _response_after_creation(ctx, request, names, missing)
+    if request.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable:
+        missing = [name for name in names if not _exists(ctx.broker.image, name)]
+        if missing:
+            return _response_after_creation(ctx, request, names, missing)
     return _response(ctx, request, names)
 
 
