@@ -36,6 +36,8 @@ TOPIC, BROKER, GROUP = 2, 4, 32
 DYNAMIC_SOURCES = {1, 2, 3, 8}
 EARLIEST, LATEST = -2, -1
 DEADLINE_S = 60
+# The open transaction is over its time: on a busy machine it would be aborted before it is seen.
+LEFT_OPEN = f"transaction.abort.timed.out.transaction.cleanup.interval.ms={2**31 - 1}"
 # The dirty copy was made earlier: some of this was written later, or not cleaned yet.
 Which = Literal["clean", "dirty"]
 
@@ -45,7 +47,7 @@ def properties_for(folder: Path, log_dir: Path) -> tuple[Path, int]:
     text = (SAMPLES / "server.properties").read_text()
     text = text.replace("49092", str(port)).replace("49093", str(controller_port))
     target = folder / "server.properties"
-    target.write_text(f"{text}\nlog.dirs={log_dir}\n")
+    target.write_text(f"{text}\nlog.dirs={log_dir}\n{LEFT_OPEN}\n")
     return target, port
 
 

@@ -6,7 +6,7 @@ nothing, and it can be written on.
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from storage.faults.node import Node, Setup
+from storage.faults.small_node import Node, Setup
 from storage.faults.workload import State, Stored, stored
 
 from moldau.protocol.batch_builder import BatchOptions, build_batch

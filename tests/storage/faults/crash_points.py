@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from storage.faults import checks
-from storage.faults.node import NAME, Node, Setup
+from storage.faults.small_node import NAME, Node, Setup
 from storage.faults.workload import Step, Stored, Workload
 
 from moldau.testing.simulated_disk import Effect, SimulatedDisk

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from random import Random
 
-from storage.faults.node import START_MS, Node, Setup, small_log
+from storage.faults.small_node import START_MS, Node, Setup, small_log
 
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batches import Record

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 from storage.faults.crash_points import Judge, record
-from storage.faults.node import Setup, small_log
+from storage.faults.small_node import Setup, small_log
 from storage.faults.workload import operations
 
 DELETING = small_log(retention_bytes=2_500)

@@ -11,7 +11,7 @@ import pytest
 from storage.faults import checks
 from storage.faults.crash_points import CrashPoint, record
 from storage.faults.damages import Damage, damages
-from storage.faults.node import Node, Setup, small_log
+from storage.faults.small_node import Node, Setup, small_log
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

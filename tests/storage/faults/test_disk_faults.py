@@ -13,7 +13,7 @@ from random import Random
 import pytest
 from storage.faults import checks
 from storage.faults.crash_points import CrashPoint, Judge
-from storage.faults.node import Setup, small_log
+from storage.faults.small_node import Setup, small_log
 from storage.faults.workload import Step, Workload, operations
 
 from moldau.protocol.error_codes import ErrorCode

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from storage.faults import checks
-from storage.faults.node import NAME, ROOT, START_MS, Node, Setup, small_log
+from storage.faults.small_node import NAME, ROOT, START_MS, Node, Setup, small_log
 from storage.faults.workload import TRANSACTIONAL, Step, Workload
 
 from moldau.protocol.batches import RecordBatch

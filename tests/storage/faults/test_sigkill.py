@@ -13,7 +13,7 @@ from random import Random
 import pytest
 from storage.faults import checks
 from storage.faults.kill_writer import IDEMPOTENT, TRANSACTIONAL, record_of, setup_at
-from storage.faults.node import START_MS, Node
+from storage.faults.small_node import START_MS, Node
 
 from moldau.protocol.batches import RecordBatch
 from moldau.storage.filesystem import DiskFileSystem

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from storage.faults import checks
 from storage.faults.damages import OUTSIDE_THE_CHECKSUM, Damage, damages
-from storage.faults.node import NAME, ROOT, Node, Setup, small_log
+from storage.faults.small_node import NAME, ROOT, Node, Setup, small_log
 from storage.faults.workload import State, Stored, Workload
 
 from moldau.protocol.batches import iterate_batches

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import NamedTuple
 
-from storage.faults.node import NAME, START_MS, Node, Setup
+from storage.faults.small_node import NAME, START_MS, Node, Setup
 
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batches import Record, RecordBatch, iterate_batches
