@@ -216,18 +216,25 @@ async def test_a_client_that_is_gone_leaves_no_read_behind() -> None:
             await asyncio.sleep(0)
 
 
-async def test_bytes_under_way_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moldau.broker.cold_reads.BYTES_UNDER_WAY_MAX", 1_000)
-    async with cold_node("orders-0", "orders-1") as (node, disk):
+async def test_bytes_under_way_are_bounded_also_when_clients_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("moldau.broker.cold_reads.BYTES_UNDER_WAY_MAX", 1)
+    async with cold_node() as (node, disk):
+        await fetch(node, request(orders(0, 0, 1)))
+        disk.is_cold = lambda path: path.suffix == ".log"
+        cold_reads = node.replicas.cold_reads
+        before = cold_reads.count
         asked = [
             asyncio.ensure_future(fetch_one(node, request(orders(0, index, partition_max_bytes=9))))
             for index in (0, 1, 0, 1)
         ]
         await disk.until_asked()
-        await asyncio.sleep(0)
-        assert node.replicas.cold_reads.bytes_under_way <= 20_000
+        assert cold_reads.count == before + 1, "the others wait for their turn"
+        asked.pop(1).cancel()
         disk.answers.set()
         assert all([(await each).records for each in asked])
+        assert cold_reads.bytes_under_way == 0
 
 
 async def test_a_waiting_fetch_is_answered_though_what_it_waits_for_is_cold() -> None:

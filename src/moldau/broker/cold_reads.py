@@ -67,7 +67,13 @@ class ColdReads:
         if self._waiting or not self._fits(size):
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((turn, size))
-            await turn
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    # Its turn had come, and the next one's comes instead.
+                    self._ended(size)
+                raise
         else:
             self.bytes_under_way += size
 
