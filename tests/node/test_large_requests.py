@@ -11,11 +11,21 @@ from wire_client import WireClient, create_topic
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
+)
+from moldau.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
 )
 from moldau.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -23,6 +33,8 @@ from moldau.protocol.messages.describe_configs import (
 )
 from moldau.protocol.messages.describe_groups import DescribeGroupsRequest
 from moldau.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from moldau.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from moldau.protocol.messages.describe_topic_partitions import TopicRequest as DescribedTopic
 from moldau.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.incremental_alter_configs import (
@@ -224,6 +236,16 @@ def alter_configs() -> Message:
     )
 
 
+def delete_records() -> Message:
+    asked = [DeleteRecordsPartition(partition_index=index, offset=0) for index in range(MANY)]
+    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="missing", partitions=asked)])
+
+
+def alter_replica_log_dirs() -> Message:
+    asked = AlterReplicaLogDirTopic(name="missing", partitions=list(range(MANY)))
+    return AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path="/nowhere", topics=[asked])])
+
+
 LARGE: dict[str, Callable[[], Message]] = {
     "FindCoordinator": lambda: FindCoordinatorRequest(coordinator_keys=NAMES),
     "DescribeGroups": lambda: DescribeGroupsRequest(groups=NAMES),
@@ -232,6 +254,11 @@ LARGE: dict[str, Callable[[], Message]] = {
     "DescribeProducers": describe_producers,
     "ListOffsets": list_offsets,
     "OffsetForLeaderEpoch": offsets_for_epochs,
+    "DescribeTopicPartitions": lambda: DescribeTopicPartitionsRequest(
+        topics=[DescribedTopic(name=name) for name in NAMES]
+    ),
+    "DeleteRecords": delete_records,
+    "AlterReplicaLogDirs": alter_replica_log_dirs,
     "CreateTopics": create_topics,
     "IncrementalAlterConfigs": alter_configs,
 }
