@@ -7,17 +7,28 @@ from functools import partial
 
 import pytest
 from interop.apache import ApacheOracle
-from interop.node_pair import Asker, Pair, running_pairs
+from interop.node_pair import TIMEOUT_MS, Asker, Pair, running_pairs
 from running_node import wait_for
 
 from moldau.config.alter import Operation
 from moldau.protocol import messages as m
 from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirTopic,
+)
 from moldau.protocol.messages.create_topics import CreatableTopic
+from moldau.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsTopic
 from moldau.protocol.messages.describe_configs import DescribeConfigsResource
+from moldau.protocol.messages.describe_producers import TopicRequest as ProducersTopic
 from moldau.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
+)
+from moldau.protocol.messages.leave_group import MemberIdentity
+from moldau.protocol.messages.offset_delete import (
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from moldau.protocol.schema import Message
 
@@ -239,3 +250,82 @@ def test_what_cannot_be_described_is_refused_in_the_same_words(
     pair: Pair, kind: int, name: str
 ) -> None:
     pair.same(description(kind, name, "retention.ms"), 4)
+
+
+def of_topic(name: str, *, offset: int = 0, partition: int = 0) -> Message:
+    wanted = DeleteRecordsPartition(partition_index=partition, offset=offset)
+    topic = DeleteRecordsTopic(name=name, partitions=[wanted])
+    return m.DeleteRecordsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
+
+
+def moved(path: str, name: str) -> Message:
+    topic = AlterReplicaLogDirTopic(name=name, partitions=[0, 9])
+    return m.AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=path, topics=[topic])])
+
+
+def forgotten(group: str, name: str = "there") -> Message:
+    partitions = [OffsetDeleteRequestPartition(partition_index=0)]
+    topic = OffsetDeleteRequestTopic(name=name, partitions=partitions)
+    return m.OffsetDeleteRequest(group_id=group, topics=[topic])
+
+
+REFUSED_REQUESTS: list[tuple[Message, tuple[int, ...]]] = [
+    (m.DescribeGroupsRequest(groups=["nobody", ""]), ()),
+    (m.DeleteGroupsRequest(groups_names=["nobody", ""]), ()),
+    (forgotten("nobody"), ()),
+    (forgotten(""), ()),
+    (m.ListGroupsRequest(states_filter=["nonsense"]), (4, 5)),
+    (m.ListGroupsRequest(types_filter=["nonsense"]), (5,)),
+    (m.DescribeTransactionsRequest(transactional_ids=["nobody", ""]), ()),
+    (m.ListTransactionsRequest(state_filters=["nonsense", "Ongoing"]), ()),
+    (m.ListTransactionsRequest(transactional_id_pattern="["), (2,)),
+    (
+        m.DescribeProducersRequest(
+            topics=[
+                ProducersTopic(name=name, partition_indexes=[0, 9, -1])
+                for name in ("nobody", "there", "a/b", "")
+            ]
+        ),
+        (),
+    ),
+    (of_topic("nobody"), ()),
+    (of_topic("there", partition=9), ()),
+    (of_topic("there", offset=99), ()),
+    (of_topic("there", offset=-2), ()),
+    (of_topic("__consumer_offsets"), ()),
+    (moved("/nowhere", "there"), ()),
+    (moved("/nowhere", "nobody"), ()),
+    (m.FindCoordinatorRequest(key="", key_type=0), (1, 2, 3)),
+    (m.FindCoordinatorRequest(key="k", key_type=9), (1, 2, 3)),
+    (m.FindCoordinatorRequest(coordinator_keys=["", "k"], key_type=9), (4, 5, 6)),
+    (m.FindCoordinatorRequest(coordinator_keys=["", "k"]), (4, 5, 6)),
+    (m.LeaveGroupRequest(group_id="nobody", members=[MemberIdentity(member_id="x")]), (3, 4, 5)),
+    (m.ListConfigResourcesRequest(resource_types=[99, 2]), (1,)),
+    (m.UnregisterBrokerRequest(broker_id=77), ()),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "versions"),
+    REFUSED_REQUESTS,
+    ids=[f"{place}-{type(each).__name__}" for place, (each, _) in enumerate(REFUSED_REQUESTS)],
+)
+def test_requests_are_refused_in_the_same_words(
+    coordinated: Pair, request_: Message, versions: tuple[int, ...]
+) -> None:
+    coordinated.same(request_, *versions)
+
+
+@pytest.fixture(scope="module")
+def coordinated(pair: Pair) -> Pair:
+    """With coordinators of groups and transactions, which the first who asks for one makes."""
+    for side in pair:
+        for kind in (0, 1):
+            wait_for(partial(has_coordinator, side, kind), "a coordinator")
+    return pair
+
+
+def has_coordinator(side: Asker, kind: int) -> bool:
+    asked = m.FindCoordinatorRequest(coordinator_keys=["nobody"], key_type=kind)
+    (found,) = side.ask(asked, 4).coordinators
+    return bool(found.error_code == 0)

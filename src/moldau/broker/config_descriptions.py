@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 from moldau.broker.context import BrokerServices
+from moldau.broker.error_responses import INVALID_REQUEST_WORDS
 from moldau.broker.loggers import logger_levels
 from moldau.config.describe import (
     Described,
@@ -49,10 +50,6 @@ _NAMELESS: dict[int, str] = {
     ConfigResourceType.CLIENT_METRICS: "Client metrics subscription name must not be empty",
     ConfigResourceType.GROUP: "Group name must not be empty",
 }
-_STRANGE = (
-    "This most likely occurs because of a request being malformed by the client library or the "
-    "message was sent to an incompatible broker. See the broker logs for more details."
-)
 
 
 def described_configs(
@@ -151,7 +148,7 @@ class _Description:
             case ConfigResourceType.GROUP:
                 return describe_consumer_group(stored, self._config)
             case _:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, _STRANGE)
+                raise KafkaError(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_WORDS)
 
     def _check_node(self, name: str, expected: str) -> None:
         """A broker knows only its own settings."""

@@ -15,6 +15,12 @@ _PARTITION_NAMES = ("index", "partition_index", "partition", "partition_id")
 _TOPIC_NAMES = ("name", "topic", "topic_name")
 _DEEPEST = 4
 
+INVALID_REQUEST_WORDS = (
+    "This most likely occurs because of a request being malformed by the client library or the "
+    "message was sent to an incompatible broker. See the broker logs for more details."
+)
+"""What Kafka says where it has no words of its own for what is wrong."""
+
 
 def error_response(
     request: Message, version: int, code: ErrorCode, detail: str = ""

@@ -5,6 +5,7 @@ that is named again is answered once: Kafka answers it again, however many produ
 from collections.abc import Awaitable
 
 from moldau.broker.context import RequestContext
+from moldau.core.controller.topic_names import name_problem
 from moldau.net.slices import in_slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -15,7 +16,6 @@ from moldau.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from moldau.storage.checkpoints import is_topic_name
 from moldau.types import TopicPartition
 
 
@@ -39,13 +39,17 @@ def handle_describe_producers(
 
 def _producers(ctx: RequestContext, topic: str, index: int) -> PartitionResponse:
     answer = PartitionResponse(partition_index=index)
+    problem = name_problem(topic)
+    if problem is not None:
+        answer.error_code, answer.error_message = ErrorCode.INVALID_TOPIC_EXCEPTION, problem
+        return answer
     try:
-        if not is_topic_name(topic):
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "not a topic's name")  # noqa: TRY301
         producers = ctx.broker.replicas.lookup(topic, index).log.producers
     except KafkaError as error:
         answer.error_code = error.code
-        answer.error_message = error.detail or None
+        # Kafka has words for topics that do not exist, and none for partitions of others.
+        if ctx.broker.image.topic(topic) is None:
+            answer.error_message = "This server does not host this topic-partition."
         return answer
     answer.active_producers = [
         ProducerState(

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from moldau.broker.context import RequestContext
+from moldau.broker.error_responses import INVALID_REQUEST_WORDS
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from moldau.net.slices import in_slices
 from moldau.protocol.error_codes import ErrorCode
@@ -67,7 +68,8 @@ def _answers(
         found = refused or _find(ctx, key_type, request.key)
         return FindCoordinatorResponse(
             error_code=found.code,
-            error_message=found.message,
+            # Kafka's message for the absence of an error.
+            error_message=found.message or "NONE",
             node_id=found.node_id,
             host=found.host,
             port=found.port,
@@ -86,7 +88,7 @@ def _answer(key: str, found: _Found) -> Coordinator:
         host=found.host,
         port=found.port,
         error_code=found.code,
-        error_message=found.message,
+        error_message=found.message or "",
     )
 
 
@@ -97,7 +99,7 @@ def _refuse_type(ctx: RequestContext, key_type: int) -> _Found | None:
         # An error that clients do not try again over: waiting would not help.
         text = "Share groups are not supported by this node yet."
         return _Found(ErrorCode.UNSUPPORTED_VERSION, text)
-    return _Found(ErrorCode.INVALID_REQUEST, f"There is no coordinator of type {key_type}.")
+    return _Found(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_WORDS)
 
 
 def _find(ctx: RequestContext, key_type: int, key: str) -> _Found:

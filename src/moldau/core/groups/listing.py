@@ -61,8 +61,8 @@ def describe_group(registry: GroupRegistry, group_id: str, version: int) -> Desc
         described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if version >= GROUP_ID_NOT_FOUND_FROM:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            why = "not found" if group is None else "not a classic group"
-            described.error_message = f"Group {group_id} is {why}."
+            why = "not found" if group is None else "is not a classic group"
+            described.error_message = f"Group {group_id} {why}."
         return described
     is_stable = group.state is GroupState.STABLE
     return DescribedGroup(
