@@ -38,7 +38,7 @@ def test_there_are_no_more_than_there_is_memory_for() -> None:
     assert taken_by(STRANGER, some) + taken_by(OTHER, some) == 968
     refusal = some.refusal(OTHER)
     assert refusal is not None
-    assert "memory" in refusal.reason
+    assert "moldau.inflight.bytes.max" in refusal.reason
 
 
 async def taken(server: Server) -> list[Client]:

@@ -61,13 +61,13 @@ class ConnectionLimits:
         room = min(self._possible, in_memory)
         if not is_privileged:
             room -= min(_FOR_PEERS_MAX, room // 10)
-        if self._count >= room:
-            if self._possible <= in_memory:
-                return f"this process may open files for {room}; raise its limit (ulimit -n)"
-            return f"there is memory for {room}; raise moldau.inflight.bytes.max"
-        if not is_privileged and self._by_host[host] >= max(int(room * _HOST_SHARE), 1):
-            return f"one address may have {_HOST_SHARE:.0%} of the {room} connections"
-        return None
+        for_host = room if is_privileged else max(int(room * _HOST_SHARE), 1)
+        if self._count < room and self._by_host[host] < for_host:
+            return None
+        more = "raise moldau.inflight.bytes.max"
+        if self._possible <= in_memory:
+            more = "raise how many files this process may open (ulimit -n)"
+        return f"there is room for {room}, {for_host} of them for one address; {more}"
 
     def _overrides_of(self, config: "BrokerConfig") -> Mapping[str, int]:
         """max.connections.per.ip.overrides by address; names of hosts are looked up once."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SWEEP_MS = 1_000
-_BACKLOG = 256
+_BACKLOG = 512
 """The event loop takes all that wait at once: more would keep others waiting."""
 _RETIREMENT_MS = 2_000
 _COMPLAINTS_PER_SWEEP = 5
