@@ -107,6 +107,7 @@ class DataNode:
         self.clock = ShiftedClock()
         self.tasks = Tasks()
         self.image: MetadataImage = EMPTY_IMAGE
+        self.makes_logs_at_once = True
         self.settings = ConfigHolder(BrokerConfig.parse(MINIMAL_SETTINGS | dict(settings or {})))
         self.sessions = FetchSessions(
             self.settings.current.max_incremental_fetch_session_cache_slots
@@ -194,6 +195,8 @@ class DataNode:
         self.image = delta.finish(self.image.offset + len(records), 1, 0)
         if hasattr(self, "replicas"):
             self.replicas.apply(delta, self.image)
+            if self.makes_logs_at_once:
+                self.replicas.catch_up_here()
 
     def create_topic(
         self,

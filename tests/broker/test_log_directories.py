@@ -65,8 +65,13 @@ def home_of(node: DataNode) -> Path:
 
 async def until_moved(node: DataNode, path: Path) -> None:
     async with asyncio.timeout(30):
-        while home_of(node) != path:  # noqa: ASYNC110 - the move tells the controller only
+        # The move tells the controller only.
+        while home_of(node) != path or _copies(node) > 1:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
+
+
+def _copies(node: DataNode) -> int:
+    return sum(("orders", 0) in logs.by_partition for logs in node.replicas.store.logs)
 
 
 async def test_directories_tell_what_is_in_them(tmp_path: Path) -> None:

@@ -224,11 +224,15 @@ async def test_coordinators_logs_are_flushed_whatever_the_policy(tmp_path: Path)
         assert node.replicas.lookup("__consumer_offsets", 0).log.flush_policy == "group"
 
 
-async def test_strict_appends_are_on_the_disk_at_once(tmp_path: Path) -> None:
+async def test_strict_appends_are_on_the_disk_before_anybody_hears_of_them(tmp_path: Path) -> None:
     async with running(tmp_path, settings={"moldau.flush.policy": "strict"}) as node:
         node.create_topic("orders")
         partition = node.replicas.lookup("orders", 0)
         partition.append(batch(b"a"))
+        assert partition.log.owes_flush, "also those with acks=1 wait"
+        assert partition.log.high_watermark == 0
+        await partition.wait_committed(0)
+        assert not partition.log.owes_flush
         assert partition.log.flushed_offset == partition.log.high_watermark == 1
 
 

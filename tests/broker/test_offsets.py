@@ -205,7 +205,9 @@ async def test_epochs_end_where_the_next_one_begins(tmp_path: Path) -> None:
         assert end_of(1, index=7) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
 
 
-def delete(node: DataNode, offset: int, topic: str = "orders", index: int = 0) -> tuple[int, int]:
+async def delete(
+    node: DataNode, offset: int, topic: str = "orders", index: int = 0
+) -> tuple[int, int]:
     request = DeleteRecordsRequest(
         topics=[
             DeleteRecordsTopic(
@@ -214,7 +216,7 @@ def delete(node: DataNode, offset: int, topic: str = "orders", index: int = 0) -
             )
         ]
     )
-    response: Any = handle_delete_records(node.context(request), request)
+    response = await handle_delete_records(node.context(request), request)
     result = response.topics[0].partitions[0]
     return result.error_code, result.low_watermark
 
@@ -223,15 +225,15 @@ async def test_deleted_records_stay_deleted_after_a_crash(tmp_path: Path) -> Non
     async with running(tmp_path) as node:
         node.create_topic("orders")
         await fill(node, [1000, 2000, 3000])
-        assert delete(node, 2) == (0, 2)
-        assert delete(node, 1) == (0, 2), "the start never goes back"
+        assert await delete(node, 2) == (0, 2)
+        assert await delete(node, 1) == (0, 2), "the start never goes back"
         await node.crash()
         node.start()
         log = node.replicas.lookup("orders", 0).log
         assert log.log_start_offset == 2
         assert (await list_offset(node, -2)).offset == 2
         assert len(values_of(log.read(2, 1000).records)) == 1
-        assert delete(node, -1) == (0, 3)
+        assert await delete(node, -1) == (0, 3)
 
 
 @pytest.mark.parametrize(
@@ -252,4 +254,4 @@ async def test_deletions_that_are_not_allowed_are_refused(
         node.create_topic("__consumer_offsets", number=2)
         node.create_topic("compacted", number=3, configs={"cleanup.policy": "compact"})
         await fill(node, [1000, 2000, 3000])
-        assert delete(node, offset, topic, index) == (code, -1)
+        assert await delete(node, offset, topic, index) == (code, -1)

@@ -11,7 +11,8 @@ from crc32c import crc32c
 
 from moldau.broker.context import Staged
 from moldau.broker.handlers.produce import HEAVY_BYTES, handle_produce
-from moldau.protocol.batches import ATTRIBUTES_OFFSET, CRC_OFFSET, iterate_batches
+from moldau.protocol.batch_builder import recompress
+from moldau.protocol.batches import ATTRIBUTES_OFFSET, CRC_OFFSET, RecordBatch, iterate_batches
 from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import MalformedRequestError
@@ -241,6 +242,19 @@ def patched(position: int, form: str, value: int) -> Callable[[], bytearray]:
     return make
 
 
+def odd_null(position: int) -> Callable[[], bytearray]:
+    """A record of nulls, of which one has the length -5 instead of -1."""
+
+    def make() -> bytearray:
+        made = batch(None, key=None)
+        assert made[position] == 1
+        made[position] = 9
+        struct.pack_into(">I", made, CRC_OFFSET, crc32c(bytes(made[ATTRIBUTES_OFFSET:])))
+        return made
+
+    return make
+
+
 def wrong_crc() -> bytearray:
     made = batch(b"a")
     made[-1] ^= 1
@@ -278,6 +292,12 @@ CASES: dict[str, tuple[Callable[[], Any], ErrorCode]] = {
     "93 garbage": (compressed_garbage, ErrorCode.CORRUPT_MESSAGE),
     "95 far future": (lambda: batch(b"a", timestamp_ms=2**52), ErrorCode.INVALID_TIMESTAMP),
     "96 negative time": (lambda: batch(b"a", timestamp_ms=-5), ErrorCode.INVALID_TIMESTAMP),
+    "key below null": (odd_null(65), ErrorCode.INVALID_RECORD),
+    "value below null": (odd_null(66), ErrorCode.INVALID_RECORD),
+    "compressed, key below null": (
+        lambda: bytearray(recompress(RecordBatch(odd_null(65)()), Compression.GZIP)),
+        ErrorCode.INVALID_RECORD,
+    ),
     "97 append time": (patched(21, ">h", 0x08), ErrorCode.INVALID_TIMESTAMP),
 }  # fmt: skip
 

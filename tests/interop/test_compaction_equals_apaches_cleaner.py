@@ -18,6 +18,7 @@ from moldau.protocol.batches import iterate_batches
 from moldau.protocol.compression import Compression
 from moldau.storage.compaction.cleaner import LogCleaner
 from moldau.storage.compaction.plan import CleanableLog
+from moldau.storage.disk_steps import run_here
 from moldau.storage.filesystem import DiskFileSystem
 
 pytestmark = pytest.mark.interop
@@ -163,7 +164,7 @@ def clean_ours(case: Case) -> list[int]:
         cleaner = LogCleaner(log.directory, config, HASH_KEY)
         compaction = cleaner.begin_with(cleanable, one.now_ms)
         while (group := compaction.step()) is not None:
-            cleaner.apply(compaction, group, one.now_ms)
+            run_here(cleaner.applying(compaction, group, one.now_ms))
         cleaner.finish(compaction)
         first_dirty = compaction.end_offset
         ends.append(first_dirty)

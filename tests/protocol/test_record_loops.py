@@ -26,6 +26,7 @@ from moldau.protocol import _record_columns_twin, _records_twin
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batch_validation import ValidationRules, sole_batch, validate_batch
 from moldau.protocol.batches import Record, RecordBatch, patch_base_offset
+from moldau.protocol.checksum import crc32c
 from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -432,6 +433,30 @@ def test_both_stamp_the_same_and_only_what_is_sound(
             assert (batch.base_offset, batch.partition_leader_epoch) == (700, 5)
             assert batch.crc_is_valid()
             assert scan_batches(after, 0, len(after), True)[0] == [header]
+
+
+@pytest.mark.parametrize("loops", IMPLEMENTATIONS)
+@pytest.mark.parametrize("odd", range(4))
+def test_lengths_below_null_are_read_as_null_and_not_let_in(loops: Loops, odd: int) -> None:
+    record = Record(0, 5, None, None, (("h", None),))
+    sent = bytearray(build_batch([record], BatchOptions(base_offset=0)))
+    places = {0: None, 1: 65, 2: 66, 3: len(sent) - 1}
+    position = places[odd]
+    if position is not None:
+        assert sent[position] == 1
+        # -1073741824, in five bytes at most: what librdkafka adds to its position.
+        sent[position : position + 1] = b"\xff\xff\xff\xff\x07"
+        sent[61] += 8
+        sent[8:12] = (len(sent) - 12).to_bytes(4, "big")
+        struct.pack_into(">I", sent, 17, crc32c(bytes(sent[21:])))
+    records, columns = loops
+    bounds = (61, len(sent))
+    assert records.decode_records(bytes(sent), bounds, 1, 0, 5, None) == [record]
+    sink = columns.ColumnSink(True, True, True)
+    assert sink.append(bytes(sent), bounds, 1, (0, 5, None), (0, 2**62)) == 1
+    found = records.validate_records(bytes(sent), bounds, 1, 5, None, False)
+    assert found[2:] == ((0, []) if position is None else (1, [(0, records.BAD_NULL)]))
+    assert (stamped(loops, bytes(sent))[0] is None) is (position is not None)
 
 
 @pytest.mark.parametrize("loops", IMPLEMENTATIONS)

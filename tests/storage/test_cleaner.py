@@ -16,6 +16,7 @@ from moldau.storage.checkpoints import CLEANER_FILE
 from moldau.storage.compaction.cleaner import LogCleaner
 from moldau.storage.compaction.plan import SourceSegment, assess, group_segments
 from moldau.storage.compaction.run import CompactionAbortedError
+from moldau.storage.disk_steps import run_here
 from moldau.storage.failures import NoDescriptorError
 from moldau.storage.filesystem import DiskFileSystem
 from moldau.storage.log import Log, LogOptions
@@ -245,7 +246,7 @@ def test_a_group_that_was_cleaned_before_the_stop_is_dropped() -> None:
     assert [name for name in log.file_names() if name.endswith(".cleaned")]
     log.cleaner.pause(NAME)
     with pytest.raises(CompactionAbortedError):
-        log.cleaner.apply(compaction, group, NOW_MS)
+        run_here(log.cleaner.applying(compaction, group, NOW_MS))
     assert log.content() == before
     assert not [name for name in log.file_names() if name.endswith(".cleaned")]
 
@@ -259,7 +260,7 @@ def test_a_group_whose_segments_retention_removed_is_dropped() -> None:
     log.log.advance_log_start(1)
     log.log.retire([log.log.segments[0]], NOW_MS)
     with pytest.raises(CompactionAbortedError):
-        log.cleaner.apply(compaction, group, NOW_MS)
+        run_here(log.cleaner.applying(compaction, group, NOW_MS))
     log.cleaner.finish(compaction)
     assert [record.offset for record in log.records()] == [1]
     assert log.cleaner.clean_offset(NAME) is None
@@ -319,7 +320,7 @@ def test_a_log_that_had_no_descriptor_is_compacted_when_there_is_one(
     assert group is not None
     # Enough for all steps of the swap: it does not stop half way.
     left = 1
-    log.cleaner.apply(compaction, group, NOW_MS)
+    run_here(log.cleaner.applying(compaction, group, NOW_MS))
     left = 1000
     log.cleaner.finish(compaction)
     assert log.directory.is_online
@@ -338,7 +339,7 @@ def test_a_swap_without_descriptors_leaves_the_log_whole_or_its_directory_offlin
         assert group is not None
         disk.fail_at(disk.effects + refusals + 1, OSError(errno.EMFILE, "Too many open files"))
         try:
-            log.cleaner.apply(compaction, group, NOW_MS)
+            run_here(log.cleaner.applying(compaction, group, NOW_MS))
         except KafkaError as error:
             refusals += 1
             if log.directory.is_online:
@@ -370,7 +371,7 @@ def test_steps_may_run_in_another_thread_while_the_log_goes_on(tmp_path: Path) -
             group = step.result()
             if group is None:
                 break
-            log.cleaner.apply(compaction, group, NOW_MS)
+            run_here(log.cleaner.applying(compaction, group, NOW_MS))
     log.cleaner.finish(compaction)
     assert log.values() == {
         **{b"k%d" % k: b"%d" % (1900 + k) for k in range(100)},

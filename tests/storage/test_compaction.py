@@ -7,6 +7,9 @@ import pytest
 from storage.compaction_logs import DAY_MS, NOW_MS, CompactedLog, Pair, compacting
 
 from moldau.config.cleaner import CleanerConfig
+from moldau.protocol.batch_builder import build_batch
+from moldau.protocol.batches import ATTRIBUTES_OFFSET, CRC_OFFSET, Record
+from moldau.protocol.checksum import crc32c
 from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -70,6 +73,23 @@ def test_records_without_a_key_go() -> None:
     log.roll()
     log.clean()
     assert offsets(log) == [1]
+
+
+def test_lengths_below_null_are_nulls_and_stop_no_compaction() -> None:
+    """Produce refuses them, Apache Kafka stores them: a log of its may hold some."""
+    log = CompactedLog(config=compacting(cleanup_policy=("delete",)))
+    log.put((b"a", b"0"))
+    for key, position in ((None, 65), (b"a", 67)):
+        batch = bytearray(build_batch([Record(log.log.log_end_offset, NOW_MS, key, None)]))
+        assert batch[position] == 1
+        batch[position] = 9
+        struct.pack_into(">I", batch, CRC_OFFSET, crc32c(bytes(batch[ATTRIBUTES_OFFSET:])))
+        assert log.log.append_as_follower(batch, 0, NOW_MS)
+    log.log.raise_high_watermark(log.log.log_end_offset)
+    log.roll()
+    log.clean()
+    assert not log.cleaner.uncleanable
+    assert [(record.key, record.value) for record in log.records()] == [(b"a", None)]
 
 
 def test_a_batch_that_loses_nothing_is_copied_byte_for_byte() -> None:

@@ -20,6 +20,7 @@ from moldau.storage.directory import (
     format_directory,
     parse_directory_name,
 )
+from moldau.storage.disk_steps import run_here
 from moldau.storage.failures import (
     CorruptCheckpointError,
     DirectoryLockedError,
@@ -300,13 +301,13 @@ def test_the_first_error_takes_the_directory_offline_for_ever() -> None:
     disk.fail_at(disk.effects + 3, OSError(errno.EIO, "Input/output error"))
 
     with pytest.raises(DirectoryOfflineError, match="Input/output error") as raised:
-        directory.write_checkpoint(HIGH_WATERMARK_FILE, {ORDERS: Offset(1)})
+        run_here(directory.writing_checkpoint(HIGH_WATERMARK_FILE, {ORDERS: Offset(1)}))
     assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert not directory.is_online
 
     effects = disk.effects
     for call in (
-        lambda: directory.write_checkpoint(HIGH_WATERMARK_FILE, {}),
+        lambda: run_here(directory.writing_checkpoint(HIGH_WATERMARK_FILE, {})),
         lambda: directory.read_checkpoint(HIGH_WATERMARK_FILE),
         lambda: directory.mark_clean_stop(1),
         directory.list_partitions,
@@ -359,7 +360,7 @@ def test_a_broken_checkpoint_is_told_apart_from_a_broken_disk() -> None:
     with pytest.raises(CorruptCheckpointError):
         directory.read_checkpoint(HIGH_WATERMARK_FILE)
     assert directory.is_online
-    directory.write_checkpoint(HIGH_WATERMARK_FILE, {ORDERS: Offset(5)})
+    run_here(directory.writing_checkpoint(HIGH_WATERMARK_FILE, {ORDERS: Offset(5)}))
     assert directory.read_checkpoint(HIGH_WATERMARK_FILE) == {ORDERS: 5}
 
 

@@ -165,7 +165,8 @@ def test_truncation_reaches_the_disk_with_the_next_flush_only() -> None:
     assert disk.effects == effects
     cache.flush()
     assert LeaderEpochCache(disk, PATH).entries == [start(1, 4)]
-    cache.clear_and_flush()
+    cache.clear()
+    cache.flush()
     assert disk.files()[str(PATH)] == b"0\n0\n"
 
 

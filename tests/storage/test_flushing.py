@@ -11,6 +11,7 @@ from storage.log_maker import SMALL_SEGMENTS, OneLog, values_of
 
 from moldau.config.log import LogConfig
 from moldau.protocol.errors import KafkaError
+from moldau.storage.disk_steps import run_here
 from moldau.storage.failures import DirectoryOfflineError
 from moldau.storage.flushing import GroupFlusher
 from moldau.testing.simulated_disk import SimulatedDisk
@@ -117,7 +118,7 @@ def test_files_stay_open_while_a_round_syncs_them() -> None:
     one.fill(60)
     one.commit_all()
     tickets = one.flusher.begin()
-    one.log.truncate_fully_and_start_at(0, 0)
+    run_here(one.log.starting_over(0, 0, 0))
     assert one.log.remove_deleted(10**9) == 0
     one.log.abandon()
     for ticket in tickets:

@@ -4,7 +4,7 @@ room again nothing is missing.
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from storage.log_maker import close_after_the_test, open_directory, records_batc
 from moldau.config.log import LogConfig
 from moldau.protocol.error_codes import ErrorCode
 from moldau.storage.checkpoints import RECOVERY_POINT_FILE
+from moldau.storage.disk_steps import run_here
 from moldau.storage.failures import DiskFullError
 from moldau.storage.filesystem import DiskFile, DiskFileSystem
 from moldau.storage.log import Log, LogOptions
@@ -100,7 +101,7 @@ def test_what_needs_room_is_refused_and_the_directory_stays_online(
         lambda: append(log),
         lambda: append(log, epoch=3),
         lambda: log.roll(0),
-        logs.checkpoint,
+        lambda: run_here(logs.checkpoints.writing()),
         lambda: logs.create(TopicPartition("c", 0), None, now_ms=0),
         lambda: logs.truncate({A: 10}, 0),
     ):
@@ -126,7 +127,7 @@ def test_records_and_topics_can_be_deleted_to_make_room(
     assert logs.directory.is_online
     disk.is_full = False
     append(log, epoch=1)
-    logs.checkpoint()
+    run_here(logs.checkpoints.writing())
     assert B not in logs.directory.read_checkpoint(RECOVERY_POINT_FILE)
 
 
@@ -138,7 +139,12 @@ def test_with_room_again_nothing_is_missing(
     for number in range(40):
         disk.is_full = number % 2 == 0
         if disk.is_full:
-            for use in (lambda: append(log), lambda: log.roll(0), logs.checkpoint):
+            uses: list[Callable[[], object]] = [
+                lambda: append(log),
+                lambda: log.roll(0),
+                lambda: run_here(logs.checkpoints.writing()),
+            ]
+            for use in uses:
                 with pytest.raises(DiskFullError):
                     use()
         else:
@@ -180,7 +186,7 @@ def test_an_epoch_that_found_no_room_holds_back_the_recovery_point(
     log.flush()
     assert (log.flushed_offset, log.recovery_point) == (61, 60)
     disk.is_full = False
-    logs.checkpoint()
+    run_here(logs.checkpoints.writing())
     for each in logs.by_partition.values():
         each.abandon()
     logs.directory.close()

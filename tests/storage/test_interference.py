@@ -20,6 +20,7 @@ from moldau.protocol.batch_builder import BatchOptions
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.damage import scrub
+from moldau.storage.disk_steps import run_here
 from moldau.storage.flushing import GroupFlusher
 from moldau.storage.log import Log, LogOptions
 from moldau.storage.logs import Logs
@@ -88,7 +89,7 @@ def test_a_log_may_move_into_its_place_while_it_is_flushed(tmp_path: Path) -> No
     future = logs.create_future(A, None, UNIQUE, now_ms=0)
     fill(future)
     ticket = future.begin_flush(everything=True)
-    moved = logs.promote_future(A)
+    moved = run_here(logs.promoting_future(A))
     ticket.run()
     moved.finish_flush(ticket)
     assert logs.directory.is_online
@@ -117,7 +118,7 @@ def test_what_was_cut_before_a_log_moved_is_removed_in_time(tmp_path: Path) -> N
     future = logs.create_future(A, None, UNIQUE, now_ms=0)
     fill(future)
     future.truncate_to(2, 0)
-    moved = logs.promote_future(A)
+    moved = run_here(logs.promoting_future(A))
     assert list(moved.path.glob("*.deleted"))
     logs.remove_deleted(10**9)
     assert not list(moved.path.glob("*.deleted"))

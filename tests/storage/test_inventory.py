@@ -13,6 +13,7 @@ from moldau.protocol.batches import iterate_batches
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE
+from moldau.storage.disk_steps import run_here
 from moldau.storage.inspection import InspectionOptions, inspect_path
 from moldau.storage.inspection.items import Problem, PropertyFound
 from moldau.storage.inventory import INVENTORY_FILE
@@ -140,7 +141,7 @@ def test_it_is_not_believed_once_somebody_else_has_used_the_directory(
     inventory = (stopped / INVENTORY_FILE).read_bytes()
     written_ns = recovery_points.stat().st_mtime_ns
     logs = start(stopped)
-    logs.directory.write_checkpoint(HIGH_WATERMARK_FILE, {NAME: Offset(high_watermark)})
+    run_here(logs.directory.writing_checkpoint(HIGH_WATERMARK_FILE, {NAME: Offset(high_watermark)}))
     logs.directory.mark_clean_stop()
     kill(logs)
     later_ns = written_ns + 1_000_000_000

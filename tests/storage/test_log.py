@@ -16,6 +16,7 @@ from storage.log_maker import (
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.storage.disk_steps import run_here
 from moldau.storage.retention import delete_old_segments
 from moldau.types import LeaderEpoch, Offset
 
@@ -134,7 +135,7 @@ def test_truncation_before_the_first_segment_starts_over(one: OneLog) -> None:
 
 def test_full_truncation_starts_at_any_offset(one: OneLog) -> None:
     one.commit_all()
-    one.log.truncate_fully_and_start_at(500, 0)
+    run_here(one.log.starting_over(500, 500, 0))
     log = one.log
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (500, 500, 500)
     assert log.epochs.entries == []

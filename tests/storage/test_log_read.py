@@ -21,6 +21,7 @@ from moldau.protocol.compression import Compression
 from moldau.protocol.control_records import committed_batches
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.storage.disk_steps import run_here
 from moldau.storage.log import Log
 from moldau.storage.log_read import FoundOffset, Isolation
 
@@ -94,7 +95,7 @@ def test_sealed_segments_are_read_without_a_copy_and_outlive_their_deletion(one:
     result = one.log.read(0, 1 << 20, isolation=Isolation.LOG_END)
     before = bytes(result.records)
     one.commit_all()
-    one.log.truncate_fully_and_start_at(0, 0)
+    run_here(one.log.starting_over(0, 0, 0))
     one.log.remove_deleted(1 << 60)
     assert not any(name.endswith(".deleted") for name in one.names())
     assert bytes(result.records) == before

@@ -19,6 +19,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
 from moldau.storage.directory import LogDirectory
+from moldau.storage.disk_steps import run_here
 from moldau.storage.failures import DirectoryOfflineError
 from moldau.storage.filesystem import DiskFileSystem, FileSystem
 from moldau.storage.log import Log, LogOptions
@@ -76,7 +77,7 @@ def test_logs_are_found_again_after_a_clean_stop(tmp_path: Path, logs: Logs) -> 
 
 
 def test_logs_are_found_again_after_a_crash(tmp_path: Path, logs: Logs) -> None:
-    logs.checkpoint()
+    run_here(logs.checkpoints.writing())
     wanted = {p: values_of(log) for p, log in logs.by_partition.items()}
     kill(logs)
     again = start(tmp_path)
@@ -97,7 +98,7 @@ def test_a_broken_checkpoint_costs_time_but_no_record(
     tmp_path: Path, logs: Logs, file_name: str, content: bytes
 ) -> None:
     wanted = {p: values_of(log) for p, log in logs.by_partition.items()}
-    logs.checkpoint()
+    run_here(logs.checkpoints.writing())
     kill(logs)
     (tmp_path / file_name).write_bytes(content)
     again = start(tmp_path)
@@ -129,7 +130,7 @@ def test_a_deletion_is_finished_after_a_restart(tmp_path: Path, logs: Logs) -> N
 
 
 def test_a_topic_made_again_does_not_inherit_promises(tmp_path: Path, logs: Logs) -> None:
-    logs.checkpoint()
+    run_here(logs.checkpoints.writing())
     logs.delete(A, UNIQUE, now_ms=0)
     logs.create(A, Uuid(b"another id 16 by"), now_ms=0)
     kill(logs)
@@ -151,7 +152,7 @@ def test_a_future_log_takes_the_place_of_the_old_one(tmp_path: Path, logs: Logs)
     again = start(tmp_path)
     assert again.futures[A].log_end_offset == 5
     again.delete(A, UNIQUE, now_ms=0)
-    moved = again.promote_future(A)
+    moved = run_here(again.promoting_future(A))
     assert moved.path == tmp_path / "a-0"
     fill(moved, 3)
     again.stop()
@@ -171,14 +172,14 @@ def test_logs_that_are_made_together_are_synced_together_and_survive_a_power_cut
         together.extend(paths)
         return map(sync, paths)
 
-    logs.settle(do_all)
+    run_here(logs.settling(do_all))
     assert len(together) == len(names)
     for _, crashed in disk.fork().variants_after_crash():
         again = start(path, crashed)
         assert {name: log.topic_id for name, log in again.by_partition.items()} == dict.fromkeys(
             names, TOPIC_ID
         )
-    logs.settle(do_all)
+    run_here(logs.settling(do_all))
     assert len(together) == len(names)
 
 
@@ -187,7 +188,7 @@ def test_logs_that_are_made_together_are_synced_together_and_survive_a_power_cut
 
 def test_a_deleted_record_stays_deleted_after_a_crash(tmp_path: Path, logs: Logs) -> None:
     log = logs.by_partition[A]
-    assert logs.delete_records({log: 17}) == {log: 17}
+    assert run_here(logs.deleting_records({log: 17})) == {log: 17}
     kill(logs)
     again = start(tmp_path)
     assert again.by_partition[A].log_start_offset == 17
@@ -200,9 +201,9 @@ def test_a_crash_after_a_truncation_is_no_false_alarm() -> None:
     disk = SimulatedDisk()
     logs = start(path, disk)
     fill(logs.create(A, TOPIC_ID, now_ms=0))
-    logs.settle()
+    run_here(logs.settling())
     logs.by_partition[A].flush()
-    logs.checkpoint()
+    run_here(logs.checkpoints.writing())
     forks: list[SimulatedDisk] = []
     disk.on_effect(lambda _: forks.append(disk.fork()))
     assert logs.truncate({A: 4}, now_ms=0) == {A}
@@ -215,7 +216,7 @@ def test_a_crash_after_a_truncation_is_no_false_alarm() -> None:
 
 
 def test_a_full_truncation_survives_a_crash(tmp_path: Path, logs: Logs) -> None:
-    logs.checkpoint()
+    run_here(logs.checkpoints.writing())
     logs.truncate_fully_and_start_at(A, 500, now_ms=0)
     kill(logs)
     log = start(tmp_path).by_partition[A]
@@ -233,7 +234,7 @@ def damage_first_batch(tmp_path: Path) -> None:
 
 
 def test_one_damaged_log_does_not_stop_the_others(tmp_path: Path, logs: Logs) -> None:
-    logs.checkpoint()
+    run_here(logs.checkpoints.writing())
     kill(logs)
     damage_first_batch(tmp_path)
     for _ in range(2):
@@ -246,12 +247,12 @@ def test_one_damaged_log_does_not_stop_the_others(tmp_path: Path, logs: Logs) ->
         assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert len(values_of(again.by_partition[B])) == 30
         # Neither a checkpoint nor a clean stop makes it look sound.
-        again.checkpoint()
+        run_here(again.checkpoints.writing())
         again.stop()
 
 
 def test_accepted_damage_is_kept_aside_and_the_log_goes_on(tmp_path: Path, logs: Logs) -> None:
-    logs.checkpoint()
+    run_here(logs.checkpoints.writing())
     kill(logs)
     damage_first_batch(tmp_path)
     again = start(tmp_path)

@@ -16,6 +16,7 @@ from storage.log_maker import (
 )
 
 from moldau.config.log import LogConfig
+from moldau.storage.disk_steps import run_here
 from moldau.storage.flushing import GroupFlusher
 from moldau.storage.log import LogOptions
 from moldau.storage.logs import Logs
@@ -80,7 +81,7 @@ def use(logs: Logs) -> None:
         assert len(values_of(log)) == log.log_end_offset
         log.offset_for_timestamp(-3)
         log.flush()
-    logs.checkpoint()
+    run_here(logs.checkpoints.writing())
 
 
 @pytest.mark.usefixtures("few_descriptors")

@@ -17,6 +17,7 @@ from moldau.types import TopicPartition
 
 if TYPE_CHECKING:
     from moldau.broker.context import ConfigHolder
+    from moldau.broker.disk_threads import DiskThreads
     from moldau.broker.log_store import LogStore
     from moldau.net.clock import Clock
     from moldau.net.tasks import Tasks
@@ -63,9 +64,15 @@ class Pace:
 
 class LogCleaning:
     def __init__(
-        self, store: "LogStore", tasks: "Tasks", clock: "Clock", settings: "ConfigHolder"
+        self,
+        store: "LogStore",
+        disk: "DiskThreads",
+        tasks: "Tasks",
+        clock: "Clock",
+        settings: "ConfigHolder",
     ) -> None:
         self._store = store
+        self._disk = disk
         self._tasks = tasks
         self._clock = clock
         self._settings = settings
@@ -198,4 +205,5 @@ class LogCleaning:
             group = await loop.run_in_executor(thread, compaction.step)
             if group is None:
                 return
-            cleaner.apply(compaction, group, self._clock.wall_ms())
+            swap = cleaner.applying(compaction, group, self._clock.wall_ms())
+            await self._disk.run(compaction.log.directory, swap)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from moldau.protocol.batches import RecordBatch
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.directory import DirectoryKind, directory_name
@@ -18,6 +19,7 @@ from moldau.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from moldau.broker.cold_reads import ColdReads
+    from moldau.broker.disk_threads import DiskThreads
     from moldau.broker.log_store import LogStore
     from moldau.broker.partition import Partition
     from moldau.net.clock import Clock
@@ -40,12 +42,14 @@ class LogMoves:
     def __init__(
         self,
         store: "LogStore",
+        disk: "DiskThreads",
         tasks: "Tasks",
         clock: "Clock",
         cold_reads: "ColdReads",
         on_moved: OnMoved,
     ) -> None:
         self._store = store
+        self._disk = disk
         self._tasks = tasks
         self._clock = clock
         self._cold_reads = cold_reads
@@ -64,7 +68,6 @@ class LogMoves:
             target.create_future(
                 name, partition.topic_id, Uuid(uuid4().bytes), self._clock.wall_ms()
             )
-            target.settle()
         self._take_up(partition)
 
     def resume(self, partition: "Partition") -> None:
@@ -98,9 +101,11 @@ class LogMoves:
                 if self._target(partition) is not target:
                     continue
                 future = target.futures[partition.topic_partition]
-                is_nearly_there = self._copy_piece(partition, future)
+                # Its names, if it is new.
+                await self._disk.run(target.directory, target.settling())
+                is_nearly_there = await self._copy_piece(partition, future)
                 if is_nearly_there and future.log_end_offset - flushed < _LAST_PIECE_OFFSETS:
-                    self._switch(partition, target)
+                    await self._switch(partition, target)
                     return
                 if is_nearly_there:
                     flushed = await _flush_in_thread(future)
@@ -114,39 +119,47 @@ class LogMoves:
         if source.log_start_offset <= offset < source.log_end_offset:
             await self._cold_reads.read(source, offset, _PIECE_BYTES, isolation=Isolation.LOG_END)
 
-    def _copy_piece(self, partition: "Partition", future: "Log") -> bool:
+    async def _copy_piece(self, partition: "Partition", future: "Log") -> bool:
         """True if the rest is small enough to finish."""
         source = partition.log
         now_ms = self._clock.wall_ms()
-        if future.log_end_offset > source.log_end_offset:
-            future.truncate_to(source.log_end_offset, now_ms)
-        if future.log_end_offset < source.log_start_offset:
-            future.truncate_fully_and_start_at(source.log_start_offset, now_ms)
-        if future.log_end_offset < source.log_end_offset:
-            piece = source.read(future.log_end_offset, _PIECE_BYTES, isolation=Isolation.LOG_END)
-            if piece.records:
-                future.append_as_follower(piece.records, partition.leader_epoch, now_ms)
-            else:
-                # Compaction has left nothing up to the end.
-                future.skip_to(source.log_end_offset, now_ms)
+        start, end = _first_offset(source), source.log_end_offset
+        if not start <= future.log_end_offset <= end:
+            await self._disk.run(future.directory, future.starting_over(start, start, now_ms))
+        if _has_nothing_more(source, future):
+            # Before the gap that the copy gets here.
+            await _flush_in_thread(future)
+        _copy_one(partition, future, now_ms)
         return source.log_end_offset - future.log_end_offset < _LAST_PIECE_OFFSETS
 
-    def _switch(self, partition: "Partition", target: "Logs") -> None:
-        """Without a pause: nothing is appended meanwhile. A crash half way leaves two whole logs,
-        of which the next start keeps one.
+    async def _switch(self, partition: "Partition", target: "Logs") -> None:
+        """The copy gets the log's name first; then appends go to it from one moment to the next,
+        and when it is on the disk the old log goes. A crash half way leaves two whole logs, of
+        which the next start keeps one.
         """
-        name = partition.topic_partition
-        source, future = partition.log, target.futures[name]
-        while future.log_end_offset < source.log_end_offset:
-            self._copy_piece(partition, future)
-        future.flush()
-        future.update_high_watermark(source.high_watermark)
-        if source.log_start_offset > future.log_start_offset:
-            future.advance_log_start(source.log_start_offset)
-        log = target.promote_future(name)
-        target.checkpoint()
-        self._store.logs_of(source).delete(name, Uuid(uuid4().bytes), self._clock.wall_ms())
+        name, source = partition.topic_partition, partition.log
+        log = await self._disk.run(target.directory, target.promoting_future(name))
+        while _is_going_on(partition, source, log):
+            if await self._copy_piece(partition, log) and _is_going_on(partition, source, log):
+                break
+            await asyncio.sleep(0)
+        else:
+            return
+        while log.log_end_offset < source.log_end_offset:
+            _copy_one(partition, log, self._clock.wall_ms())
+        log.update_high_watermark(source.high_watermark)
+        if source.log_start_offset > log.log_start_offset:
+            log.advance_log_start(source.log_start_offset)
         partition.use_log(log)
+        switched_at = log.log_end_offset
+        while not log.is_abandoned and log.flushed_offset < switched_at:
+            await _flush_in_thread(log)
+        await self._disk.run(target.directory, target.checkpoints.writing())
+        if log.is_abandoned or source.is_abandoned:
+            return
+        before = self._store.logs_of(source)
+        before.delete(name, Uuid(uuid4().bytes), self._clock.wall_ms())
+        await self._disk.run(before.directory, before.settling())
         _log.info("%s moved to %s", name, target.directory.path)
         self._on_moved(partition)
 
@@ -162,6 +175,42 @@ class LogMoves:
         for logs in self._store.online():
             if name in logs.futures:
                 logs.delete(name, Uuid(uuid4().bytes), self._clock.wall_ms())
+
+
+def _is_going_on(partition: "Partition", source: "Log", log: "Log") -> bool:
+    """Nobody has deleted or failed one of them."""
+    return partition.has_log and partition.log is source and not log.is_abandoned
+
+
+def _first_offset(source: "Log") -> int:
+    """Of the batch that holds the log's start: batches are copied whole."""
+    start = source.log_start_offset
+    if start == source.log_end_offset:
+        return start
+    found = source.read(start, 1, isolation=Isolation.LOG_END).records
+    return min(RecordBatch(found).base_offset, start) if found else start
+
+
+def _has_nothing_more(source: "Log", future: "Log") -> bool:
+    """Compaction has left nothing from the copy's end up to the log's."""
+    if future.log_end_offset >= source.log_end_offset:
+        return False
+    return not _read(source, future, 1)
+
+
+def _read(source: "Log", future: "Log", bytes_max: int) -> memoryview:
+    offset = max(future.log_end_offset, source.log_start_offset)
+    return source.read(offset, bytes_max, isolation=Isolation.LOG_END).records
+
+
+def _copy_one(partition: "Partition", future: "Log", now_ms: int) -> None:
+    source = partition.log
+    if future.log_end_offset < source.log_end_offset:
+        piece = _read(source, future, _PIECE_BYTES)
+        if piece:
+            future.append_as_follower(piece, partition.leader_epoch, now_ms)
+        else:
+            future.skip_to(source.log_end_offset, now_ms)
 
 
 async def _flush_in_thread(log: "Log") -> int:

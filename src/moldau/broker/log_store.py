@@ -4,15 +4,16 @@ those that nobody knows, and whether the node goes on with what a damaged one ha
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
 from moldau.core.metadata.image import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.directory import LogDirectory
+from moldau.storage.disk_steps import Steps
 from moldau.storage.log import Log
 from moldau.storage.logs import DoAll, Logs, OptionsFor
 from moldau.types import TopicPartition, Uuid, uuid_text
@@ -27,6 +28,8 @@ _PREFERENCES_MAX = 10_000
 ACCEPT_DAMAGE = "moldau.accept.damage"
 
 AcceptsDamage = Callable[[Log], bool]
+Refused: TypeAlias = dict[TopicPartition, KafkaError]
+Making: TypeAlias = tuple[Logs, Collection[TopicPartition], Steps[Refused]]
 
 
 class LogStore:
@@ -97,6 +100,12 @@ class LogStore:
         """The directory that has the partition's log, online or not."""
         return next((logs for logs in self.logs if partition in logs.by_partition), None)
 
+    def log_of(self, partition: TopicPartition, topic_id: Uuid) -> Log | None:
+        """Not one of an earlier topic of that name."""
+        holder = self.holder(partition)
+        log = None if holder is None else holder.by_partition[partition]
+        return None if log is None or log.topic_id not in {topic_id, None} else log
+
     def _settle_doubles(self) -> None:
         """A crash at the end of a move leaves two whole logs: the longer one goes on."""
         counts = Counter(name for logs in self.online() for name in logs.by_partition)
@@ -114,18 +123,45 @@ class LogStore:
     def logs_of(self, log: Log) -> Logs:
         return next(logs for logs in self.logs if logs.directory is log.directory)
 
-    def create(self, partition: TopicPartition, topic_id: Uuid, directory_id: Uuid) -> Log:
-        """In the directory that was preferred or the metadata says, or in the one with the fewest
-        logs. Raises KAFKA_STORAGE_ERROR.
+    def making(
+        self, wanted: Mapping[TopicPartition, tuple[Uuid, Uuid]], do_all: DoAll
+    ) -> tuple[list[Making], Refused]:
+        """What makes new logs, given their topics' ids and directories, and what settles all that
+        was made, deleted or set aside before. Those that have no directory to go to are refused.
+        """
+        refused: Refused = {}
+        counts = {logs: len(logs.by_partition) + len(logs.futures) for logs in self.online()}
+        homes: dict[Logs, dict[TopicPartition, Uuid]] = {logs: {} for logs in counts}
+        for partition, (topic_id, directory_id) in wanted.items():
+            if self.log_of(partition, topic_id) is not None:
+                continue
+            try:
+                logs = self._chosen(partition, directory_id, counts)
+            except KafkaError as error:
+                refused[partition] = error
+                continue
+            counts[logs] += 1
+            homes[logs][partition] = topic_id
+        now_ms = self._clock.wall_ms()
+        making: list[Making] = [
+            (logs, here, logs.making(here, now_ms, do_all)) for logs, here in homes.items()
+        ]
+        return making, refused
+
+    def made(self, partition: TopicPartition) -> None:
+        """A preference holds until its log is there."""
+        self._preferred.pop(partition, None)
+
+    def _chosen(
+        self, partition: TopicPartition, directory_id: Uuid, counts: Mapping[Logs, int]
+    ) -> Logs:
+        """The directory that was preferred or the metadata says, or the one with the fewest logs.
+        Raises KAFKA_STORAGE_ERROR.
         """
         preferred = self._preferred.get(partition)
         if preferred is not None and preferred.directory.is_online:
-            logs = preferred
-        else:
-            logs = self._home(partition, directory_id)
-        log = logs.create(partition, topic_id, self._clock.wall_ms())
-        self._preferred.pop(partition, None)
-        return log
+            return preferred
+        return self._home(partition, directory_id, counts)
 
     def prefer(self, partition: TopicPartition, logs: Logs) -> None:
         """If its log is ever made, then there. As in Kafka this does not outlive a restart, and
@@ -136,7 +172,9 @@ class LogStore:
             del self._preferred[next(iter(self._preferred))]
         self._preferred[partition] = logs
 
-    def _home(self, partition: TopicPartition, directory_id: Uuid) -> Logs:
+    def _home(
+        self, partition: TopicPartition, directory_id: Uuid, counts: Mapping[Logs, int]
+    ) -> Logs:
         online = self.online()
         if directory_id not in {UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY, LOST_DIRECTORY}:
             for logs in online:
@@ -158,23 +196,7 @@ class LogStore:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
         # Better a cordoned one than none: the controller wants the replica here.
         open_ones = [logs for logs in online if not self.is_cordoned(logs.directory.path)]
-        return min(open_ones or online, key=lambda logs: len(logs.by_partition) + len(logs.futures))
-
-    def delete_records(self, offsets: Mapping[Log, int]) -> dict[Log, int | KafkaError]:
-        """The new start of each log, which is on the disk then, or why it has not moved."""
-        results: dict[Log, int | KafkaError] = {}
-        for logs in self.logs:
-            here = {log: to for log, to in offsets.items() if log.directory is logs.directory}
-            results |= logs.delete_records(here)
-        return results
-
-    def settle(self, do_all: DoAll) -> None:
-        """What was made, deleted or set aside since is so on the disk too."""
-        for logs in self.online():
-            try:
-                logs.settle(do_all)
-            except KafkaError as error:
-                _log.error("%s", error.detail)
+        return min(open_ones or online, key=lambda logs: counts[logs])
 
     def delete(self, partition: TopicPartition) -> None:
         """Its log and the copy that may be on its way into another directory."""

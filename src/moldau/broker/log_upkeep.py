@@ -1,11 +1,11 @@
 """What logs need from time to time: old segments deleted, removed files unlinked, offsets written
-to checkpoints, idle producers forgotten. All of it in the event loop, a log at a time.
+to checkpoints, idle producers forgotten. In the event loop, a log at a time, with syncs in threads.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from moldau.storage.retention import delete_old_segments
 
 if TYPE_CHECKING:
     from moldau.broker.context import ConfigHolder
+    from moldau.broker.disk_threads import DiskThreads
     from moldau.broker.log_store import LogStore
     from moldau.config.broker import BrokerConfig
     from moldau.net.clock import Clock
@@ -27,15 +28,20 @@ _REMOVED_TOGETHER = 4
 _FLUSH_CHECK_INTERVAL_MS = 1_000
 
 Interval = Callable[["BrokerConfig"], int]
-# Requests are served wherever it yields.
-Job = Callable[[], Iterator[None]]
+Job = Callable[[], Awaitable[None]]
 
 
 class LogUpkeep:
     def __init__(
-        self, store: "LogStore", tasks: "Tasks", clock: "Clock", settings: "ConfigHolder"
+        self,
+        store: "LogStore",
+        disk: "DiskThreads",
+        tasks: "Tasks",
+        clock: "Clock",
+        settings: "ConfigHolder",
     ) -> None:
         self._store = store
+        self._disk = disk
         self._tasks = tasks
         self._clock = clock
         self._settings = settings
@@ -63,12 +69,11 @@ class LogUpkeep:
         async def run() -> None:
             while True:
                 await self._clock.sleep(max(interval(self._settings.current), 1))
-                for _ in job():
-                    await asyncio.sleep(0)
+                await job()
 
         _ = self._tasks.start(run(), name)
 
-    def _delete_old(self) -> Iterator[None]:
+    async def _delete_old(self) -> None:
         for log in list(self._store):
             # A log that fails says so to its clients, a directory to everybody.
             with contextlib.suppress(KafkaError):
@@ -78,26 +83,27 @@ class LogUpkeep:
                         "%s: %d old segments are deleted, it starts at %d now",
                         log.topic_partition, deleted, log.log_start_offset,
                     )  # fmt: skip
-            yield
+            await asyncio.sleep(0)
 
-    def _remove_deleted(self) -> Iterator[None]:
+    async def _remove_deleted(self) -> None:
         for logs in self._store.online():
             with contextlib.suppress(KafkaError):
-                while logs.remove_deleted(self._clock.wall_ms(), _REMOVED_TOGETHER):
-                    yield
+                removed = _REMOVED_TOGETHER
+                while removed:
+                    removed = logs.remove_deleted(self._clock.wall_ms(), _REMOVED_TOGETHER)
+                    await asyncio.sleep(0)
 
-    def _checkpoint(self, file_name: str) -> Iterator[None]:
+    async def _checkpoint(self, file_name: str) -> None:
         for logs in self._store.online():
             try:
-                logs.checkpoint(file_name)
+                await self._disk.run(logs.directory, logs.checkpoints.writing(file_name))
             except KafkaError as error:
                 _log.warning("%s is not written: %s", file_name, error.detail)
-            yield
 
-    def _expire_producers(self) -> Iterator[None]:
+    async def _expire_producers(self) -> None:
         for log in list(self._store):
             log.producers.expire(self._clock.wall_ms())
-            yield
+            await asyncio.sleep(0)
 
     def _flush_check_interval_ms(self) -> int:
         """Kafka's default is never, with which flush.ms would do nothing."""

@@ -28,6 +28,7 @@ from moldau.protocol.errors import MoldauError
 from moldau.protocol.log_records import KRaftVersionRecord
 from moldau.storage.checkpoints import read_offsets, write_offsets
 from moldau.storage.directory import LogDirectory
+from moldau.storage.disk_steps import Steps, run_here
 from moldau.storage.failures import CorruptCheckpointError
 from moldau.storage.filesystem import read_whole, write_atomically
 from moldau.storage.flushing import GroupFlusher
@@ -206,20 +207,21 @@ class MetadataLog:
             return False
         return now_ms - self.snapshots.timestamp_ms(snapshot_id) > age_max_ms
 
-    def store_recovery_point(self) -> None:
+    def storing_recovery_point(self) -> Steps[None]:
         """What is before it was flushed: if it cannot be read one day, that is damage."""
         flushed = self.log.recovery_point
         if flushed > self._stored_recovery_point:
+            path = self.path / RECOVERY_POINT_FILE
+            offsets = {METADATA_PARTITION: Offset(flushed)}
             with self.directory.guard:
-                offsets = {METADATA_PARTITION: Offset(flushed)}
-                write_offsets(self.directory.filesystem, self.path / RECOVERY_POINT_FILE, offsets)
+                yield lambda: write_offsets(self.directory.filesystem, path, offsets)
             self._stored_recovery_point = flushed
 
     def close(self) -> None:
         try:
             self.log.close()
             if self.directory.is_online:
-                self.store_recovery_point()
+                run_here(self.storing_recovery_point())
         finally:
             self.log.abandon()
 
@@ -300,4 +302,4 @@ def _start_behind(log: Log, newest: SnapshotId, now_ms: int) -> None:
             log.log_end_offset,
             newest.offset,
         )
-        log.truncate_fully_and_start_at(newest.offset, now_ms)
+        run_here(log.starting_over(newest.offset, newest.offset, now_ms))

@@ -13,6 +13,7 @@ from itertools import count
 from typing import NamedTuple
 
 from moldau.broker.bootstrap import read_bootstrap_records
+from moldau.broker.disk_threads import DiskThreads
 from moldau.broker.flush_rounds import FlushRounds
 from moldau.broker.metadata_log import MetadataLog, MetadataLogError
 from moldau.broker.snapshots import SnapshotId
@@ -109,6 +110,7 @@ class QuorumNode:
         self._on_failure = on_failure
         self._listeners: list[QuorumListener] = []
         self._rounds = FlushRounds(clock, _Constant(config), self._flushed)
+        self._disk = DiskThreads([directory])
         self._machine = QuorumMachine(Voter(key=VoterKey(config.node_id)))
         self._metadata_log: MetadataLog | None = None
         self._level: int | None = None
@@ -223,6 +225,7 @@ class QuorumNode:
                 await self.wait_committed(self.last_offset)
             self._step(Stopping())
         await self._rounds.stop()
+        await self._disk.stop()
         self._refuse_waiting()
         try:
             self.log.close()
@@ -407,7 +410,7 @@ class QuorumNode:
     def _keep_up(self) -> None:
         if self.failure is None:
             try:
-                self.log.store_recovery_point()
+                self._directory.do(self.log.storing_recovery_point())
                 self.log.clean(self._clock.wall_ms())
             except KafkaError as error:
                 _log.warning("the metadata log was not tidied up: %s", error)

@@ -2,17 +2,16 @@
 begins leader epochs, changes settings of running logs; and answers who leads what.
 """
 
-import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from moldau.broker.cold_reads import ColdReads
+from moldau.broker.disk_threads import DiskThreads
 from moldau.broker.flush_rounds import FlushRounds
 from moldau.broker.log_cleaning import LogCleaning
 from moldau.broker.log_moves import LogMoves, check_movable, check_name
@@ -20,6 +19,7 @@ from moldau.broker.log_store import LogStore
 from moldau.broker.log_upkeep import LogUpkeep
 from moldau.broker.parked import Deadlines
 from moldau.broker.partition import Partition
+from moldau.broker.pending_logs import LogHome, LogOwner, PendingLogs
 from moldau.broker.topic_settings import INTERNAL_TOPICS, TopicSettings, topic_settings
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
@@ -42,10 +42,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 WORKERS_MAX = 2
-
-_ROOM_CHECK_INTERVAL_MS = 1_000
-_LOGS_AT_ONCE = 20
-"""Making or deleting a log takes its time: everybody else gets a turn in between."""
 
 OnLeadership = Callable[[Partition, bool], None]
 OnPlacement = Callable[[Partition], None]
@@ -72,14 +68,6 @@ class Replicas:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._leadership_listeners: list[OnLeadership] = []
         self._untold: list[tuple[Partition, bool]] = []
-        self._roomless: dict[TopicPartition, Partition] = {}
-        """Their logs could not be made because the disk is full."""
-        self._behind: dict[TopicPartition, None] = {}
-        """New partitions that wait for their turn to be made."""
-        self._leaving: dict[TopicPartition, None] = {}
-        """Gone for everybody else; their logs wait for their turn to be deleted."""
-        self._caught_up = asyncio.Event()
-        self._caught_up.set()
         self._plain_settings: dict[str, TopicSettings] = {}
         self._plain_settings_of: BrokerConfig | None = None
         self._failure_listeners: list[OnDirectoryFailure] = []
@@ -93,9 +81,16 @@ class Replicas:
             directories, self._options_for, clock, self._cordoned, unavailable=unavailable
         )
         self.tasks = Tasks()
-        self._moves = LogMoves(self.store, self.tasks, clock, self.cold_reads, self._moved)
-        self._upkeep = LogUpkeep(self.store, self.tasks, clock, settings)
-        self.cleaning = LogCleaning(self.store, self.tasks, clock, settings)
+        self.disk = DiskThreads(directories)
+        owner = LogOwner(
+            self._home_of, self._log_made, self._tell_untold, self._delete_log, self._has_no_room
+        )
+        self._pending = PendingLogs(self.store, self.disk, self.flush_rounds.do_all, owner)
+        self._moves = LogMoves(
+            self.store, self.disk, self.tasks, clock, self.cold_reads, self._moved
+        )
+        self._upkeep = LogUpkeep(self.store, self.disk, self.tasks, clock, settings)
+        self.cleaning = LogCleaning(self.store, self.disk, self.tasks, clock, settings)
         for directory in directories:
             directory.on_failure(self._directory_failed)
 
@@ -151,18 +146,22 @@ class Replicas:
         # What a crash left unflushed counts before anybody leads or reads it.
         self.flush_rounds.flusher.run_round()
         self.store.set_strays_aside(self._is_known)
-        self.apply(MetadataDelta.between(EMPTY_IMAGE, image), image)
+        self._follow(MetadataDelta.between(EMPTY_IMAGE, image), image)
         # Nobody is kept waiting yet.
-        self._take_up(len(self._leaving) + len(self._behind))
+        self.catch_up_here()
         for partition in self._partitions.values():
             self._moves.resume(partition)
         self._upkeep.start()
         self.cleaning.start()
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The metadata changed to `image`. If many partitions are new, they follow, and so do the
-        logs of many that are gone.
+        """The metadata changed to `image`. New partitions follow when their logs are on the disk,
+        and so do the logs of those that are gone.
         """
+        self._follow(delta, image)
+        self._pending.begin(self.tasks)
+
+    def _follow(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._image = image
         if delta.deleted_topics:
             self._remove_topics(delta.deleted_topics)
@@ -171,48 +170,17 @@ class Replicas:
             if topic is not None:
                 self._apply_topic(topic)
         self._apply_settings(delta, image)
-        is_first = self._caught_up.is_set()
-        if is_first:
-            self._take_up(_LOGS_AT_ONCE)
-        else:
-            self._settle()
-        if is_first and (self._leaving or self._behind):
-            self._caught_up.clear()
-            _ = self.tasks.start(self._catch_up(), "make and delete logs")
+        self._tell_untold()
 
     async def wait_caught_up(self) -> None:
         """Until there are the logs that the metadata says, and no others."""
-        await self._caught_up.wait()
+        await self._pending.wait()
 
-    async def _catch_up(self) -> None:
-        try:
-            while self._leaving or self._behind:
-                await asyncio.sleep(0)
-                self._take_up(_LOGS_AT_ONCE)
-        finally:
-            self._caught_up.set()
-
-    def _take_up(self, count: int) -> None:
-        """As the metadata says by now: some may be gone, or be somebody else's. What leaves goes
-        first, as it may have the name of one that comes.
-        """
-        leaving = list(islice(self._leaving, count))
-        for name in leaving:
-            self._delete_log(name)
-        for name in list(islice(self._behind, count - len(leaving))):
-            del self._behind[name]
-            topic, image = self._image.topic(name.topic), self._image.partition(name)
-            if topic is not None and image is not None and self._node_id in image.replicas:
-                self._host(name, topic.topic_id, image, self._topic_settings(name.topic))
-        self._settle()
-
-    def _settle(self) -> None:
-        self.store.settle(self.flush_rounds.do_all)
-        # Not earlier: whoever hears that we lead may append.
-        self._tell_untold()
+    def catch_up_here(self) -> None:
+        """As `wait_caught_up`, while everybody waits for the disk."""
+        self._pending.catch_up_here()
 
     def _apply_topic(self, topic: TopicImage) -> None:
-        settings = self._topic_settings(topic.name)
         for index, partition in topic.partitions.items():
             name = TopicPartition(topic.name, index)
             existing = self._partitions.get(name)
@@ -221,23 +189,29 @@ class Replicas:
                 self._remove(existing)
                 existing = None
             if self._node_id in partition.replicas:
-                if existing is None:
-                    self._behind[name] = None
-                else:
-                    self._host(name, topic.topic_id, partition, settings)
+                if existing is None or not existing.has_log:
+                    self._pending.make(name)
+                if existing is not None:
+                    self._host(name, topic.topic_id, partition)
             elif existing is not None:
                 self._remove(existing)
 
     def _host(
-        self, name: TopicPartition, topic_id: Uuid, image: PartitionImage, settings: TopicSettings
+        self,
+        name: TopicPartition,
+        topic_id: Uuid,
+        image: PartitionImage,
+        refused: KafkaError | None = None,
     ) -> None:
         partition = self._partitions.get(name)
         if partition is None:
             partition = Partition(name, topic_id, self._clock, self._propose_isr)
+            settings = self._topic_settings(name.topic)
             partition.min_insync_replicas = settings.log.min_insync_replicas
             self._partitions[name] = partition
-        if not partition.has_log:
-            self._give_log(partition, image)
+        had_log = partition.has_log
+        if not had_log:
+            self._give_log(partition, image, refused)
         if image.leader != self._node_id:
             led = partition.leader is not None
             partition.follow(image)
@@ -245,50 +219,47 @@ class Replicas:
                 self._untold.append((partition, False))
             return
         is_new = partition.leader is None or image.leader_epoch > partition.leader_epoch
+        is_new = is_new or partition.has_log is not had_log
         partition.lead(image)
         if is_new:
             self._untold.append((partition, True))
 
-    def _give_log(self, partition: Partition, image: PartitionImage) -> None:
+    def _give_log(
+        self, partition: Partition, image: PartitionImage, refused: KafkaError | None
+    ) -> None:
         name = partition.topic_partition
+        log = self.store.log_of(name, partition.topic_id)
         try:
-            holder = self.store.holder(name)
-            log = holder.by_partition[name] if holder is not None else None
-            if log is not None and log.topic_id not in {partition.topic_id, None}:
-                self.store.set_aside(name, "it belongs to an earlier topic of that name")
-                log = None
-            directory_id = image.directories[image.replicas.index(self._node_id)]
+            if refused is not None:
+                raise refused
             if log is None:
-                log = self.store.create(name, partition.topic_id, directory_id)
+                # Its turn to be made comes.
+                return
             log.directory.check_online()
             partition.use_log(log)
-            if log.directory.meta.directory_id != directory_id:
+            self.store.made(name)
+            if log.directory.meta.directory_id != _directory_of(image, self._node_id):
                 self._tell_placement(partition)
         except KafkaError as error:
-            if name not in self._roomless:
-                _log.error("%s has no log: %s", name, error.detail)
             partition.lose_log(error)
-            if isinstance(error, DiskFullError):
-                self._wait_for_room(partition)
+            is_full = isinstance(error, DiskFullError)
+            if not is_full or self._pending.wait_for_room(name, self.tasks, self._clock):
+                _log.error("%s has no log: %s", name, error.detail)
 
-    def _wait_for_room(self, partition: Partition) -> None:
-        is_first = not self._roomless
-        self._roomless[partition.topic_partition] = partition
-        if is_first:
-            _ = self.tasks.start(self._make_missing_logs(), "make logs once there is room")
+    def _log_made(self, name: TopicPartition, refused: KafkaError | None) -> None:
+        topic, image = self._image.topic(name.topic), self._image.partition(name)
+        if topic is not None and image is not None:
+            self._host(name, topic.topic_id, image, refused)
 
-    async def _make_missing_logs(self) -> None:
-        while self._roomless:
-            await self._clock.sleep(_ROOM_CHECK_INTERVAL_MS)
-            for name, partition in list(self._roomless.items()):
-                image = self._image.partition(name)
-                if image is not None and self._partitions.get(name) is partition:
-                    self._give_log(partition, image)
-                    if partition.has_log and partition.leader is not None:
-                        self._untold.append((partition, True))
-                if not isinstance(partition.failure, DiskFullError):
-                    del self._roomless[name]
-            self._settle()
+    def _home_of(self, name: TopicPartition) -> LogHome | None:
+        topic, image = self._image.topic(name.topic), self._image.partition(name)
+        if topic is None or image is None or self._node_id not in image.replicas:
+            return None
+        return LogHome(topic.topic_id, _directory_of(image, self._node_id))
+
+    def _has_no_room(self, name: TopicPartition) -> bool:
+        partition = self._partitions.get(name)
+        return partition is not None and isinstance(partition.failure, DiskFullError)
 
     def _remove_topics(self, topic_ids: Mapping[str, Uuid]) -> None:
         for partition in list(self._partitions.values()):
@@ -305,11 +276,10 @@ class Replicas:
         )
         if led:
             self._untold.append((partition, False))
-        self._leaving[name] = None
+        self._pending.delete(name)
 
     def _delete_log(self, name: TopicPartition) -> None:
         """In two steps; background work takes the second one."""
-        del self._leaving[name]
         try:
             self.cleaning.forget(name)
             self.store.delete(name)
@@ -374,6 +344,7 @@ class Replicas:
             config=settings.log,
             flush_policy=settings.flush_policy,
             flusher=self.flush_rounds.flusher,
+            syncs_later=True,
             jitter=lambda bound_ms: random.randint(0, bound_ms),  # noqa: S311 - spreads load
             producer_id_expiration_ms=self._settings.current.producer_id_expiration_ms,
             verifies_transactions=self._settings.current.transaction_partition_verification_enable,
@@ -422,6 +393,15 @@ class Replicas:
         if partition.leader is not None:
             partition.leader.proposal_failed()
 
+    async def delete_records(self, offsets: Mapping[Log, int]) -> dict[Log, int | KafkaError]:
+        """The new start of each log, which is on the disk then, or why it has not moved."""
+        results: dict[Log, int | KafkaError] = {}
+        for logs in self.store.logs:
+            here = {log: to for log, to in offsets.items() if log.directory is logs.directory}
+            if here:
+                results |= await self.disk.run(logs.directory, logs.deleting_records(here))
+        return results
+
     # Moving between directories
 
     def move(self, name: TopicPartition, path: Path) -> None:
@@ -454,8 +434,9 @@ class Replicas:
 
     async def stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Everything to the disk, and the marker that says so."""
+        await self._end_background_work()
         # The next start would not know whose they are.
-        self._take_up(len(self._leaving))
+        self._pending.delete_here()
         await self._rest()
         for logs in self.store.logs:
             try:
@@ -465,16 +446,24 @@ class Replicas:
 
     async def abandon(self) -> None:
         """Let go of everything and write nothing: the next start recovers, as after a crash."""
+        await self._end_background_work()
         await self._rest()
         for logs in self.store.logs:
             logs.abandon()
 
-    async def _rest(self) -> None:
+    async def _end_background_work(self) -> None:
         self.cleaning.stop()
         await self.tasks.close()
+        await self.disk.stop()
+
+    async def _rest(self) -> None:
         self.workers.shutdown(wait=False, cancel_futures=True)
         self.cold_reads.close()
         await self.flush_rounds.stop()
         stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node is stopping")
         for partition in self._partitions.values():
             partition.close(stopping)
+
+
+def _directory_of(image: PartitionImage, node_id: int) -> Uuid:
+    return image.directories[image.replicas.index(node_id)]

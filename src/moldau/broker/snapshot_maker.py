@@ -72,7 +72,7 @@ class SnapshotMaker:
                 if error is not None:
                     raise error
             log.snapshots.add(snapshot_id)
-            log.store_recovery_point()
+            log.directory.do(log.storing_recovery_point())
             log.clean(self._clock.wall_ms())
         except KafkaError as refusal:
             _log.warning("no metadata snapshot %s: %s", snapshot_id.file_name, refusal)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from moldau.cli.producing import Outcome
 
 _MEMORY_BYTES = 64 * 1024 * 1024
+REQUEST_TIMEOUT_MS = 30_000
 
 
 class AcksChoice(Enum):
@@ -133,7 +134,7 @@ def produce(  # noqa: PLR0913 - each parameter is an option of the command
     target = topic, create
     outcome = run(
         connection,
-        lambda cluster: produce_all(cluster, target, shape, given, settings),
+        lambda cluster: produce_all(cluster, target, shape, given, settings, _tell_retry),
         fast=True,
     )
     _tell(outcome, as_json=json_lines, quiet=quiet)
@@ -150,6 +151,7 @@ def producer_settings(
     from moldau.config.client_settings.producer import ProducerConfig
 
     patience_ms = round(connection.patience_s * 1000)
+    attempt_ms = min(patience_ms, REQUEST_TIMEOUT_MS)
     return connection.client(
         ProducerConfig,
         acks=acks.value,
@@ -159,7 +161,14 @@ def producer_settings(
         buffer_memory=_MEMORY_BYTES,
         max_request_size=_MEMORY_BYTES,
         max_block_ms=patience_ms,
+        # Patience is with each record: an attempt must fit in, and the time that a batch fills.
+        request_timeout_ms=attempt_ms,
+        delivery_timeout_ms=max(patience_ms, attempt_ms + round(linger_ms)),
     )
+
+
+def _tell_retry(trouble: str) -> None:
+    complain("produce", f"{trouble}; trying again")
 
 
 def _tell(outcome: "Outcome", *, as_json: bool, quiet: bool) -> None:

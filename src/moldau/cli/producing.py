@@ -3,7 +3,7 @@ Memory is bounded: when the producer has no room, the input waits.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,12 @@ from moldau.protocol.errors import MoldauError
 _PROBLEMS_SHOWN_MAX = 5
 # Between two looks at the network while input is plenty.
 _RECORDS_PER_TURN = 500
+_LOOK_AT_RETRIES_MS = 1_000
+# What an interrupted command still waits for.
+_LAST_SENDS_S = 1.0
+
+OnRetry = Callable[[str], None]
+"""Is told what keeps records from being written, while it is tried again."""
 
 
 @frozen(kw_only=True)
@@ -85,6 +91,7 @@ class Outcome:
     reasons: dict[str, int] = field(default_factory=dict)
     """Why records failed, and how many."""
     was_stopped: bool = False
+    first_failure: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def is_complete(self) -> bool:
@@ -115,6 +122,7 @@ class Outcome:
 
     def fail(self, reason: str, count: int = 1) -> None:
         self.failed += count
+        self.first_failure.set()
         if reason in self.reasons or len(self.reasons) < _PROBLEMS_SHOWN_MAX:
             self.reasons[reason] = self.reasons.get(reason, 0) + count
 
@@ -152,22 +160,39 @@ async def produce_all(
     shape: Shape,
     given: Input,
     settings: Mapping[str, Any],
+    on_retry: OnRetry,
 ) -> Outcome:
-    """`target` is a topic and whether to make it."""
+    """`target` is a topic and whether to make it. Ends at the first record that fails, unless the
+    input says otherwise.
+    """
     topic = await find_topic(cluster, *target)
     if shape.partition is not None:
         topic.partition(shape.partition)
     outcome = Outcome(topic.name, started_ms=cluster.clock.mono_ms())
     with progress_bar("producing", given.total_bytes, is_bytes=True) as bar:
-        async with Producer(**settings) as producer:
-            sender = _Sender(cluster.clock, producer, outcome, given)
-            try:
-                await sender.send_all(shape, bar)
-            finally:
-                # Also when interrupted or when the input is bad: what was taken is sent.
-                await producer.flush()
+        producer = Producer(**settings)
+        sender = _Sender(cluster.clock, producer, outcome, given)
+        watch = asyncio.ensure_future(_tell_retries(producer, cluster.clock, on_retry))
+        try:
+            await sender.send_until_failure(shape, bar)
+        finally:
+            watch.cancel()
+            # Also when interrupted or when a record failed: what was taken is sent, if it can be
+            # soon.
+            await producer.close(_LAST_SENDS_S)
     outcome.ended_ms = cluster.clock.mono_ms()
     return outcome
+
+
+async def _tell_retries(producer: Producer, clock: Clock, on_retry: OnRetry) -> None:
+    """Once a second a look; the same trouble is told once."""
+    told = ""
+    while True:
+        await clock.sleep(_LOOK_AT_RETRIES_MS)
+        trouble = "" if producer.retrying is None else str(producer.retrying)
+        if trouble and trouble != told:
+            on_retry(trouble)
+        told = trouble
 
 
 async def find_topic(cluster: Cluster, name: str, create: bool) -> Topic:
@@ -195,7 +220,27 @@ class _Sender:
         self._sent = 0
         self._line = 0
 
-    async def send_all(self, shape: Shape, bar: Bar) -> None:
+    async def send_until_failure(self, shape: Shape, bar: Bar) -> None:
+        """Also while the input or the producer's room is waited for."""
+        sending = asyncio.ensure_future(self._send_and_flush(shape, bar))
+        failing = asyncio.ensure_future(self._outcome.first_failure.wait())
+        try:
+            waited_for = {sending} if self._given.keep_going else {sending, failing}
+            await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+            else:
+                self._outcome.was_stopped = True
+        finally:
+            for task in (sending, failing):
+                task.cancel()
+            await asyncio.wait({sending, failing})
+
+    async def _send_and_flush(self, shape: Shape, bar: Bar) -> None:
+        await self._send_all(shape, bar)
+        await self._producer.flush()
+
+    async def _send_all(self, shape: Shape, bar: Bar) -> None:
         async for records, read_bytes in self._chunks(shape):
             for record in records:
                 if self._outcome.failed and not self._given.keep_going:

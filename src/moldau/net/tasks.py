@@ -34,6 +34,11 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._running)
 
+    async def wait(self) -> None:
+        """Until all have ended by themselves."""
+        while self._running:
+            await asyncio.wait(self._running)
+
     async def close(self) -> None:
         self._closed = True
         while self._running:

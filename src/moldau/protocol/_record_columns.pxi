@@ -141,9 +141,9 @@ cdef class ColumnSink:
             self.names.reserve(record.header_count)
             self.contents.reserve(record.header_count)
         for index in range(record.header_count):
-            position = again(read_bytes(p, position, record.next, &length))
+            position = again(read_bytes(p, position, record.next, &length, &record.odd_nulls))
             self.append_name(p + position, max(length, 0))
-            position = again(read_bytes(p, behind(position, length), record.next, &length))
+            position = again(read_bytes(p, behind(position, length), record.next, &length, &record.odd_nulls))
             self.contents.append(p + position, length)
             position = behind(position, length)
         (<int32_t*>(self.lists.bytes + self.lists.used))[0] = <int32_t>(self.names.offsets.used // 4 - 1)

@@ -128,9 +128,9 @@ class ColumnSink:
         position, end = 0, len(body)
         before = len(self._offsets)
         for _ in range(count):
-            position, time_delta, delta, key_at, key_size, at, size, headers_at, headers = (
-                parse_record(body, position, end)
-            )
+            (
+                position, time_delta, delta, key_at, key_size, at, size, headers_at, headers, _,
+            ) = parse_record(body, position, end)  # fmt: skip
             offset = _wrap64(base_offset + delta)
             if not wanted[0] <= offset < wanted[1]:
                 continue

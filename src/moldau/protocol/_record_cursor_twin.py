@@ -111,7 +111,7 @@ class RecordCursor:
         body = self._body
         (
             following, timestamp_delta, offset_delta, key_start, key_length,
-            value_start, value_length, headers_start, header_count,
+            value_start, value_length, headers_start, header_count, _,
         ) = parse_record(body, self._position, len(body))  # fmt: skip
         offset = _wrap64(self._base_offset + offset_delta)
         if offset < self._start_offset:

@@ -58,6 +58,7 @@ cdef enum:
 NO_KEY = 0
 BAD_TIMESTAMP = 1
 BAD_OFFSET_DELTA = 2
+BAD_NULL = 3
 
 INCOMPLETE = "incomplete batch"
 BAD_LENGTH = "impossible batch length"
@@ -90,6 +91,8 @@ cdef struct Parsed:
     int32_t key_length
     int32_t value_length
     int32_t header_count
+    # A length below -1 somewhere: read as null, as Java does; librdkafka never gets past it.
+    int32_t odd_nulls
     Py_ssize_t key_start
     Py_ssize_t value_start
     Py_ssize_t headers_start
@@ -221,13 +224,15 @@ cdef inline Py_ssize_t read_varlong(
 
 
 cdef inline Py_ssize_t read_bytes(
-    const uint8_t* p, Py_ssize_t position, Py_ssize_t limit, int32_t* length
+    const uint8_t* p, Py_ssize_t position, Py_ssize_t limit, int32_t* length, int32_t* odd_nulls
 ) noexcept nogil:
     """Where a nullable byte string starts, or -1; its length is -1 for null."""
     position = read_varint(p, position, limit, length)
     if position < 0 or length[0] > limit - position:
         return -1
     if length[0] < 0:
+        if length[0] < -1:
+            odd_nulls[0] += 1
         length[0] = -1
     return position
 
@@ -237,16 +242,16 @@ cdef inline Py_ssize_t behind(Py_ssize_t start, int32_t length) noexcept nogil:
 
 
 cdef int parse_headers(
-    const uint8_t* p, Py_ssize_t position, Py_ssize_t limit, int32_t count
+    const uint8_t* p, Py_ssize_t position, Py_ssize_t limit, int32_t count, int32_t* odd_nulls
 ) noexcept nogil:
     cdef int32_t index, length = 0
     for index in range(count):
-        position = read_bytes(p, position, limit, &length)
+        position = read_bytes(p, position, limit, &length, odd_nulls)
         if position < 0:
             return 9
         if length < 0:
             return 10
-        position = read_bytes(p, position + length, limit, &length)
+        position = read_bytes(p, position + length, limit, &length, odd_nulls)
         if position < 0:
             return 9
         position = behind(position, length)
@@ -274,11 +279,14 @@ cdef inline int parse_record(
     position = read_varint(p, position, limit, &record.offset_delta)
     if position < 0:
         return 5
-    position = read_bytes(p, position, limit, &record.key_length)
+    record.odd_nulls = 0
+    position = read_bytes(p, position, limit, &record.key_length, &record.odd_nulls)
     if position < 0:
         return 6
     record.key_start = position
-    position = read_bytes(p, behind(position, record.key_length), limit, &record.value_length)
+    position = read_bytes(
+        p, behind(position, record.key_length), limit, &record.value_length, &record.odd_nulls
+    )
     if position < 0:
         return 7
     record.value_start = position
@@ -288,7 +296,7 @@ cdef inline int parse_record(
     record.headers_start = position
     if record.header_count == 0:
         return 0 if position == limit else 11
-    return parse_headers(p, position, limit, record.header_count)
+    return parse_headers(p, position, limit, record.header_count, &record.odd_nulls)
 
 
 cdef int check_bounds(_View view, Py_ssize_t start, Py_ssize_t end, int64_t count) except -1:
@@ -313,9 +321,9 @@ cdef tuple read_headers(const uint8_t* p, Parsed* record):
     cdef tuple headers = PyTuple_New(record.header_count)
     cdef object name, content, pair
     for index in range(record.header_count):
-        position = again(read_bytes(p, position, record.next, &length))
+        position = again(read_bytes(p, position, record.next, &length, &record.odd_nulls))
         name = PyUnicode_DecodeUTF8(<char*>p + position, max(length, 0), "replace")
-        position = again(read_bytes(p, behind(position, length), record.next, &length))
+        position = again(read_bytes(p, behind(position, length), record.next, &length, &record.odd_nulls))
         content = None if length < 0 else PyBytes_FromStringAndSize(<char*>p + position, length)
         position = behind(position, length)
         pair = (name, content)
@@ -400,6 +408,8 @@ def validate_records(
         kind = -1
         if record.offset_delta != index:
             kind = 2
+        elif record.odd_nulls:
+            kind = 3
         elif keys_required and record.key_length < 0:
             kind = 0
         elif ranged and timestamp != -1 and (timestamp < earliest or timestamp > latest):
@@ -438,7 +448,7 @@ cdef bint walk_is_clean(
     for index in range(count):
         if parse_record(p, position, length, &record) != 0 or record.offset_delta != index:
             return False
-        if keys_required and record.key_length < 0:
+        if record.odd_nulls or (keys_required and record.key_length < 0):
             return False
         timestamp = wrapping_sum(base_timestamp, record.timestamp_delta)
         if timestamp != -1 and (timestamp < earliest or timestamp > latest):

@@ -23,8 +23,8 @@ RecordToEncode: TypeAlias = tuple[
     int, int, Buffer | None, Buffer | None, Sequence[tuple[str, Buffer | None]]
 ]
 # next position, timestamp delta, offset delta, key start, key length, value start, value length,
-# headers start, header count; a length of -1 is null
-ParsedRecord: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
+# headers start, header count, lengths below -1; a length below 0 is null
+ParsedRecord: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
 
 HEADER_BYTES = 61
 LOG_OVERHEAD = 12
@@ -37,6 +37,7 @@ UNCOMMON_FLAGS = 0x6F
 NO_KEY = 0
 BAD_TIMESTAMP = 1
 BAD_OFFSET_DELTA = 2
+BAD_NULL = 3
 
 INCOMPLETE = "incomplete batch"
 BAD_LENGTH = "impossible batch length"
@@ -136,11 +137,13 @@ def _read_long_varint(body: bytes, position: int, limit: int, width_bits: int) -
 
 
 def _read_bytes(body: bytes, position: int, limit: int, what: str) -> tuple[int, int]:
-    """Start and length of a nullable byte string; the caller goes on behind it."""
+    """Start and length of a nullable byte string; the caller goes on behind it. A length below -1
+    is null too, as in Java, and -2: no writer may leave one, as librdkafka never gets past it.
+    """
     length, position = _read_varint(body, position, limit)
     if position < 0 or length > limit - position:
         raise _invalid(f"{what} runs past its record")
-    return position, max(length, -1)
+    return position, max(length, -2)
 
 
 def parse_record(body: bytes, position: int, end: int) -> ParsedRecord:
@@ -165,17 +168,19 @@ def parse_record(body: bytes, position: int, end: int) -> ParsedRecord:
     if position < 0 or not 0 <= header_count <= limit - position:
         raise _invalid("impossible header count")
     headers_start = position
+    odd_nulls = (key_length, value_length).count(-2)
     for _ in range(header_count):
         start, length = _read_bytes(body, position, limit, "header")
         if length < 0:
             raise _invalid("header key is null")
         start, length = _read_bytes(body, start + length, limit, "header")
+        odd_nulls += length == -2
         position = start + max(length, 0)
     if position != limit:
         raise _invalid("record has bytes left behind its headers")
     return (
         limit, timestamp_delta, offset_delta, key_start, key_length, value_start, value_length,
-        headers_start, header_count,
+        headers_start, header_count, odd_nulls,
     )  # fmt: skip
 
 
@@ -215,9 +220,9 @@ def decode_records(
     position, end = 0, len(body)
     decoded: list[Record] = []
     for _ in range(count):
-        position, time_delta, delta, key_at, key_size, at, size, headers_at, headers = parse_record(
-            body, position, end
-        )
+        (
+            position, time_delta, delta, key_at, key_size, at, size, headers_at, headers, _,
+        ) = parse_record(body, position, end)  # fmt: skip
         decoded.append(
             Record(
                 _wrap64(base_offset + delta),
@@ -251,11 +256,14 @@ def validate_records(
     max_timestamp, max_index, refused_count = INT64_MIN, -1, 0
     refused: list[tuple[int, int]] = []
     for index in range(count):
-        position, time_delta, delta, _, key_length, *_ = parse_record(body, position, end)
+        parsed = parse_record(body, position, end)
+        position, time_delta, delta, _, key_length, *_ = parsed
         timestamp = _wrap64(base_timestamp + time_delta)
         kind = -1
         if delta != index:
             kind = BAD_OFFSET_DELTA
+        elif parsed[-1]:
+            kind = BAD_NULL
         elif keys_required and key_length < 0:
             kind = NO_KEY
         elif (

@@ -18,6 +18,7 @@ from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.record_loops import (
+    BAD_NULL,
     BAD_OFFSET_DELTA,
     BAD_TIMESTAMP,
     NO_KEY,
@@ -153,6 +154,7 @@ def timestamp_range(rules: ValidationRules) -> tuple[int, int]:
 
 
 _MESSAGES = {
+    BAD_NULL: "the length of a key, value or header is below -1, which is null",
     NO_KEY: "a compacted topic needs a key",
     BAD_TIMESTAMP: "the timestamp is out of the topic's range",
     BAD_OFFSET_DELTA: "the offset delta is not the record's place in the batch",

@@ -86,13 +86,13 @@ cdef inline const uint8_t *read_record(
     if at == NULL:
         return NULL
     at = read_varint(at, end, 5, &record.key_length)
-    if at == NULL or record.key_length < -1 or record.key_length > end - at:
+    if at == NULL or record.key_length > end - at:
         return NULL
     record.key = at
     if record.key_length > 0:
         at += record.key_length
     at = read_varint(at, end, 5, &value_length)
-    if at == NULL or value_length < -1 or value_length > end - at:
+    if at == NULL or value_length > end - at:
         return NULL
     record.has_value = value_length >= 0
     return end

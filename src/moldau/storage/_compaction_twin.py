@@ -83,11 +83,11 @@ class _RecordReader:
         self.after_timestamp = at
         self.offset_delta, at = self._varint(at, end, 5)
         key_length, at = self._varint(at, end, 5)
-        if key_length < -1 or key_length > end - at:
+        if key_length > end - at:
             raise self.malformed()
         self.key = None if key_length < 0 else self.content[at : at + key_length]
         value_length, at = self._varint(at + max(key_length, 0), end, 5)
-        if value_length < -1 or value_length > end - at:
+        if value_length > end - at:
             raise self.malformed()
         self.has_value = value_length >= 0
 

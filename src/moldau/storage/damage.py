@@ -13,6 +13,7 @@ from moldau.storage.log_names import (
     DAMAGE_FILE_NAME,
     LOG_SUFFIX,
     QUARANTINE_DIRECTORY_NAME,
+    ROLLED_SUFFIX,
     parse_segment_file_name,
     segment_path,
 )
@@ -101,9 +102,11 @@ def quarantine(filesystem: FileSystem, path: Path, damage: Damage) -> list[Path]
     filesystem.make_directory(aside)
     kept: list[Path] = []
     names = map(parse_segment_file_name, filesystem.list_directory(path))
-    logs = sorted(n.base_offset for n in names if n and n.kind == LOG_SUFFIX and not n.life)
-    for base_offset in reversed(logs):
-        source = segment_path(path, base_offset, LOG_SUFFIX)
+    lives = {"", ROLLED_SUFFIX}
+    logs = sorted(n for n in names if n and n.kind == LOG_SUFFIX and n.life in lives)
+    for name in reversed(logs):
+        base_offset = name.base_offset
+        source = segment_path(path, base_offset, LOG_SUFFIX, name.life)
         if base_offset > damage.segment_base_offset:
             target = _free_name(filesystem, aside, source.name)
             filesystem.rename(source, target)

@@ -24,6 +24,7 @@ from moldau.storage.checkpoints import (
     read_offsets,
     write_offsets,
 )
+from moldau.storage.disk_steps import Steps, run_here
 from moldau.storage.failures import (
     OUT_OF_DESCRIPTORS,
     READ_ONLY,
@@ -140,6 +141,8 @@ class LogDirectory:
         self.guard = _Guard(self)
         self.failure: str | None = None
         self.reserve = Reserve(filesystem, path)
+        self.do: Callable[[Steps[None]], None] = run_here
+        """Changes something here that nobody waits for. A node does it in a thread."""
         # The broker epoch of the clean stop that was found (-1 is unknown); None after a crash.
         self.clean_stop_epoch: int | None = None
         self._lock = lock
@@ -231,9 +234,12 @@ class LogDirectory:
         with self.guard:
             return read_offsets(self.filesystem, self.path / file_name)
 
-    def write_checkpoint(self, file_name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+    def writing_checkpoint(
+        self, file_name: str, offsets: Mapping[TopicPartition, Offset]
+    ) -> Steps[None]:
         with self.guard:
-            write_offsets(self.filesystem, self.path / file_name, offsets)
+            path, copied = self.path / file_name, dict(offsets)
+            yield lambda: write_offsets(self.filesystem, path, copied)
 
     def mark_clean_stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """The last thing written: everything else is on the disk already."""

@@ -134,10 +134,9 @@ class LeaderEpochCache:
             self._entries[:later] = [covering]
             self._dirty |= changed
 
-    def clear_and_flush(self) -> None:
+    def clear(self) -> None:
         self._entries = []
         self._dirty = True
-        self.flush_if_possible()
 
     def flush(self) -> None:
         """Write the file if it is behind. May run in any thread."""

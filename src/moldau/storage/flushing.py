@@ -6,7 +6,7 @@
 |---|---|---|
 | os | what is written | when a segment is sealed, and by flush.messages, flush.ms |
 | group | what is flushed | once for all dirty logs every few milliseconds (`GroupFlusher`) |
-| strict | what is flushed | inside every append |
+| strict | what is flushed | at once for every append, which nobody hears of before |
 """
 
 import contextlib

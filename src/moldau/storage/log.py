@@ -11,6 +11,7 @@ from functools import partial
 
 from moldau.storage import log_append, log_read
 from moldau.storage.cached_reads import Adopt, CachedReads
+from moldau.storage.disk_steps import Steps, run_here
 from moldau.storage.failures import refused_if_full
 from moldau.storage.log_append import AppendResult, PreparedBatch, VerifiedBatch
 from moldau.storage.log_read import (
@@ -148,8 +149,9 @@ class Log(LogState):
                 self.epochs.flush_if_possible()
                 return False
             if offset < self.segments[0].base_offset:
-                self._start_over(offset, offset, now_ms)
+                run_here(self.starting_over(offset, offset, now_ms))
                 return True
+            assert not self.is_swapping
             later = [s for s in self.segments if s.base_offset > offset]
             self.retire(later[::-1], now_ms)
             # Before the cut, or a power cut could bring back segments behind a hole.
@@ -171,33 +173,32 @@ class Log(LogState):
             place = self.segments.floor_place(offset)
             return self.segments[place].end_before(offset) if place >= 0 else offset
 
-    def truncate_fully_and_start_at(
-        self, offset: int, now_ms: int, *, log_start_offset: int | None = None
-    ) -> None:
+    def starting_over(self, offset: int, log_start_offset: int, now_ms: int) -> Steps[None]:
         """Drop everything; the next record gets `offset`. The old files are unlinked, never cut."""
         with self.guard:
-            self._start_over(
-                offset, offset if log_start_offset is None else log_start_offset, now_ms
-            )
+            self._begin_again(offset, log_start_offset, now_ms)
+            yield self.epochs.flush_if_possible
+            yield lambda: self.filesystem.sync_directory(self.path)
+            self.flushed_offset = max(self.flushed_offset, offset)
 
-    def _start_over(self, offset: int, log_start_offset: int, now_ms: int) -> None:
+    def _begin_again(self, offset: int, log_start_offset: int, now_ms: int) -> None:
+        assert not self.is_swapping
         self.retire(list(self.segments)[::-1], now_ms)
         segment = self.new_segment(offset, now_ms)
         segment.create()
         self.segments.add(segment)
-        self.epochs.clear_and_flush()
+        self.epochs.clear()
         self.snapshots.remove_all()
         self.producers.clear(offset)
         self.log_start_offset = log_start_offset
         self._end_at(offset)
         self.update_high_watermark(offset)
-        self.filesystem.sync_directory(self.path)
-        self.flushed_offset = offset
 
     def _end_at(self, end_offset: int) -> None:
         self.log_end_offset = end_offset
         self.flushed_offset = min(self.flushed_offset, end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
+        self._owed_flush_end = min(self._owed_flush_end, end_offset)
         for ticket in self._tickets:
             ticket.end_offset = min(ticket.end_offset, end_offset)
 

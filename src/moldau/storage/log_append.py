@@ -422,7 +422,7 @@ def _write(
         log.flush_policy == "strict"
         or log.log_end_offset - log.flushed_offset >= log.config.flush_messages
     ):
-        log.flush()
+        log.flush(may_owe=True)
 
 
 def _must_roll(

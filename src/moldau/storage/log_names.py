@@ -17,6 +17,9 @@ CLEANED_SUFFIX = ".cleaned"
 """Being written by a compaction: worthless after a crash."""
 SWAP_SUFFIX = ".swap"
 """Completely written by a compaction: after a crash it takes the place of what it replaces."""
+ROLLED_SUFFIX = ".rolled"
+"""Of a `.log` file that was begun before the segment in front of it was on the disk: after a crash
+it counts only if it continues that one."""
 
 # A partition's raft snapshots (`<offset>-<epoch>.checkpoint`) have their own owner.
 RAFT_SNAPSHOT_DELETED_SUFFIX = ".checkpoint.deleted"
@@ -33,7 +36,7 @@ DAMAGE_FILE_NAME = "damage-found"
 SEGMENT_KINDS = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 INDEX_KINDS = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 _KINDS = frozenset((*SEGMENT_KINDS, SNAPSHOT_SUFFIX))
-_LIFE_SUFFIXES = frozenset((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX))
+_LIFE_SUFFIXES = frozenset((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ROLLED_SUFFIX))
 _OFFSET_DIGITS = 20
 
 

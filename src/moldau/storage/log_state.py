@@ -17,10 +17,11 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.damage import Damage, note_damage
 from moldau.storage.directory import LogDirectory
+from moldau.storage.disk_steps import Steps
 from moldau.storage.epochs import LeaderEpochCache
 from moldau.storage.failures import DamagedFileError, DiskFullError, refused_if_full
 from moldau.storage.flushing import FlushTicket, GroupFlusher
-from moldau.storage.log_names import DELETED_SUFFIX
+from moldau.storage.log_names import DELETED_SUFFIX, ROLLED_SUFFIX
 from moldau.storage.producer_replay import earlier_batches
 from moldau.storage.producer_snapshots import ProducerSnapshots
 from moldau.storage.producer_state import PRODUCER_ID_EXPIRATION_MS, ProducerStateTable
@@ -55,6 +56,8 @@ class LogOptions:
     config: LogConfig
     flush_policy: str = "os"
     flusher: GroupFlusher | None = None
+    syncs_later: bool = False
+    """Appends and rolls leave all syncs to the flusher, and whoever appended waits for that."""
     jitter: Callable[[int], int] = lambda _bound_ms: 0
     """A random number from 0 up to and with its argument."""
     producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
@@ -93,14 +96,19 @@ class LogState:
         self.guard = _LogGuard(self)
         self.leader_rules: LeaderRules | None = None
         self._flusher = options.flusher
+        self._syncs_later = options.syncs_later
         self._jitter = options.jitter
         self._is_marked = False
+        self._owed_flush_end = 0
         self._directory_is_dirty = True
         self._unsynced_paths: list[Path] = []
         # Their batches may be flushed, their indexes are not.
         self._unsynced_seals: list[Segment] = []
+        self._rolled = [segment for segment in self.segments if segment.is_rolled]
         self._tickets: list[FlushTicket] = []
         self.is_abandoned = False
+        self.is_swapping = False
+        """Compaction is replacing segments: nothing else may take any out meanwhile."""
         self._deleted: deque[tuple[int, Segment | None, Path | None]] = deque()
         self.producers.on_high_watermark(self.high_watermark)
 
@@ -122,7 +130,14 @@ class LogState:
     @property
     def countable_end_offset(self) -> int:
         """What acks=all and a follower's fetch may count as held by this replica."""
-        return self.log_end_offset if self.flush_policy == "os" else self.flushed_offset
+        if self.flush_policy == "os" and not self.owes_flush:
+            return self.log_end_offset
+        return self.flushed_offset
+
+    @property
+    def owes_flush(self) -> bool:
+        """Records that must not be answered before they are on the disk are not yet."""
+        return self.flushed_offset < self._owed_flush_end
 
     @property
     def recovery_point(self) -> int:
@@ -165,11 +180,13 @@ class LogState:
 
     # Segments
 
-    def new_segment(self, base_offset: int, now_ms: int) -> Segment:
+    def new_segment(self, base_offset: int, now_ms: int, life: str = "") -> Segment:
         settings = SegmentSettings(
             self.config.index_interval_bytes, self.config.segment_index_bytes
         )
-        segment = Segment(self.filesystem, self.path, base_offset, settings, created_ms=now_ms)
+        segment = Segment(
+            self.filesystem, self.path, base_offset, settings, created_ms=now_ms, life=life
+        )
         jitter_max_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
         if jitter_max_ms:
             segment.roll_jitter_ms = self._jitter(jitter_max_ms)
@@ -188,11 +205,7 @@ class LogState:
             with refused_if_full(active.path()):
                 active.seal()
             self._unsynced_seals.append(active)
-            if self.config.compacts:
-                # Compaction leaves gaps between segments, so nobody could tell one that a power
-                # cut made by losing this segment's end and keeping the next one.
-                self.flush()
-            segment = self.new_segment(base_offset, now_ms)
+            segment = self.new_segment(base_offset, now_ms, self._life_of_next(base_offset))
             try:
                 with refused_if_full(segment.path()):
                     segment.create()
@@ -201,6 +214,8 @@ class LogState:
                 active.sealed = False
                 raise
             self.segments.add(segment)
+            if segment.is_rolled:
+                self._rolled.append(segment)
             self._directory_is_dirty = True
             # The snapshot lies where the segment begins: recovering the segment starts from it.
             self.producers.end_offset = base_offset
@@ -210,16 +225,39 @@ class LogState:
             self.mark_dirty()
             return segment
 
+    def _life_of_next(self, base_offset: int) -> str:
+        """Compaction leaves gaps between segments, so nobody could tell one that a power cut made
+        by losing this segment's end and keeping the next one, except by the next one's name: it
+        has its own once this one is on the disk.
+        """
+        if not self.config.compacts or self.flushed_offset >= self.log_end_offset:
+            return ""
+        if self._syncs_later and base_offset == self.log_end_offset:
+            return ROLLED_SUFFIX
+        self.flush()
+        return ""
+
     def retire(self, segments: list[Segment], now_ms: int) -> None:
         """First step of deletion: out of the log, `.deleted` on disk. The order of `segments` is
         kept, so that a crash half way leaves no hole.
         """
+        for segment in segments:
+            self.retire_later([segment], now_ms)()
+
+    def retire_later(self, segments: list[Segment], now_ms: int) -> Callable[[], None]:
+        """Their files are marked as deleted, and they can be read until this is called."""
         due_ms = now_ms + self.config.file_delete_delay_ms
+        marked: list[tuple[int, Segment | None, Path | None]] = []
         for segment in segments:
             segment.change_life(DELETED_SUFFIX)
-            self.segments.remove(segment)
-            snapshot = self.snapshots.mark_deleted(segment.base_offset)
-            self._deleted.append((due_ms, segment, snapshot))
+            marked.append((due_ms, segment, self.snapshots.mark_deleted(segment.base_offset)))
+
+        def retire() -> None:
+            for segment in segments:
+                self.segments.remove(segment)
+            self._deleted += marked
+
+        return retire
 
     def remove_deleted(self, now_ms: int) -> int:
         """Second step, file.delete.delay.ms later: the files go. How many segments went."""
@@ -248,7 +286,7 @@ class LogState:
         """The policy `os` flushes sealed segments only, unless `everything` is asked for."""
         with self.guard:
             active = self.segments.active
-            whole = everything or self.flush_policy != "os"
+            whole = everything or self.flush_policy != "os" or self.owes_flush
             end_offset = self.log_end_offset if whole else active.base_offset
             dirty = self.segments.overlapping(self.flushed_offset, end_offset)
             sealed = self._unsynced_seals
@@ -301,7 +339,35 @@ class LogState:
         if self.is_abandoned:
             return
         with self.guard:
-            self.flushed_offset = max(self.flushed_offset, ticket.end_offset)
+            named_end = self._name_rolled(ticket)
+            self.flushed_offset = max(self.flushed_offset, named_end)
+
+    def _name_rolled(self, ticket: FlushTicket) -> int:
+        """How far the ticket counts. What lies in segments that get their own names now does when
+        the next flush has taken these to the disk: Kafka knows them by no others.
+        """
+        if not self._rolled:
+            return ticket.end_offset
+        # Some may be retired.
+        waiting = [segment for segment in self._rolled if segment.is_rolled]
+        rolled = [segment for segment in waiting if segment.base_offset <= ticket.end_offset]
+        self._rolled = waiting[len(rolled) :]
+        if not rolled:
+            return ticket.end_offset
+        for segment in rolled:
+            segment.take_own_name()
+        self._forget_paths_of(rolled)
+        self._directory_is_dirty = True
+        self.mark_dirty()
+        return rolled[0].base_offset
+
+    def _forget_paths_of(self, renamed: list[Segment]) -> None:
+        """Running flushes look for their files under other names."""
+        for ticket in self._tickets:
+            missed = [s for s in ticket.segments if s in renamed and s.sealed]
+            if missed:
+                ticket.end_offset = min(ticket.end_offset, missed[0].base_offset)
+                self._unsynced_seals += [s for s in missed if s not in self._unsynced_seals]
 
     def _take_back(self, ticket: FlushTicket) -> None:
         """Nothing of it failed, some of it was not tried: all of it is for the next one."""
@@ -310,11 +376,21 @@ class LogState:
         self._directory_is_dirty = True
         self.mark_dirty()
 
-    def flush(self) -> None:
-        """Everything written so far is on the disk when this returns."""
-        ticket = self.begin_flush(everything=True)
-        ticket.run()
-        self.finish_flush(ticket)
+    def flush(self, *, may_owe: bool = False) -> None:
+        """Everything written so far is on the disk when this returns; or, where that is left to the
+        flusher, before whoever appended is answered.
+        """
+        if may_owe and self._syncs_later:
+            self._owed_flush_end = self.log_end_offset
+            self.mark_dirty()
+            return
+        is_over = False
+        while not is_over:
+            ticket = self.begin_flush(everything=True)
+            ticket.run()
+            self.finish_flush(ticket)
+            # Twice if segments got their names.
+            is_over = self.is_abandoned or self.flushed_offset >= ticket.end_offset
 
     def abandon(self) -> None:
         """Free the handles, write nothing; when the last running flush is back, if there is one."""
@@ -355,8 +431,11 @@ class LogState:
         base_offset = int(digits) if digits.isdecimal() else self.log_start_offset
         promised_end = max(self.high_watermark, self.flushed_offset)
         self.damage = Damage(base_offset, promised_end, base_offset, error.reason)
+        self.directory.do(self._noting_damage(str(error)))
+
+    def _noting_damage(self, reason: str) -> Steps[None]:
         with self.directory.guard:
-            note_damage(self.filesystem, self.path, str(error))
+            yield lambda: note_damage(self.filesystem, self.path, reason)
 
 
 class _LogGuard:

@@ -19,6 +19,7 @@ from moldau.storage.directory import (
     LogDirectory,
     PartitionDirectory,
 )
+from moldau.storage.disk_steps import Steps, run_here
 from moldau.storage.failures import (
     CorruptCheckpointError,
     DamagedFileError,
@@ -34,13 +35,14 @@ from moldau.storage.inventory import (
     write_inventory,
 )
 from moldau.storage.log import Log, LogOptions
+from moldau.storage.log_checkpoints import LogCheckpoints
 from moldau.storage.partition_metadata import (
     PARTITION_METADATA_FILE,
     read_topic_id,
     write_topic_id_unsynced,
 )
 from moldau.storage.recovery import Checkpointed, LogPlace, open_log
-from moldau.types import Offset, TopicPartition, Uuid
+from moldau.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,11 +72,8 @@ class Logs:
         self.unknown_names: list[str] = []
         self._options_for = options_for
         self._deleted: list[DeletedDirectory] = []
-        # What the files said about logs that opened damaged: it stays true until somebody decides.
-        self._promised: dict[TopicPartition, Checkpointed] = {}
         self._dirty_since_ms: dict[Log, int] = {}
-        # What the files say.
-        self._written: dict[str, dict[TopicPartition, Offset]] = {}
+        self.checkpoints = LogCheckpoints(directory, self.by_partition)
         self._made: list[Path] = []
         """Logs whose names and topic id are not synced yet."""
         self._names_changed = False
@@ -84,9 +83,9 @@ class Logs:
     def load(self, now_ms: int) -> None:
         """Open everything that is there. Fast after a clean stop, a scan after a crash."""
         is_clean = self.directory.clean_stop_epoch is not None
-        recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
-        log_starts = self._read_checkpoint(LOG_START_FILE)
-        high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
+        recovery_points = self.checkpoints.read(RECOVERY_POINT_FILE)
+        log_starts = self.checkpoints.read(LOG_START_FILE)
+        high_watermarks = self.checkpoints.read(HIGH_WATERMARK_FILE)
         inventory = self._take_out_inventory() if is_clean else {}
         found, self.unknown_names = self.directory.list_partitions()
         for entry in found:
@@ -105,15 +104,6 @@ class Logs:
                         left=inventory.get(entry.name),
                     )
                 self._load_one(entry, checkpointed, is_clean=is_clean, now_ms=now_ms)
-
-    def _read_checkpoint(self, file_name: str) -> dict[TopicPartition, Offset]:
-        try:
-            offsets = self.directory.read_checkpoint(file_name)
-        except CorruptCheckpointError:
-            # Without it more is scanned, and nothing is taken for granted.
-            return {}
-        self._written[file_name] = offsets
-        return offsets
 
     def _take_out_inventory(self) -> dict[str, LogInventory]:
         """It describes a stop, and is of no use to the next start if this node crashes."""
@@ -137,7 +127,7 @@ class Logs:
             self.unreadable[entry.name] = error
             return
         if log.damage is not None and is_current:
-            self._promised[partition] = checkpointed
+            self.checkpoints.promised[partition] = checkpointed
         logs = self.by_partition if is_current else self.futures
         if partition in logs:
             log.abandon()
@@ -184,9 +174,9 @@ class Logs:
     # Making and deleting
 
     def create(self, partition: TopicPartition, topic_id: Uuid | None, now_ms: int) -> Log:
-        """Call `settle` before the first record is appended."""
+        """Drive `settling` before the first record is appended."""
         assert partition not in self.by_partition
-        self._forget_claims(partition)
+        run_here(self.checkpoints.forgetting([partition]))
         path = self.directory.path_of(partition)
         log = self._create(path.name, partition, topic_id, now_ms)
         self.by_partition[partition] = log
@@ -201,6 +191,24 @@ class Logs:
         log = self._create(path.name, partition, topic_id, now_ms)
         self.futures[partition] = log
         return log
+
+    def making(
+        self, wanted: Mapping[TopicPartition, Uuid], now_ms: int, do_all: DoAll = map
+    ) -> Steps[dict[TopicPartition, KafkaError]]:
+        """Make these logs and settle. Those that could not be made, and why."""
+        refused: dict[TopicPartition, KafkaError] = {}
+        try:
+            yield from self.checkpoints.forgetting(wanted)
+        except DiskFullError as error:
+            return dict.fromkeys(wanted, error)
+        for partition, topic_id in wanted.items():
+            try:
+                if partition not in self.by_partition:
+                    self.create(partition, topic_id, now_ms)
+            except KafkaError as error:
+                refused[partition] = error
+        yield from self.settling(do_all)
+        return refused
 
     def _create(
         self, name: str, partition: TopicPartition, topic_id: Uuid | None, now_ms: int
@@ -225,21 +233,21 @@ class Logs:
         log.topic_id = topic_id
         return log
 
-    def promote_future(self, partition: TopicPartition) -> Log:
-        """The copy has caught up and the old log is gone: it takes its place and name."""
+    def promoting_future(self, partition: TopicPartition) -> Steps[Log]:
+        """The copy has caught up: it takes its place and name."""
         assert partition not in self.by_partition
-        self._forget_claims(partition)
+        yield from self.checkpoints.forgetting([partition])
         log = self.futures.pop(partition)
         target = self.directory.path_of(partition)
         with self.directory.guard:
             self.directory.filesystem.rename(log.path, target)
-            self.directory.filesystem.sync_directory(self.directory.path)
-        log.moved_to(target)
-        self.by_partition[partition] = log
+            log.moved_to(target)
+            self.by_partition[partition] = log
+            yield lambda: self.directory.filesystem.sync_directory(self.directory.path)
         return log
 
     def delete(self, partition: TopicPartition, unique_id: Uuid, now_ms: int) -> None:
-        """First step: out of use, and its directory renamed to `…-delete`; `settle` makes sure."""
+        """First step: out of use, its directory renamed to `…-delete`; `settling` makes sure."""
         log, name = self._take_out(partition, DirectoryKind.DELETED, unique_id)
         due_ms = now_ms + log.config.file_delete_delay_ms
         self._deleted.append(DeletedDirectory(name, due_ms))
@@ -253,7 +261,7 @@ class Logs:
     ) -> tuple[Log, str]:
         log = self.by_partition.pop(partition, None) or self.futures.pop(partition)
         log.abandon()
-        self._promised.pop(partition, None)
+        self.checkpoints.promised.pop(partition, None)
         self._dirty_since_ms.pop(log, None)
         target = self.directory.path_of(partition, kind, unique_id)
         with self.directory.guard:
@@ -261,18 +269,27 @@ class Logs:
         self._names_changed = True
         return log, target.name
 
-    def settle(self, do_all: DoAll = map) -> None:
+    def settling(self, do_all: DoAll = map) -> Steps[None]:
         """What was created, deleted or set aside since is so on the disk too: the topics' ids
         before the first record can be. There may be a thousand: `do_all` may use threads.
         """
         if not self._names_changed:
             return
-        with self.directory.guard:
-            for _ in do_all(self._sync_made, self._made):
+        made, self._made, self._names_changed = self._made, [], False
+
+        def sync() -> None:
+            for _ in do_all(self._sync_made, made):
                 pass
-            self._made.clear()
             self.directory.filesystem.sync_directory(self.directory.path)
-        self._names_changed = False
+
+        try:
+            with self.directory.guard:
+                yield sync
+        except BaseException:
+            # For the next time, if there is one.
+            self._made += made
+            self._names_changed = True
+            raise
 
     def _sync_made(self, path: "Path") -> None:
         """What is gone meanwhile was deleted again."""
@@ -281,11 +298,6 @@ class Logs:
             sync_path(filesystem, path / PARTITION_METADATA_FILE)
         with contextlib.suppress(FileNotFoundError):
             filesystem.sync_directory(path)
-
-    def _forget_claims(self, partition: TopicPartition) -> None:
-        """An earlier log of that name may have left offsets that the new one cannot live up to."""
-        if any(partition in offsets for offsets in self._written.values()):
-            self.checkpoint()
 
     def remove_deleted(self, now_ms: int, logs_max: int | None = None) -> int:
         """Second step, for segments and for whole logs, at most so many. How many of both went."""
@@ -313,7 +325,7 @@ class Logs:
             )
         }
         if cut:
-            self._lower_checkpoints(cut)
+            run_here(self.checkpoints.lowering(cut))
         return {
             partition
             for partition, offset in offsets.items()
@@ -328,21 +340,14 @@ class Logs:
         *,
         log_start_offset: int | None = None,
     ) -> None:
-        self._lower_checkpoints({partition: 0})
+        run_here(self.checkpoints.lowering({partition: 0}))
         log = self.by_partition[partition]
-        log.truncate_fully_and_start_at(offset, now_ms, log_start_offset=log_start_offset)
+        start = offset if log_start_offset is None else log_start_offset
+        run_here(log.starting_over(offset, start, now_ms))
         with contextlib.suppress(DiskFullError):
-            self.checkpoint()
+            run_here(self.checkpoints.writing())
 
-    def _lower_checkpoints(self, offsets: Mapping[TopicPartition, int]) -> None:
-        for file_name, offsets_of in self._checkpoints().items():
-            current = offsets_of()
-            for partition, offset in offsets.items():
-                if current.get(partition, 0) > offset:
-                    current[partition] = Offset(offset)
-            self._write_checkpoint(file_name, current)
-
-    def delete_records(self, offsets: Mapping[Log, int]) -> dict[Log, int | KafkaError]:
+    def deleting_records(self, offsets: Mapping[Log, int]) -> Steps[dict[Log, int | KafkaError]]:
         """Move the logs' starts: the new start of each, or why it is not moved. It is on the disk
         when this returns, so it may be acknowledged.
         """
@@ -356,28 +361,19 @@ class Logs:
             except KafkaError as error:
                 results[log] = error
         # Also if an earlier request moved them and could not write it.
-        if offsets and (is_moved or LOG_START_FILE not in self._written):
+        if offsets and (is_moved or not self.checkpoints.is_written(LOG_START_FILE)):
             try:
-                self._checkpoint_log_starts()
+                yield from self.checkpoints.writing_log_starts()
             except KafkaError as error:
                 return dict.fromkeys(offsets, error)
         return results
-
-    def _checkpoint_log_starts(self) -> None:
-        """On a full disk, with the room that is kept for this: who deletes wants to make some."""
-        try:
-            self.checkpoint(LOG_START_FILE)
-        except DiskFullError:
-            if not self.directory.reserve.release():
-                raise
-            self.checkpoint(LOG_START_FILE)
 
     def accept_damage(self, partition: TopicPartition, now_ms: int) -> Log:
         """The owner's decision: keep the damaged files aside and go on with the sound part."""
         damaged = self.by_partition[partition]
         assert damaged.damage is not None
         damaged.abandon()
-        checkpointed = self._promised.pop(partition, None) or Checkpointed(
+        checkpointed = self.checkpoints.promised.pop(partition, None) or Checkpointed(
             recovery_point=damaged.recovery_point,
             log_start_offset=damaged.log_start_offset,
             high_watermark=damaged.high_watermark,
@@ -396,47 +392,10 @@ class Logs:
             log = self._open(name, partition, checkpointed, is_clean=False, now_ms=now_ms)
         log.topic_id = damaged.topic_id
         self.by_partition[partition] = log
-        self.checkpoint()
+        run_here(self.checkpoints.writing())
         return log
 
     # Durability
-
-    def checkpoint(self, *file_names: str) -> None:
-        """Write the files that are behind, or those of them that are named."""
-        self.directory.check_online()
-        for file_name, offsets_of in self._checkpoints().items():
-            if not file_names or file_name in file_names:
-                self._write_checkpoint(file_name, offsets_of())
-
-    def _checkpoints(self) -> dict[str, Callable[[], dict[TopicPartition, Offset]]]:
-        return {
-            RECOVERY_POINT_FILE: self._recovery_points,
-            LOG_START_FILE: self._log_starts,
-            HIGH_WATERMARK_FILE: self._high_watermarks,
-        }
-
-    def _write_checkpoint(self, file_name: str, offsets: dict[TopicPartition, Offset]) -> None:
-        if self._written.get(file_name) != offsets:
-            self._written.pop(file_name, None)
-            self.directory.write_checkpoint(file_name, offsets)
-            self._written[file_name] = offsets
-
-    def _recovery_points(self) -> dict[TopicPartition, Offset]:
-        points = {p: Offset(log.recovery_point) for p, log in self.by_partition.items()}
-        return points | {p: Offset(c.recovery_point) for p, c in self._promised.items()}
-
-    def _high_watermarks(self) -> dict[TopicPartition, Offset]:
-        marks = {p: Offset(log.high_watermark) for p, log in self.by_partition.items()}
-        return marks | {p: Offset(c.high_watermark) for p, c in self._promised.items()}
-
-    def _log_starts(self) -> dict[TopicPartition, Offset]:
-        """Those that the first segment's name does not tell."""
-        starts = {
-            p: Offset(log.log_start_offset)
-            for p, log in self.by_partition.items()
-            if log.log_start_offset > log.segments[0].base_offset
-        }
-        return starts | {p: Offset(c.log_start_offset) for p, c in self._promised.items()}
 
     def due_for_flush(self, now_ms: int) -> list[Log]:
         """Logs that flush.ms asks to flush now."""
@@ -458,8 +417,8 @@ class Logs:
         try:
             self._close_all()
             # Changed or not: the inventory goes by when they were written.
-            self._written.clear()
-            self.checkpoint()
+            self.checkpoints.forget_written()
+            run_here(self.checkpoints.writing())
             self._write_inventory()
             self.directory.mark_clean_stop(broker_epoch)
         finally:

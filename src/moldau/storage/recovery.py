@@ -136,7 +136,7 @@ class _Loader:
         if suspect:
             self._scan_from = 0
             self._left = noted_inventory(self._filesystem, self._path) or self._left
-        is_clean = is_clean and not suspect
+        is_clean = is_clean and not suspect and not any(each.is_rolled for each in segments)
         is_clean = self._checks_out(files, segments, is_clean=is_clean) and is_clean
         damage = self._lost_since_the_stop(segments)
         end_offset = self._clean_end(segments) if is_clean else None
@@ -167,7 +167,8 @@ class _Loader:
             for segment in segments:
                 segment.remove_files()
             segments = []
-            self._epochs.clear_and_flush()
+            self._epochs.clear()
+            self._epochs.flush_if_possible()
             self._producers.clear(checkpointed.log_start_offset)
         if not segments:
             segments = [self._new_segment(max(end_offset, checkpointed.log_start_offset))]
@@ -195,10 +196,17 @@ class _Loader:
         )
 
     def _segments(self, files: list[SegmentFileName]) -> list[Segment]:
-        bases = sorted(name.base_offset for name in files if name.kind == LOG_SUFFIX)
+        logs = sorted(name for name in files if name.kind == LOG_SUFFIX)
         return [
-            Segment(self._filesystem, self._path, base, self._settings, created_ms=self._now_ms)
-            for base in bases
+            Segment(
+                self._filesystem,
+                self._path,
+                name.base_offset,
+                self._settings,
+                created_ms=self._now_ms,
+                life=name.life,
+            )
+            for name in logs
         ]
 
     def _new_segment(self, base_offset: int) -> Segment:
@@ -300,7 +308,8 @@ class _Loader:
         end_offset = segments[first].base_offset if segments else self._scan_from
         for place in range(first, len(segments)):
             segment = segments[place]
-            if segment.base_offset > end_offset and not self._gaps_allowed:
+            must_follow = segment.is_rolled or not self._gaps_allowed
+            if segment.base_offset > end_offset and must_follow:
                 end = _SoundEnd(end_offset, place - 1, segments[place - 1].size)
                 return self._end_at(segments, end, f"{segment} does not follow")
             end_offset = max(end_offset, segment.base_offset)

@@ -14,6 +14,9 @@ _Expired = Callable[[Segment, int], bool]
 
 def delete_old_segments(log: Log, now_ms: int) -> int:
     """First step of their deletion; `log.remove_deleted` is the second. How many there were."""
+    if log.is_swapping:
+        # The next round looks again.
+        return 0
     with log.guard:
         deleted = _delete(log, now_ms, lambda _, end: end <= log.log_start_offset)
         if log.config.deletes:

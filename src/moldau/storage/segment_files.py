@@ -14,6 +14,7 @@ from moldau.storage.indexes import OffsetIndex, TimeIndex
 from moldau.storage.log_names import (
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
+    ROLLED_SUFFIX,
     SEGMENT_KINDS,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
@@ -53,7 +54,9 @@ class SegmentFiles:
         self.sealed = False
         self.pins = 0
         self.filesystem = filesystem
-        self._life = life
+        self._life = "" if life == ROLLED_SUFFIX else life
+        self.is_rolled = life == ROLLED_SUFFIX
+        """Its log file is not under its own name yet: see `ROLLED_SUFFIX`."""
         self._file: File | None = None
         self._closed_size: int | None = None
         self.times_shortened = 0
@@ -74,7 +77,8 @@ class SegmentFiles:
         return f"Segment({self.base_offset}{self._life}, sealed={self.sealed})"
 
     def path(self, kind: str = LOG_SUFFIX) -> Path:
-        return segment_path(self.directory, self.base_offset, kind, self._life)
+        life = ROLLED_SUFFIX if self.is_rolled and kind == LOG_SUFFIX else self._life
+        return segment_path(self.directory, self.base_offset, kind, life)
 
     @property
     def file(self) -> File:
@@ -99,6 +103,8 @@ class SegmentFiles:
         """Make the files anew. Remains of a segment with this base offset are dropped."""
         for kind in SEGMENT_KINDS:
             self.filesystem.remove(self.path(kind))
+        if self.is_rolled:
+            self.filesystem.remove(segment_path(self.directory, self.base_offset, LOG_SUFFIX))
         self._file = self.filesystem.open(self.path(), create=True)
         open_segments.opened(self)
         self._checked = CheckedBytes(0)
@@ -167,6 +173,13 @@ class SegmentFiles:
         for index, kind in self._indexes():
             index.rename(segment_path(self.directory, self.base_offset, kind, life))
         self._life = life
+        self.is_rolled = False
+
+    def take_own_name(self) -> None:
+        """All in front of it is on the disk."""
+        target = segment_path(self.directory, self.base_offset, LOG_SUFFIX)
+        self.filesystem.rename(self.path(), target)
+        self.is_rolled = False
 
     def moved_to(self, directory: Path) -> None:
         """The directory was renamed."""

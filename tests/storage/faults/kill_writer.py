@@ -22,6 +22,7 @@ from moldau.protocol.control_records import (
     MarkerOrigin,
     end_transaction_marker,
 )
+from moldau.storage.disk_steps import run_here
 from moldau.storage.filesystem import DiskFileSystem
 from moldau.storage.producer_state import AppendOrigin
 from moldau.storage.retention import delete_old_segments
@@ -116,7 +117,7 @@ class Writer:
             node.logs.remove_deleted(self.now_ms)
         if number % 13 == 0:
             node.flusher.run_round()
-            node.logs.checkpoint()
+            run_here(node.logs.checkpoints.writing())
 
 
 def tell(line: str) -> None:

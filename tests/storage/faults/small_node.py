@@ -9,6 +9,7 @@ from moldau.config.cleaner import CleanerConfig
 from moldau.config.log import LogConfig
 from moldau.storage.compaction.cleaner import LogCleaner
 from moldau.storage.directory import LogDirectory, format_directory
+from moldau.storage.disk_steps import run_here
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.flushing import GroupFlusher
 from moldau.storage.log import Log, LogOptions
@@ -76,13 +77,16 @@ class Node:
         format_directory(filesystem, setup.root, META)
         node = cls(filesystem, setup, now_ms)
         node.logs.create(NAME, TOPIC_ID, now_ms)
-        node.logs.settle()
-        node.logs.checkpoint()
+        run_here(node.logs.settling())
+        run_here(node.logs.checkpoints.writing())
         return node
 
     def _options(self, _partition: TopicPartition) -> LogOptions:
         return LogOptions(
-            config=self.setup.config, flush_policy=self.setup.policy, flusher=self.flusher
+            config=self.setup.config,
+            flush_policy=self.setup.policy,
+            flusher=self.flusher,
+            syncs_later=self.setup.policy != "strict",
         )
 
     @property

@@ -19,6 +19,7 @@ from storage.faults.workload import Step, Workload, operations
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.compaction.run import CompactionAbortedError
+from moldau.storage.disk_steps import run_here
 from moldau.storage.failures import DirectoryOfflineError
 from moldau.testing.simulated_disk import Effect, SimulatedDisk
 
@@ -113,7 +114,7 @@ def check_stays_offline(failed: Failed) -> None:
         lambda: node.log.read(node.log.log_start_offset, 1),
         lambda: work.append(Step("too late", work.state, work.state), -1),
         node.log.flush,
-        node.logs.checkpoint,
+        lambda: run_here(node.logs.checkpoints.writing()),
         lambda: node.log.roll(work.now_ms),
         node.directory.mark_clean_stop,
     ):

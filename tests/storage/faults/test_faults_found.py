@@ -13,6 +13,7 @@ from moldau.protocol.batches import RecordBatch
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.checkpoints import LOG_START_FILE
+from moldau.storage.disk_steps import run_here
 from moldau.storage.log_read import Isolation
 from moldau.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 from moldau.types import Offset
@@ -68,7 +69,7 @@ def test_a_time_index_that_lost_its_end_hides_no_record() -> None:
 
 def test_a_start_behind_the_end_removes_nothing() -> None:
     disk, work = worked("append", "append", "flush")
-    work.node.directory.write_checkpoint(LOG_START_FILE, {NAME: Offset(1_000)})
+    run_here(work.node.directory.writing_checkpoint(LOG_START_FILE, {NAME: Offset(1_000)}))
     work.node.let_go()
     held = disk.files()[str(file_of(disk, ".log"))]
     node = Node(disk, SETUP, LATER_MS)
@@ -118,7 +119,7 @@ def test_a_producer_whose_batch_contains_the_start_is_remembered() -> None:
         if b.last_offset > b.base_offset and RecordBatch(b.content).producer_id >= 0
     )  # fmt: skip
     work.node.commit()
-    work.node.logs.delete_records({work.node.log: batch.last_offset})
+    run_here(work.node.logs.deleting_records({work.node.log: batch.last_offset}))
     later = batch.last_offset + 1
     work.node.logs.truncate({NAME: later}, LATER_MS)
     entry = work.node.log.producers.entry(RecordBatch(batch.content).producer_id)

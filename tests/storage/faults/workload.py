@@ -20,6 +20,7 @@ from moldau.protocol.control_records import (
     marker_of,
 )
 from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.storage.disk_steps import run_here
 from moldau.storage.filesystem import FileSystem, read_whole
 from moldau.storage.producer_state import AppendOrigin
 from moldau.storage.retention import delete_old_segments
@@ -253,7 +254,7 @@ class Workload:
         log = self.node.log
         offset = self.rng.randint(log.log_start_offset, log.high_watermark)
         step.after = replace(self.state, log_start=max(self.state.log_start, offset))
-        start = self.node.logs.delete_records({log: offset})[log]
+        start = run_here(self.node.logs.deleting_records({log: offset}))[log]
         if isinstance(start, KafkaError):
             raise start
         self.state = replace(self.state, log_start=start, durable_start=start)
@@ -294,7 +295,7 @@ class Workload:
                 yield from (stored(bytes(batch.view)) for batch in iterate_batches(content))
 
     def checkpoint(self, _step: Step) -> None:
-        self.node.logs.checkpoint()
+        run_here(self.node.logs.checkpoints.writing())
         self.state = replace(self.state, durable_start=self.state.log_start)
 
     def start_epoch(self, _step: Step) -> None:

@@ -3,8 +3,6 @@
 Not waited for: followers. They delete when they next hear of the leader's start.
 """
 
-from collections.abc import Awaitable
-
 from moldau.broker.context import RequestContext
 from moldau.broker.topic_settings import INTERNAL_TOPICS
 from moldau.net.slices import in_slices
@@ -24,9 +22,9 @@ TO_HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
 
-def handle_delete_records(
+async def handle_delete_records(
     ctx: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
+) -> DeleteRecordsResponse:
     wanted: dict[Log, int] = {}
     refused: dict[TopicPartition, KafkaError] = {}
 
@@ -39,21 +37,24 @@ def handle_delete_records(
         except KafkaError as error:
             refused[TopicPartition(topic, asked.partition_index)] = error
 
-    return in_slices(
+    looked = in_slices(
         look_at,
         ((topic.name, asked) for topic in request.topics for asked in topic.partitions),
-        lambda _: _delete(ctx, request, wanted, refused),
+        lambda _: None,
     )
+    if looked is not None:
+        await looked
+    return await _delete(ctx, request, wanted, refused)
 
 
-def _delete(
+async def _delete(
     ctx: RequestContext,
     request: DeleteRecordsRequest,
     wanted: dict[Log, int],
     refused: dict[TopicPartition, KafkaError],
 ) -> DeleteRecordsResponse:
     results: dict[TopicPartition, int | KafkaError] = {**refused}
-    for log, outcome in ctx.broker.replicas.store.delete_records(wanted).items():
+    for log, outcome in (await ctx.broker.replicas.delete_records(wanted)).items():
         results[log.topic_partition] = outcome
     return DeleteRecordsResponse(
         topics=[

@@ -275,7 +275,8 @@ class _Appends:
         answer.base_offset = result.first_offset
         answer.log_append_time_ms = result.append_time_ms
         answer.log_start_offset = result.log_start_offset
-        if acks == ACKS_ALL and not partition.is_committed(result.last_offset):
+        waits = acks == ACKS_ALL or (acks == 1 and partition.log.owes_flush)
+        if waits and not partition.is_committed(result.last_offset):
             self.uncommitted.append(_Appended(partition, result.last_offset, answer))
 
 

@@ -14,7 +14,7 @@ from moldau.client.producing.face import ProducerFace
 from moldau.client.producing.preparing import Headers, ProducerRecord, in_lists
 from moldau.client.producing.waiting import LoopPatience
 from moldau.core.client.batching import Delivery, Piece
-from moldau.protocol.errors import MoldauError
+from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import TopicPartition
 
 # Every so many records, some milliseconds; more often would make small requests.
@@ -175,6 +175,11 @@ class Producer:
     def metrics(self) -> dict[str, float]:
         """What was counted since the start."""
         return {} if self._face.engine is None else self._face.engine.metrics()
+
+    @property
+    def retrying(self) -> KafkaError | None:
+        """What the last attempt met that is made again; None if records get through."""
+        return None if self._face.engine is None else self._face.engine.retrying
 
     # Transactions.
 

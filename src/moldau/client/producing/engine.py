@@ -62,6 +62,7 @@ class ProducerEngine:
         self.topics = ProducerTopics(cluster, self._take_topic)
         self.tasks = Tasks()
         self.counts = Counts()
+        self.retrying: KafkaError | None = None
         self.on_failure: Callable[[Exception], None] = lambda _: None
         """Told of every batch that failed."""
         self._clock = cluster.clock
@@ -276,18 +277,17 @@ class ProducerEngine:
         )
         match verdict:
             case Verdict.DONE:
+                self.retrying = None
                 self.counts.delivered(outgoing)
-                is_told = answer.code is ErrorCode.NONE
-                base_offset = answer.base_offset if is_told else NO_OFFSET
+                base_offset = NO_OFFSET if answer.code else answer.base_offset
                 self._finish(outgoing.batch, Written(base_offset, answer.append_time_ms))
             case Verdict.SPLIT:
                 self._split(outgoing)
             case Verdict.FAILED | Verdict.TOO_LATE:
-                place = f"{outgoing.batch.topic}-{outgoing.batch.partition}"
-                detail = f"{place}: {answer.detail}" if answer.detail else place
-                self._fail(outgoing, KafkaError(answer.code, detail), answer.record_errors)
+                self._fail(outgoing, answer.error, answer.record_errors)
             case Verdict.AGAIN:
                 self.counts.retries += 1
+                self.retrying = answer.error
             case Verdict.IGNORED:
                 pass
         if answer.code in REFRESH_METADATA:
@@ -351,7 +351,8 @@ class ProducerEngine:
         timeout_ms = self.options.rules.delivery_timeout_ms
         for outgoing in expired:
             place = f"{outgoing.batch.topic}-{outgoing.batch.partition}"
-            detail = f"{place}: not delivered within delivery.timeout.ms={timeout_ms:.0f}"
+            why = f"; the last answer was {self.retrying}" if self.retrying else ""
+            detail = f"{place}: not delivered within delivery.timeout.ms={timeout_ms:.0f}{why}"
             self._fail(outgoing, KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail))
         self._tell_progress()
         if not self.sending.is_idle:

@@ -16,7 +16,7 @@ from moldau.client.producing.deliveries import Deliveries, Sent
 from moldau.client.producing.face import ProducerFace
 from moldau.client.producing.preparing import Headers, ProducerRecord, in_lists
 from moldau.client.producing.waiting import ThreadPatience, mark_own_thread
-from moldau.protocol.errors import MoldauError
+from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -168,6 +168,11 @@ class Producer:
     def metrics(self) -> dict[str, float]:
         """What was counted since the start."""
         return self._face.opened.metrics()
+
+    @property
+    def retrying(self) -> KafkaError | None:
+        """What the last attempt met that is made again; None if records get through."""
+        return None if self._face.engine is None else self._face.engine.retrying
 
     # Transactions.
 

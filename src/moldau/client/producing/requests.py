@@ -9,6 +9,7 @@ from moldau.core.client.partition_line import Outgoing
 from moldau.core.client.sending import Sending
 from moldau.net.request_channel import Address
 from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -37,6 +38,12 @@ class PartitionAnswer(NamedTuple):
     record_errors: Mapping[int, str] = {}
     leader: int = -1
     leader_epoch: int = -1
+
+    @property
+    def error(self) -> KafkaError:
+        batch = self.outgoing.batch
+        place = f"{batch.topic}-{batch.partition}"
+        return KafkaError(self.code, f"{place}: {self.detail}" if self.detail else place)
 
 
 def produce_request(

@@ -25,8 +25,9 @@ from moldau.storage.compaction.run import (
     CompactionPass,
     OnIo,
 )
-from moldau.storage.compaction.swap import replace_segments
+from moldau.storage.compaction.swap import replacing_segments
 from moldau.storage.directory import LogDirectory
+from moldau.storage.disk_steps import Steps, run_here
 from moldau.storage.failures import (
     CorruptCheckpointError,
     DirectoryOfflineError,
@@ -39,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 
 class Compaction:
-    """One pass over one log: `step` (any thread) and `LogCleaner.apply` (owner) in turn until there
-    is nothing left to do, then `LogCleaner.finish`.
+    """One pass over one log: `step` (any thread) and `LogCleaner.applying` (owner) in turn until
+    there is nothing left to do, then `LogCleaner.finish`.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class LogCleaner:
         self._running[name] = compaction
         return compaction
 
-    def apply(self, compaction: Compaction, group: CleanedGroup, now_ms: int) -> None:
+    def applying(self, compaction: Compaction, group: CleanedGroup, now_ms: int) -> Steps[None]:
         """Swap a group in. Raises CompactionAbortedError, and drops the group, if the pass was
         stopped or retention removed a segment of the group in the meantime.
         """
@@ -191,7 +192,7 @@ class LogCleaner:
             compaction.stop()
             group.cleaned.remove_files()
             raise CompactionAbortedError(f"{compaction.name}: the log changed")
-        replace_segments(log, group.cleaned, old, now_ms)
+        yield from replacing_segments(log, group.cleaned, old, now_ms)
 
     def finish(self, compaction: Compaction, failure: Exception | None = None) -> None:
         """The pass is over, for whatever reason; no step of it is running any more."""
@@ -209,7 +210,7 @@ class LogCleaner:
         compaction = self.begin_with(self.assess(log, now_ms), now_ms)
         try:
             while (group := compaction.step()) is not None:
-                self.apply(compaction, group, now_ms)
+                run_here(self.applying(compaction, group, now_ms))
         except (OSError, MoldauError) as error:
             self.finish(compaction, error)
             raise
@@ -239,7 +240,7 @@ class LogCleaner:
         self._stop(name)
         self._uncleanable.pop(name, None)
         if self._clean_offsets.pop(name, None) is not None:
-            self._directory.write_checkpoint(CLEANER_FILE, self._clean_offsets)
+            self._write_checkpoint()
 
     def adopt(self, name: TopicPartition, clean_offset: int) -> None:
         """The log came from another directory, cleaned up to `clean_offset`."""
@@ -254,7 +255,11 @@ class LogCleaner:
 
     def _write_clean_offset(self, name: TopicPartition, offset: int) -> None:
         self._clean_offsets[name] = Offset(offset)
-        self._directory.write_checkpoint(CLEANER_FILE, self._clean_offsets)
+        self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
+        """Nobody has to wait for it: without it more is compacted again."""
+        self._directory.do(self._directory.writing_checkpoint(CLEANER_FILE, self._clean_offsets))
 
     def _read_checkpoint(self) -> dict[TopicPartition, Offset]:
         try:

@@ -116,6 +116,9 @@ def _assess(log: Log, checkpoint: int | None, now_ms: int) -> CleanableLog:
 def _first_uncleanable(log: Log, segments: Sequence[Segment], first_dirty: int, now_ms: int) -> int:
     active = segments[-1].base_offset
     limits = [log.last_stable_offset, active]
+    if any(segment.is_rolled for segment in segments):
+        # In front of such a segment a gap means a loss: compaction must make none.
+        limits.append(log.flushed_offset)
     lag_ms = log.config.min_compaction_lag_ms
     if lag_ms > 0:
         for segment in segments_between(segments, first_dirty, active):

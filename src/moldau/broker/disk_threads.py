@@ -1,0 +1,75 @@
+"""Where the event loop's syncs happen: one thread for each log directory. Changes of a directory
+follow each other, and what has begun is done to its end, also if nobody waits for it any more.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from moldau.net.tasks import Tasks
+from moldau.protocol.errors import KafkaError
+from moldau.storage.directory import LogDirectory
+from moldau.storage.disk_steps import Steps, run_here
+
+_log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
+
+
+class DiskThreads:
+    """`stop` before the directories are closed."""
+
+    def __init__(self, directories: Iterable[LogDirectory]) -> None:
+        self._tasks = Tasks()
+        self._turns: dict[LogDirectory, asyncio.Lock] = {}
+        self._threads: dict[LogDirectory, ThreadPoolExecutor] = {}
+        for directory in directories:
+            self._turns[directory] = asyncio.Lock()
+            name = f"moldau-disk-{directory.path.name}"
+            self._threads[directory] = ThreadPoolExecutor(1, thread_name_prefix=name)
+            directory.do = partial(self._begin, directory)
+
+    async def run(self, directory: LogDirectory, steps: Steps[ResultT]) -> ResultT:
+        """Raises what the steps raise."""
+        work = self._tasks.start(
+            self._drive(directory, steps), "change a directory", expects=(KafkaError,)
+        )
+        result: ResultT = await asyncio.shield(work)
+        return result
+
+    def _begin(self, directory: LogDirectory, steps: Steps[None]) -> None:
+        """Nobody waits for it."""
+        _ = self._tasks.start(self._reported(directory, steps), "change a directory")
+
+    async def _reported(self, directory: LogDirectory, steps: Steps[None]) -> None:
+        try:
+            await self._drive(directory, steps)
+        except KafkaError as error:
+            _log.warning("%s", error.detail)
+
+    async def _drive(self, directory: LogDirectory, steps: Steps[ResultT]) -> ResultT:
+        loop, thread = asyncio.get_running_loop(), self._threads[directory]
+        async with self._turns[directory]:
+            try:
+                slow = next(steps)
+                while True:
+                    try:
+                        await loop.run_in_executor(thread, slow)
+                    except Exception as error:  # noqa: BLE001 - the generator knows what it means
+                        slow = steps.throw(error)
+                    else:
+                        slow = next(steps)
+            except StopIteration as end:
+                result: ResultT = end.value
+                return result
+
+    async def stop(self) -> None:
+        """Waits for what has begun. From then on everything happens in the caller's thread."""
+        for directory in self._turns:
+            directory.do = run_here
+        await self._tasks.wait()
+        for thread in self._threads.values():
+            thread.shutdown()
