@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -13,10 +14,19 @@ from typing import Any
 import pytest
 from client.clusters import fresh_topic
 from client.produced import PATIENCE_S, numbered, producer_of, values_of
-from running_node import freeze
+from running_node import freeze, wait_for
+from wire_client import parse_address
 
 from moldau import Producer
 from moldau.errors import ClientError, ClientTimeoutError, ConfigError, ErrorCode, KafkaError
+from moldau.protocol.batch_builder import build_batch
+from moldau.protocol.batches import Record
+from moldau.protocol.frame import build_request
+from moldau.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from moldau.testing import ProcessBroker, ThreadBroker, broker
 from moldau.types import TopicPartition
 
@@ -46,7 +56,23 @@ def test_without_answers_order_is_kept(node: ThreadBroker) -> None:
     with producer_of(node, acks=0, batch_size=0, linger_ms=0) as producer:
         deliveries = [producer.send(topic, value) for value in numbered(2_000)]
     assert all(one.exception(0) is None for one in deliveries)
+    # Nobody has said that they are written.
+    wait_for(lambda: len(values_of(node, topic)) == 2_000, "all records")
     assert values_of(node, topic) == numbered(2_000)
+
+
+def test_what_waits_for_its_turn_is_written_though_its_client_has_left(
+    running_broker: ThreadBroker,
+) -> None:
+    topic = fresh_topic(running_broker)
+    records = build_batch([Record(0, 1, None, b"v", ())])
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(records=records)])
+    request = ProduceRequest(acks=0, topic_data=[data])
+    frame = b"".join(build_request(request, 9, correlation_id=1, client_id=None))
+    for _ in range(5):
+        with socket.create_connection(parse_address(running_broker.bootstrap)) as client:
+            client.sendall(frame * 3_000)
+    wait_for(lambda: len(values_of(running_broker, topic)) == 15_000, "all records")
 
 
 @pytest.mark.parametrize("has_uvloop", [True, False])

@@ -56,6 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_busy = False
         self._is_closing = False
         self._is_finishing = False
+        self._is_at_end = False
         self._is_reading = True
         self._is_queued = False
         self._waiting_bytes = 0
@@ -131,7 +132,11 @@ class Connection(asyncio.BufferedProtocol):
         self._proceed(now_ms)
 
     def eof_received(self) -> bool:
-        return False
+        """A producer that wants no answers leaves when all is sent: what waits is served first."""
+        is_plain = self._transport is not None and not self._transport.get_extra_info("sslcontext")
+        is_waiting = self._is_queued or (self._is_stuffed() and self._waiting_bytes > 0)
+        self._is_at_end = is_plain and is_waiting  # TLS ends in both directions at once.
+        return self._is_at_end
 
     def pause_writing(self) -> None:
         self._writing_paused_since_ms = self._clock.mono_ms()
@@ -166,6 +171,12 @@ class Connection(asyncio.BufferedProtocol):
             if not self._is_stuffed():
                 self._serve_slice(now_ms)
             self._settle(now_ms)
+            self._end_if_served()
+
+    def _end_if_served(self) -> None:
+        """Of a client that sends no more."""
+        if self._is_at_end and not self._is_queued and not self._is_stuffed():
+            self._close()
 
     def _queue(self) -> None:
         if not self._is_queued:
@@ -314,6 +325,7 @@ class Connection(asyncio.BufferedProtocol):
         self._proceed(self._clock.mono_ms())
         if self._is_finishing and not self._exchanges:
             self._close()
+        self._end_if_served()
 
     def _send(self, begun: Begun, answer: Message | None, started_ms: float) -> None:
         now_ms = self.last_active_ms = self._clock.mono_ms()
