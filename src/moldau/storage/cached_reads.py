@@ -23,7 +23,7 @@ look at the next.
 """
 _INTERVAL_BYTES = 4096 + 256
 """Between two indexed batches that are small, and a header."""
-_SMALL_BYTES = 16 * 1024
+_SMALL_BYTES = 64 * 1024
 _HEADER_BYTES = 61
 
 
