@@ -26,13 +26,13 @@ DEADLINE_S = 30
 
 
 class Server:
-    def __init__(self, outcome: Outcome, **settings: str) -> None:
+    def __init__(self, outcome: Outcome, clock: ShiftedClock, **settings: str) -> None:
         """`possible`: how many connections there are descriptors for."""
         possible = int(settings.pop("possible", 1_000_000))
         properties = standalone_properties("unused", host="127.0.0.1", port=0)
         properties |= {name.replace("_", "."): value for name, value in settings.items()}
         config = BrokerConfig.parse(properties)
-        self.clock = ShiftedClock()
+        self.clock = clock
         self.tasks = Tasks()
         self.metrics = Metrics()
         self.budget = MemoryBudget(
@@ -56,8 +56,10 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(outcome: Outcome, **settings: str) -> AsyncIterator[Server]:
-    server = Server(outcome, **settings)
+async def serving(
+    outcome: Outcome, clock: ShiftedClock | None = None, /, **settings: str
+) -> AsyncIterator[Server]:
+    server = Server(outcome, clock or ShiftedClock(), **settings)
     server.listener.bind()
     await server.listener.serve(server.dispatcher)
     try:

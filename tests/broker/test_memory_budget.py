@@ -58,8 +58,8 @@ async def test_unfinished_frames_are_bounded_and_others_are_served() -> None:
         for _ in range(20):
             await half_sent(server, FRAME_BYTES, FRAME_BYTES - 1)
         await settled(server)
-        # One read more than the limit for each, and those are short when memory is.
-        assert server.budget.unfinished < FRAME_BYTES + 20 * 32_768
+        # Buffers that were begun may grow once more beyond the limit.
+        assert server.budget.unfinished < 1.25 * FRAME_BYTES
         assert await is_served(other)
 
 
