@@ -337,3 +337,19 @@ async def test_nothing_is_deleted_from_a_disk_that_became_read_only(tmp_path: Pa
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert node.directories[0].is_online
         assert len(log.segments) == segments
+
+
+async def test_background_work_that_fails_is_told_once_a_minute_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as node:
+        node.create_topic("orders")
+        refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no")
+        for _ in range(3):
+            node.replicas.reports.failed("retention", "orders-0", refusal)
+        assert node.replicas.reports.failures == {"retention": 3}
+        told = [each for each in caplog.messages if "retention of orders-0 failed" in each]
+        assert len(told) == 1
+        node.clock.advance(61_000)
+        node.replicas.reports.failed("retention", "orders-0", refusal)
+        assert "4 failures" in caplog.messages[-1]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _PREFERENCES_MAX = 10_000
+_PROGRESS_MS = 5_000
 
 ACCEPT_DAMAGE = "moldau.accept.damage"
 
@@ -66,7 +67,7 @@ class LogStore:
         now_ms = self._clock.wall_ms()
         for logs in self.logs:
             try:
-                logs.load(now_ms)
+                self._load_one(logs, now_ms)
                 self._judge_damage(logs, accepts_damage, now_ms)
             except KafkaError as error:
                 if logs.directory.is_online:
@@ -76,6 +77,29 @@ class LogStore:
         for logs in self.online():
             for name, reason in logs.unreadable.items():
                 _log.error("%s cannot be read: %s", logs.directory.path / name, reason)
+
+    def _load_one(self, logs: Logs, now_ms: int) -> None:
+        """Whoever waits for a start after a crash hears why, and how far it is."""
+        path, found = logs.directory.path, logs.directory.recovered
+        began_ms = told_ms = self._clock.mono_ms()
+
+        def tell(number: int, total: int) -> None:
+            nonlocal told_ms
+            if self._clock.mono_ms() - told_ms >= _PROGRESS_MS:
+                told_ms = self._clock.mono_ms()
+                _log.warning(
+                    "recovery of %s: %d of %d logs, %d bytes scanned",
+                    path, number, total, found.bytes_scanned,
+                )  # fmt: skip
+
+        logs.load(now_ms, tell)
+        if logs.directory.clean_stop_epoch is None and found.logs:
+            _log.warning(
+                "%s was not stopped cleanly: %d logs were checked, %d bytes scanned, %d cut off "
+                "that nobody was promised, in %.1f s; there is nothing to do",
+                path, found.logs, found.bytes_scanned, found.bytes_cut,
+                (self._clock.mono_ms() - began_ms) / 1000,
+            )  # fmt: skip
 
     def _judge_damage(self, logs: Logs, accepts_damage: AcceptsDamage, now_ms: int) -> None:
         for partition, log in list(logs.by_partition.items()):

@@ -3,7 +3,6 @@ to checkpoints, idle producers forgotten. In the event loop, a log at a time, wi
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -15,6 +14,7 @@ from moldau.storage.retention import delete_old_segments
 
 if TYPE_CHECKING:
     from moldau.broker.context import ConfigHolder
+    from moldau.broker.disk_reports import DiskReports
     from moldau.broker.disk_threads import DiskThreads
     from moldau.broker.log_store import LogStore
     from moldau.config.broker import BrokerConfig
@@ -39,12 +39,14 @@ class LogUpkeep:
         tasks: "Tasks",
         clock: "Clock",
         settings: "ConfigHolder",
+        reports: "DiskReports",
     ) -> None:
         self._store = store
         self._disk = disk
         self._tasks = tasks
         self._clock = clock
         self._settings = settings
+        self._reports = reports
 
     def start(self) -> None:
         checkpoints: list[tuple[str, Interval]] = [
@@ -69,15 +71,20 @@ class LogUpkeep:
         async def run() -> None:
             while True:
                 await self._clock.sleep(max(interval(self._settings.current), 1))
-                await job()
+                try:
+                    await job()
+                except Exception as error:  # noqa: BLE001 - the next round must come
+                    self._reports.failed(name, "all logs", error)
 
         _ = self._tasks.start(run(), name)
 
     async def _delete_old(self) -> None:
         for log in list(self._store):
-            # A log that fails says so to its clients, a directory to everybody.
-            with contextlib.suppress(KafkaError):
+            try:
                 deleted = delete_old_segments(log, self._clock.wall_ms())
+            except KafkaError as error:
+                self._reports.failed("retention", log.topic_partition, error)
+            else:
                 if deleted:
                     _log.info(
                         "%s: %d old segments are deleted, it starts at %d now",
@@ -87,18 +94,20 @@ class LogUpkeep:
 
     async def _remove_deleted(self) -> None:
         for logs in self._store.online():
-            with contextlib.suppress(KafkaError):
+            try:
                 removed = _REMOVED_TOGETHER
                 while removed:
                     removed = logs.remove_deleted(self._clock.wall_ms(), _REMOVED_TOGETHER)
                     await asyncio.sleep(0)
+            except KafkaError as error:
+                self._reports.failed("removal of files", logs.directory.path, error)
 
     async def _checkpoint(self, file_name: str) -> None:
         for logs in self._store.online():
             try:
                 await self._disk.run(logs.directory, logs.checkpoints.writing(file_name))
             except KafkaError as error:
-                _log.warning("%s is not written: %s", file_name, error.detail)
+                self._reports.failed(f"checkpoint {file_name}", logs.directory.path, error)
 
     async def _expire_producers(self) -> None:
         for log in list(self._store):
@@ -119,9 +128,11 @@ class LogUpkeep:
             await self._clock.sleep(self._flush_check_interval_ms())
             for logs in self._store.online():
                 for log in logs.due_for_flush(self._clock.wall_ms()):
-                    with contextlib.suppress(KafkaError):
+                    try:
                         ticket = log.begin_flush(everything=True)
                         try:
                             await loop.run_in_executor(None, ticket.run)
                         finally:
                             log.finish_flush(ticket)
+                    except KafkaError as error:
+                        self._reports.failed("flush", log.topic_partition, error)

@@ -35,6 +35,7 @@ class NodeCollector:
         yield from self._requests()
         yield from self._network()
         yield from self._logs()
+        yield from self._disks()
         yield from self._groups()
         yield from self._transactions()
 
@@ -139,6 +140,25 @@ class NodeCollector:
             stable.add_metric(names, log.last_stable_offset)
         yield from (sizes, starts, ends, marks, stable)
         yield GaugeMetricFamily("moldau_partitions", "With a replica here.", value=len(partitions))
+
+    def _disks(self) -> Iterator[Metric]:
+        replicas = self._services.replicas
+        refused = CounterMetricFamily(
+            "moldau_disk_writes_refused", "For lack of room.", labels=["directory"]
+        )
+        full = GaugeMetricFamily(
+            "moldau_disk_full", "1 while writes are refused.", labels=["directory"]
+        )
+        for logs in replicas.store.logs:
+            path = str(logs.directory.path)
+            refused.add_metric([path], replicas.reports.refused_writes[path])
+            full.add_metric([path], logs.directory.is_refusing)
+        failures = CounterMetricFamily(
+            "moldau_background_failures", "Of work on logs, by its name.", labels=["work"]
+        )
+        for work, count in sorted(replicas.reports.failures.items()):
+            failures.add_metric([work], count)
+        yield from (refused, full, failures)
 
     def _groups(self) -> Iterator[Metric]:
         groups = self._services.groups

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from moldau.broker.cold_reads import ColdReads
+from moldau.broker.disk_reports import DiskReports
 from moldau.broker.disk_threads import DiskThreads
 from moldau.broker.flush_rounds import FlushRounds
 from moldau.broker.log_cleaning import LogCleaning
@@ -89,7 +90,8 @@ class Replicas:
         self._moves = LogMoves(
             self.store, self.disk, self.tasks, clock, self.cold_reads, self._moved
         )
-        self._upkeep = LogUpkeep(self.store, self.disk, self.tasks, clock, settings)
+        self.reports = DiskReports(directories, clock)
+        self._upkeep = LogUpkeep(self.store, self.disk, self.tasks, clock, settings, self.reports)
         self.cleaning = LogCleaning(self.store, self.disk, self.tasks, clock, settings)
         for directory in directories:
             directory.on_failure(self._directory_failed)

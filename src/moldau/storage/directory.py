@@ -124,6 +124,15 @@ def format_directory(filesystem: FileSystem, path: Path, meta: MetaProperties) -
         write_meta_properties(filesystem, meta_path, meta)
 
 
+class Recovered:
+    """What was looked at since the directory was opened, after a stop that was not clean."""
+
+    __slots__ = ("bytes_cut", "bytes_scanned", "logs")
+
+    def __init__(self) -> None:
+        self.logs = self.bytes_scanned = self.bytes_cut = 0
+
+
 class LogDirectory:
     """An open, locked log directory. Make one with `LogDirectory.open`."""
 
@@ -141,11 +150,17 @@ class LogDirectory:
         self.guard = _Guard(self)
         self.failure: str | None = None
         self.reserve = Reserve(filesystem, path)
+        self.recovered = Recovered()
         self.do: Callable[[Steps[None]], None] = run_here
         """Changes something here that nobody waits for. A node does it in a thread."""
         # The broker epoch of the clean stop that was found (-1 is unknown); None after a crash.
         self.clean_stop_epoch: int | None = None
         self._lock = lock
+        self.is_refusing = False
+        """The last write found no room, or the disk read-only."""
+        self._refusal_listener: Callable[[LogDirectory, DiskFullError], None] | None = None
+        self._room_listener: Callable[[LogDirectory], None] | None = None
+        self._last_refusal: DiskFullError | None = None
         self._lacking_count = 0
         self._listeners: list[Callable[[LogDirectory, OSError], None]] = []
 
@@ -201,6 +216,27 @@ class LogDirectory:
         self._lacking_count += 1
         if self._lacking_count & (self._lacking_count - 1) == 0:
             _log.error("%s (seen %d times)", error.detail, self._lacking_count)
+
+    def on_refusal(
+        self,
+        refused: "Callable[[LogDirectory, DiskFullError], None]",
+        taken: "Callable[[LogDirectory], None]",
+    ) -> None:
+        """`refused` is called for each write that is, `taken` for the first that is not."""
+        self._refusal_listener, self._room_listener = refused, taken
+
+    def write_refused(self, error: DiskFullError) -> None:
+        """Guards within guards tell the same refusal."""
+        is_known, self._last_refusal = error is self._last_refusal, error
+        self.is_refusing = True
+        if self._refusal_listener is not None and not is_known:
+            self._refusal_listener(self, error)
+
+    def write_taken(self) -> None:
+        self.is_refusing = False
+        self._last_refusal = None
+        if self._room_listener is not None:
+            self._room_listener(self)
 
     def on_failure(self, listener: Callable[["LogDirectory", OSError], None]) -> None:
         """`listener` is called once, when the directory fails."""
@@ -278,11 +314,15 @@ class _Guard:
                 self._directory.lacks_descriptors(lacking)
                 raise lacking from error
             if error.errno in READ_ONLY and not isinstance(error, SyncFailedError):
-                raise DiskFullError(self._directory.path, str(error)) from error
+                refusal = DiskFullError(self._directory.path, str(error))
+                self._directory.write_refused(refusal)
+                raise refusal from error
             self._directory.fail(error)
             raise DirectoryOfflineError(self._directory.path, str(error)) from error
         if isinstance(error, NoDescriptorError):
             self._directory.lacks_descriptors(error)
+        elif isinstance(error, DiskFullError):
+            self._directory.write_refused(error)
 
 
 @contextlib.contextmanager

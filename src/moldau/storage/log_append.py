@@ -404,6 +404,8 @@ def _write(
         segment.append(buffers)
     except OSError as error:
         _undo(segment, start, error)
+    if log.directory.is_refusing:
+        log.directory.write_taken()
     log.log_end_offset = last[3] + 1
     log.appended_bytes += segment.file.size() - start
     shift = start - first[0]

@@ -80,15 +80,18 @@ class Logs:
 
     # Loading
 
-    def load(self, now_ms: int) -> None:
-        """Open everything that is there. Fast after a clean stop, a scan after a crash."""
+    def load(self, now_ms: int, on_log: Callable[[int, int], None] = lambda _n, _all: None) -> None:
+        """Open everything that is there. Fast after a clean stop, a scan after a crash. `on_log` is
+        told how many of how many are behind us.
+        """
         is_clean = self.directory.clean_stop_epoch is not None
         recovery_points = self.checkpoints.read(RECOVERY_POINT_FILE)
         log_starts = self.checkpoints.read(LOG_START_FILE)
         high_watermarks = self.checkpoints.read(HIGH_WATERMARK_FILE)
         inventory = self._take_out_inventory() if is_clean else {}
         found, self.unknown_names = self.directory.list_partitions()
-        for entry in found:
+        for number, entry in enumerate(found):
+            on_log(number, len(found))
             partition = entry.topic_partition
             if entry.kind is DirectoryKind.DELETED:
                 self._deleted.append(DeletedDirectory(entry.name, now_ms))
@@ -136,6 +139,7 @@ class Logs:
             )
             return
         logs[partition] = log
+        self.directory.recovered.logs += 1
 
     def _identify(self, log: Log) -> bool:
         """False if a crash interrupted its making, before any record: then it is removed."""

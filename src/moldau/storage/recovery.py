@@ -114,6 +114,7 @@ class _Loader:
     ) -> None:
         self._filesystem = place.directory.filesystem
         self._path = place.path
+        self._scanned = place.directory.recovered
         self._syncs_new_names = not place.is_new
         self._checkpointed = checkpointed
         self._now_ms = now_ms
@@ -317,6 +318,7 @@ class _Loader:
                 segment.file, 0, segment.size, verify_crc=True, next_offset=end_offset
             )
             self._rebuild(segment, scan)
+            self._scanned.bytes_scanned += segment.size
             end_offset = scan.next_offset
             if scan.problem is not None:
                 end = _SoundEnd(end_offset, place, scan.valid_end)
@@ -331,6 +333,8 @@ class _Loader:
         """Cut what follows the sound part, unless it was promised."""
         if end.offset < self._checkpointed.promised_end:
             return end.offset, self._shorter(segments[: end.place + 1], end.offset, problem)
+        cut = sum(each.size for each in segments[end.place :]) - end.size
+        self._scanned.bytes_cut += cut
         # From the end backwards, each step on the disk before the next: no crash leaves a hole.
         for later in reversed(segments[end.place + 1 :]):
             later.remove_files()

@@ -1,0 +1,82 @@
+"""What operators hear of disks: a line at once, the same again at most once a minute, and numbers
+for /metrics. Each line says what is refused and what to do.
+"""
+
+import contextlib
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from moldau.storage.directory import LogDirectory
+from moldau.storage.failures import DiskFullError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from moldau.net.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+_AGAIN_MS = 60_000
+_SUBJECTS_MAX = 1_000
+
+
+class DiskReports:
+    def __init__(self, directories: "Iterable[LogDirectory]", clock: "Clock") -> None:
+        self.refused_writes: Counter[str] = Counter()
+        """By directory."""
+        self.failures: Counter[str] = Counter()
+        """Of work that nobody waits for, by its name."""
+        self._clock = clock
+        self._told_ms: dict[tuple[str, str], float] = {}
+        self._full_since_ms: dict[LogDirectory, float] = {}
+        for directory in directories:
+            directory.on_refusal(self._write_refused, self._write_taken)
+
+    def is_full(self, directory: LogDirectory) -> bool:
+        return directory in self._full_since_ms
+
+    def failed(self, work: str, subject: object, error: Exception) -> None:
+        """Work in the background that is tried again by itself."""
+        self.failures[work] += 1
+        if self._is_due(work, str(subject)):
+            _log.warning(
+                "%s of %s failed and is tried again: %s (%d failures since the start)",
+                work, subject, error, self.failures[work],
+            )  # fmt: skip
+
+    def _write_refused(self, directory: LogDirectory, error: DiskFullError) -> None:
+        path = str(directory.path)
+        self.refused_writes[path] += 1
+        self._full_since_ms.setdefault(directory, self._clock.mono_ms())
+        if self._is_due("full", path):
+            free = -1
+            with contextlib.suppress(OSError):
+                free = directory.filesystem.free_bytes(directory.path)
+            _log.error(
+                "%s; %d bytes are free in %s. Records and new topics for it are refused "
+                "(%d writes so far), reading goes on. Make room: delete topics or records, lower "
+                "retention, or enlarge the disk; the node then goes on by itself",
+                error.detail, free, path, self.refused_writes[path],
+            )  # fmt: skip
+
+    def _write_taken(self, directory: LogDirectory) -> None:
+        since_ms = self._full_since_ms.pop(directory, None)
+        if since_ms is not None and self._is_due("room", str(directory.path)):
+            _log.warning(
+                "%s takes writes again, after %.0f s; %d writes were refused since the start",
+                directory.path,
+                (self._clock.mono_ms() - since_ms) / 1000,
+                self.refused_writes[str(directory.path)],
+            )
+
+    def _is_due(self, what: str, subject: str) -> bool:
+        key, now_ms = (what, subject), self._clock.mono_ms()
+        told_ms = self._told_ms.get(key)
+        if told_ms is not None and now_ms - told_ms < _AGAIN_MS:
+            return False
+        self._told_ms.pop(key, None)
+        if len(self._told_ms) >= _SUBJECTS_MAX:
+            del self._told_ms[next(iter(self._told_ms))]
+        self._told_ms[key] = now_ms
+        return True
