@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE
 from moldau.storage.directory import CLEAN_STOP_FILE
+from moldau.storage.filesystem import DiskFile
 from moldau.storage.retention import delete_old_segments
 from moldau.testing.simulated_disk import SimulatedDisk
 
@@ -189,13 +189,13 @@ async def test_the_next_round_of_syncs_waits_for_its_time(
 ) -> None:
     """What is appended while a round runs is covered by the next one."""
     began, may_end = threading.Event(), threading.Event()
-    sync = os.fdatasync
+    sync = DiskFile.sync
 
-    def slow(descriptor: int) -> None:
+    def slow(file: DiskFile) -> None:
         if threading.current_thread() is not threading.main_thread():
             began.set()
             may_end.wait()
-        sync(descriptor)
+        sync(file)
 
     settings = {"moldau.flush.policy": "group", "moldau.flush.interval.ms": "100000"}
     async with running(tmp_path, settings=settings) as node:
@@ -204,7 +204,7 @@ async def test_the_next_round_of_syncs_waits_for_its_time(
         partition.append(batch(b"first"))
         node.clock.advance(200_000)
         await until(lambda: partition.log.flushed_offset == 1)
-        monkeypatch.setattr(os, "fdatasync", slow)
+        monkeypatch.setattr(DiskFile, "sync", slow)
         partition.append(batch(b"a"))
         await until(began.is_set)
         partition.append(batch(b"b"))
