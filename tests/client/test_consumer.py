@@ -163,7 +163,7 @@ def test_seek_position_and_lag(node: ThreadBroker) -> None:
     place = TopicPartition(topic, 0)
     with consumer_of(node, max_poll_records=10) as consumer:
         consumer.assign([place])
-        assert consumer.lag(place) is None
+        assert consumer.lag(place) in {None, 100}  # It fetches ahead.
         read(consumer, 10)
         assert (consumer.position(place), consumer.lag(place)) == (10, 90)
         consumer.seek(place, 95)

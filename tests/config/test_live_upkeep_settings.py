@@ -23,6 +23,7 @@ from config.topic_checks import (
 )
 from node.questions import EARLIEST, delete_records, offset_at
 from proofs import proves, proves_change
+from running_node import wait_for
 
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batches import Record
@@ -239,6 +240,8 @@ def cleaned_in_one_pass(node: LiveNode, topic: str) -> int:
         keys = [b"%s-%d" % (topic.encode(), start + n) for n in range(500)]
         records = [Record(n, node.now_ms, key, b"") for n, key in enumerate(keys)]
         assert node.write_batch(topic, build_batch(records, BatchOptions(base_offset=0))) == 0
+    # Segments that are not flushed yet would end the pass early.
+    wait_for(lambda: not node.files("*.rolled", f"{topic}-0"), "all segments have their names")
     wait_for_a_pass(node, topic)
     return node.checkpoint(CLEANED, topic)
 

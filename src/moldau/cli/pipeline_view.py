@@ -195,7 +195,9 @@ class LiveTable:
         for place, column in enumerate(COLUMNS):
             if place != _TARGETS:
                 justify: Any = "left" if place < _TEXTS else "right"
-                table.add_column(column, justify=justify, header_style="bold cyan", no_wrap=True)
+                # In two lines where it has two words: all columns fit into a terminal of 80.
+                head = column.replace(" ", "\n")
+                table.add_column(head, justify=justify, header_style="bold cyan", no_wrap=True)
         for one in found:
             shown = [_shown(cell) for cell in cells(one._asdict())]
             targets = shown.pop(_TARGETS)

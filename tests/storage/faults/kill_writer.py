@@ -77,9 +77,11 @@ class Writer:
         self.waiting.append((result.last_offset + 1, line))
 
     def end_transaction(self) -> None:
-        # A producer ends its transaction when all its batches are acknowledged.
-        self.node.flusher.run_round()
-        self.acknowledge()
+        # A producer ends its transaction when all its batches are acknowledged. Behind a roll that
+        # takes a second round, which gives the new segment its name.
+        while self.waiting:
+            self.node.flusher.run_round()
+            self.acknowledge()
         kind = self.rng.choice((ControlType.COMMIT, ControlType.ABORT))
         tell(f"ending {TRANSACTIONAL} {kind.name.lower()}")
         marker = end_transaction_marker(

@@ -178,7 +178,9 @@ class Fetching:
         self._seeking.look()
         for node_id, rows in by_node.items():
             self._under_way.add(node_id)
-            self._start(self._fetch(node_id, rows), f"fetch from {node_id}")
+            # Now, with the offsets: a seek may come before the task begins.
+            versions = {one: known.version for one in rows if (known := self._positions.get(one))}
+            self._start(self._fetch(node_id, rows, versions), f"fetch from {node_id}")
 
     def _buffered_bytes(self) -> int:
         """What nobody may take makes way if it is in the way of others."""
@@ -239,9 +241,13 @@ class Fetching:
 
     # Asking.
 
-    async def _fetch(self, node_id: int, rows: Mapping[TopicPartition, FetchRow]) -> None:
+    async def _fetch(
+        self,
+        node_id: int,
+        rows: Mapping[TopicPartition, FetchRow],
+        versions: Mapping[TopicPartition, int],
+    ) -> None:
         session = self._sessions.setdefault(node_id, FetchSession())
-        versions = {one: state.version for one in rows if (state := self._positions.get(one))}
         try:
             answer = await self._ask(node_id, session.plan(rows), rows)
             check(answer.error_code, f"fetching from broker {node_id}")

@@ -92,9 +92,8 @@ class ListenerSettings(SettingGroup):
         INT,
         INT32_MAX,
         "How many connections may be open; more are closed. A listener may have its own limit. "
-        "Whatever is set, there are no more than the process has descriptors and memory for (one "
-        "for each 16 KiB of moldau.inflight.bytes.max); then whoever was silent for ten seconds "
-        "makes room for new ones.",
+        "There are never more than the process has descriptors for, nor than one for each 16 KiB "
+        "of moldau.inflight.bytes.max.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
         has_effect=True,

@@ -73,10 +73,9 @@ class MoldauSettings(SettingGroup):
         "moldau.inflight.bytes.max",
         LONG,
         192 * MIB,
-        "How many bytes of requests and answers all connections may have in memory. Half is for "
-        "frames that are being read (at least what one of socket.request.max.bytes takes), half "
-        "for requests that wait and answers that are not read. At the limit no more is read, and "
-        "whoever keeps others waiting by not going on is disconnected.",
+        "Bytes that all connections may have in memory: half for frames that are being read, half "
+        "for requests that wait and answers that are not read. At the limit reading pauses, and "
+        "clients that keep others waiting are disconnected.",
         check=at_least(MIB),
         has_effect=True,
     )
