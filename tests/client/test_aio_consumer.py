@@ -55,6 +55,21 @@ async def test_batches_and_positions(node: ThreadBroker) -> None:
         assert await consumer.partitions_for(topic) == [place]
 
 
+async def test_a_seek_before_the_fetch_is_sent_is_not_answered_by_it(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    for start in (0, 10):
+        produce(node.bootstrap, topic, [b"%d" % i for i in range(start, start + 10)], 0)
+    place = TopicPartition(topic, 0)
+    async with consumer_of(node) as consumer:
+        consumer.assign([place])
+        consumer.pause(place)
+        await consumer.position(place)
+        consumer.seek(place, 15)
+        consumer.resume(place)  # Begins to fetch from there.
+        consumer.seek(place, 2)
+        assert (await consumer.poll(30))[0].value == b"2"
+
+
 async def test_listeners_may_be_coroutines(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"a", b"b"], 0)
