@@ -1,6 +1,5 @@
 import asyncio
 import errno
-import os
 import threading
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsR
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from moldau.storage.filesystem import DiskFileSystem
+from moldau.storage.filesystem import DiskFile, DiskFileSystem
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import TopicPartition, Uuid
 
@@ -226,13 +225,13 @@ async def test_an_answer_does_not_wait_longer_than_asked_and_the_change_is_made(
 ) -> None:
     is_free = threading.Event()
     is_free.set()
-    sync = os.fdatasync
+    sync = DiskFile.sync
 
-    def slow_sync(descriptor: int) -> None:
+    def slow_sync(file: DiskFile) -> None:
         is_free.wait()
-        sync(descriptor)
+        sync(file)
 
-    monkeypatch.setattr(os, "fdatasync", slow_sync)
+    monkeypatch.setattr(DiskFile, "sync", slow_sync)
     async with bench(tmp_path / "data") as node:
         is_free.clear()
         request = create("t")

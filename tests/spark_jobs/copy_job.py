@@ -84,7 +84,7 @@ class FaultyTask(TransactionWriter):
         found = list(super().__call__(batches))
         if any(batch.num_rows for batch in found):
             if self._job.happens("task fails"):
-                raise ValueError("a task fails after it has written")
+                raise OSError("a task fails after it has written")
             if self._job.happens("killed while tasks write"):
                 self._job.kill()
             if self._job.happens("worker killed"):
