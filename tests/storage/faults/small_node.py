@@ -96,7 +96,9 @@ class Node:
     def flush(self) -> None:
         """By the policy's own way."""
         if self.setup.policy == "group":
-            self.flusher.run_round()
+            # Behind a roll, a second round gives the new segment its name.
+            for _ in range(2):
+                self.flusher.run_round()
         else:
             self.log.flush()
 
