@@ -5,6 +5,7 @@ force and fails with any other; it can be repeated on one topic.
 import random
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 
 from config.live_node import LiveNode
 from node.questions import EARLIEST, LATEST, delete_records, offset_at
@@ -154,6 +155,14 @@ def check_index_size(node: LiveNode, topic: str, value: str) -> None:
 # What goes
 
 
+def size_of(path: Path) -> int:
+    """A thread of the node may delete a file between its listing and this look."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def check_retention_size(node: LiveNode, topic: str, value: str) -> None:
     """With segments of about 1000 bytes."""
     for _ in range(40):
@@ -161,7 +170,7 @@ def check_retention_size(node: LiveNode, topic: str, value: str) -> None:
     allowed = int(value)
 
     def size() -> int:
-        return sum(path.stat().st_size for path in node.files("*.log", f"{topic}-0"))
+        return sum(size_of(path) for path in node.files("*.log", f"{topic}-0"))
 
     def is_small() -> bool:
         return size() < allowed + 2000
