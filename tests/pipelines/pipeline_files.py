@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import moldau.pipelines as mp
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
 ORDERS_YAML = """\
 name: orders
 delivery: exactly_once
@@ -65,3 +69,12 @@ def written(folder: Path, name: str, content: str) -> Path:
     path = folder / name
     path.write_text(content)
     return path
+
+
+def example_here(name: str, folder: Path, changes: dict[str, str]) -> mp.Pipeline:
+    """One of the examples, with other addresses, in the folder of a test."""
+    content = (EXAMPLES / name).read_text()
+    for old, new in changes.items():
+        assert old in content
+        content = content.replace(old, new)
+    return mp.load(written(folder, name, content))

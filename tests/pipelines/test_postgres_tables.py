@@ -9,11 +9,10 @@ from uuid import UUID
 
 import pytest
 from pipelines.at_work import make_topics, records_of, run_once, send, values_of
-from pipelines.pipeline_files import written
+from pipelines.pipeline_files import example_here, written
 from postgres_process import PASSWORD, PostgresProcess
 
 import moldau.pipelines as mp
-from moldau.pipelines.examples import try_example
 from moldau.protocol.errors import MoldauError
 from moldau.testing import ThreadBroker
 
@@ -365,25 +364,6 @@ def test_change_events_become_rows_and_deletions(
         "the value is no change event",
         "the value is no change event of the columns id BIGINT, name STRING",
     ]
-
-
-EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
-
-
-@pytest.mark.parametrize("name", ["customers.yaml", "invoices.py"])
-def test_the_tests_of_the_examples_hold(session: Any, name: str) -> None:
-    pipeline = mp.load(EXAMPLES / name)
-    assert pipeline.examples
-    for example in pipeline.examples:
-        assert try_example(session, pipeline, example).problems == ()
-
-
-def example_here(name: str, folder: Path, changes: dict[str, str]) -> mp.Pipeline:
-    content = (EXAMPLES / name).read_text()
-    for old, new in changes.items():
-        assert old in content
-        content = content.replace(old, new)
-    return mp.load(written(folder, name, content))
 
 
 def test_the_example_of_change_events_runs(

@@ -73,6 +73,16 @@ def trigger_of(given: str | None, spot: Spot) -> Trigger:
         raise wrong(spot, f"trigger {error}, or available_now") from None
 
 
+def refresh_of(given: str, spot: Spot) -> int | None:
+    """`start`, which is None, or a duration."""
+    if given == "start":
+        return None
+    try:
+        return duration_ms(given)
+    except OptionError as error:
+        raise wrong(spot, f"refresh {error}, or start") from None
+
+
 def settings_of(given: Mapping[str, object] | None) -> tuple[tuple[str, str], ...]:
     """As Kafka writes values: true, not True."""
     return tuple(

@@ -4,11 +4,13 @@ import threading
 from typing import Any, TypeAlias
 
 from moldau.core.pipelines.graph import Delivery, Flow, Pipeline, Postgres, Table, TableKind
+from moldau.core.pipelines.graph_checks import lookups_of
 from moldau.core.pipelines.query_progress import StepCounts, added
 from moldau.pipelines.compiling import Outputs, Query, Watch, outputs_of, pass_outputs
 from moldau.pipelines.delta_table import DeltaTarget
 from moldau.pipelines.failing_record import failing_record
 from moldau.pipelines.iceberg_table import IcebergTarget
+from moldau.pipelines.lookups import LookupFrames, Lookups
 from moldau.pipelines.parquet_table import ParquetTable
 from moldau.pipelines.postgres_target import PostgresTarget
 from moldau.pipelines.sources import group_of, kafka_options
@@ -45,7 +47,7 @@ class FailingRecordError(MoldauError):
 class BatchWork:
     """For `foreachBatch`."""
 
-    def __init__(self, pipeline: Pipeline, query: Query, checkpoint: str) -> None:
+    def __init__(self, pipeline: Pipeline, query: Query, lookups: Lookups, checkpoint: str) -> None:
         self._pipeline = pipeline
         self._query = query
         self._checkpoint = checkpoint
@@ -53,6 +55,8 @@ class BatchWork:
         self.is_busy = False
         self.last_done: int | None = None
         self._counts: dict[int, StepCounts] = {}
+        used = {name for flow in query.flows for name in lookups_of(pipeline, flow)}
+        self._lookups = LookupFrames(lookups, used)
         name = f"{pipeline.name}.{query.name}"
         options = kafka_options(pipeline)
         self._sink: ExactlyOnceSink | None = None
@@ -133,7 +137,8 @@ class BatchWork:
 
     def _outputs(self, rows: Any, watch: Watch | None = None) -> Outputs:
         if self._query.is_pass:
-            return pass_outputs(self._pipeline, self._query, rows, watch)
+            lookups = self._lookups.frames(rows.sparkSession)
+            return pass_outputs(self._pipeline, self._query, rows, lookups, watch)
         return outputs_of(self._pipeline, self._query.flows[0], rows, watch)
 
     def _write_topics(self, rows: Any, batch_id: int) -> None:

@@ -6,6 +6,7 @@ from moldau.core.pipelines.graph import Pipeline
 from moldau.pipelines.checkpoint_notes import CheckpointNotes
 from moldau.pipelines.compiling import Query, compile_queries, query_frame
 from moldau.pipelines.kept_plans import refuse_other_plans
+from moldau.pipelines.lookups import shapes_of_lookups
 from moldau.pipelines.run_folder import RunFolder
 from moldau.pipelines.sources import StreamTerms, group_of, stream_of
 
@@ -23,6 +24,7 @@ def check_plans(session: Any, pipeline: Pipeline, folder: RunFolder) -> list[Que
     queries = compile_queries(own, pipeline, read)
     if folder.is_here:
         notes = CheckpointNotes(own, folder.checkpoint)
-        frames = [(query, query_frame(own, pipeline, query, read)) for query in queries]
+        lookups = shapes_of_lookups(own, pipeline)
+        frames = [(query, query_frame(own, pipeline, query, read, lookups)) for query in queries]
         refuse_other_plans(notes, folder, pipeline, frames)
     return queries

@@ -3,7 +3,7 @@ one pass over it; a flow that remembers (groups, windows, joins of streams) is a
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from moldau.pipelines.arguments import wrong
 from moldau.pipelines.change_events import DELETED
 from moldau.pipelines.expectations import STEP_ERROR, need_columns, well_made
 from moldau.pipelines.flow_frames import frames_of, told
+from moldau.pipelines.lookups import shapes_of_lookups
 from moldau.pipelines.spark_errors import short_text
 from moldau.pipelines.values import (
     dead_letters,
@@ -101,7 +102,7 @@ def target_name(flow: Flow) -> str:
 def compile_queries(session: Any, pipeline: Pipeline, read: Reader) -> list[Query]:
     """Analyses every plan. Raises PipelineError with all that Spark would refuse."""
     sources = {name: source_rows(pipeline, name, read(name, name)) for name in pipeline.sources}
-    frames = frames_of(session, pipeline, sources)
+    frames = frames_of(session, pipeline, sources | shapes_of_lookups(session, pipeline))
     passes = {name: Query(name, (name,), is_pass=True) for name in pipeline.sources}
     alone: list[Query] = []
     problems: list[Problem] = []
@@ -141,13 +142,17 @@ def _letters_from_inside(flow: Flow) -> list[Problem]:
     return [Problem(flow.spot, told)]
 
 
-def query_frame(session: Any, pipeline: Pipeline, query: Query, read: Reader) -> Any:
-    """What the query hands to each of its batches."""
+def query_frame(
+    session: Any, pipeline: Pipeline, query: Query, read: Reader, lookups: Mapping[str, Any]
+) -> Any:
+    """What the query hands to each of its batches. A flow that remembers has one plan: `lookups`
+    are in it.
+    """
     if query.is_pass:
         name = query.sources[0]
         return read_values(read(name, query.name), pipeline.sources[name], name)
     sources = {name: source_rows(pipeline, name, read(name, query.name)) for name in query.sources}
-    return frames_of(session, pipeline, sources)[query.flows[0].name]
+    return frames_of(session, pipeline, sources | dict(lookups))[query.flows[0].name]
 
 
 def source_rows(pipeline: Pipeline, name: str, records: Any) -> Any:
@@ -160,11 +165,16 @@ def source_rows(pipeline: Pipeline, name: str, records: Any) -> Any:
 
 
 def pass_outputs(
-    pipeline: Pipeline, query: Query, rows: Any, watch: "Watch | None" = None
+    pipeline: Pipeline,
+    query: Query,
+    rows: Any,
+    lookups: Mapping[str, Any],
+    watch: "Watch | None" = None,
 ) -> "Outputs":
-    """What all flows of a pass make of a batch."""
+    """What all flows of a pass make of a batch, and of what they look up."""
     name = query.sources[0]
-    frames = frames_of(rows.sparkSession, pipeline, {name: good_rows(rows)})
+    sources = {name: good_rows(rows), **lookups}
+    frames = frames_of(rows.sparkSession, pipeline, sources)
     found = Outputs()
     for flow in query.flows:
         found.add(outputs_of(pipeline, flow, frames[flow.name], watch))

@@ -37,6 +37,7 @@ from moldau.pipelines.arguments import (
     duration_ms,
     expectations_of,
     format_of,
+    refresh_of,
     settings_of,
     start_of,
     trigger_of,
@@ -236,16 +237,20 @@ def files(  # noqa: PLR0913 - as of a topic
     )
 
 
-def table(
+def table(  # noqa: PLR0913 - read and written
     path: str | Path,
     *,
     format: str = "parquet",  # noqa: A002 - the user's word
     partition_by: Sequence[str] = (),
     catalog: str | Mapping[str, str] | None = None,
+    schema: str | None = None,
+    refresh: str = "start",
     spot: Spot | None = None,
 ) -> Table:
-    """A table to write into: parquet, delta or iceberg. `catalog`: of iceberg, by the name that
-    pyiceberg knows it by, or its properties; the path is the table's name in it then.
+    """A table to write into, or to look rows up in: parquet, delta or iceberg. `catalog`: of
+    iceberg, by the name that pyiceberg knows it by, or its properties; the path is the table's name
+    in it then. A flow that has it as an argument gets its rows, as they were at the `start` of the
+    run, or are read again every `refresh`.
     """
     spot = spot or caller()
     kind = word_of(TableKind, format, "format", spot)
@@ -256,6 +261,8 @@ def table(
         spot=spot,
         partition_by=columns,
         catalog=None if catalog is None else _catalog_of(catalog),
+        schema=schema,
+        refresh_ms=refresh_of(refresh, spot),
     )
 
 
@@ -281,9 +288,12 @@ def postgres(  # noqa: PLR0913 - read and written
     on_error: str | None = None,
     expect: Expected = None,
     create: bool = True,
+    refresh: str | None = None,
     spot: Spot | None = None,
 ) -> Postgres:
-    """A table of PostgreSQL: to read on and on by a column that grows, or to write into."""
+    """A table of PostgreSQL: to read on and on by a column that grows, to write into, or with
+    `refresh` (`start`, or a time such as `10m`) to look rows up in.
+    """
     spot = spot or caller()
     if not str(name).strip():
         raise wrong(spot, "a table needs a name")
@@ -315,6 +325,8 @@ def postgres(  # noqa: PLR0913 - read and written
         on_error=_on_error_of(on_error, dead_letter, spot),
         expect=expectations_of(expect, spot),
         create=create,
+        is_lookup=refresh is not None,
+        refresh_ms=None if refresh is None else refresh_of(refresh, spot),
     )
 
 

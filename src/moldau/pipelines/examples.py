@@ -11,9 +11,11 @@ from moldau.core.pipelines.graph import (
     Example,
     Files,
     FormatKind,
+    Lookup,
     Pipeline,
     Postgres,
     Source,
+    Table,
     Topic,
 )
 from moldau.core.pipelines.graph_checks import sources_of
@@ -41,7 +43,11 @@ def try_example(session: Any, pipeline: Pipeline, example: Example) -> Outcome:
             name: _expected_rows(given_rows(own, source, example.given.get(name, [])), source)
             for name, source in pipeline.sources.items()
         }
-        frames = frames_of(own, pipeline, sources)
+        looked_up = {
+            name: given_rows(own, lookup, example.given.get(name, []))
+            for name, lookup in pipeline.lookups.items()
+        }
+        frames = frames_of(own, pipeline, sources | looked_up)
         problems: list[str] = []
         for name, expected in example.expect.items():
             assert sources_of(pipeline, pipeline.flows[name])
@@ -52,7 +58,7 @@ def try_example(session: Any, pipeline: Pipeline, example: Example) -> Outcome:
     return Outcome(example, tuple(problems))
 
 
-def given_rows(session: Any, source: Source, rows: list[dict[str, Any]]) -> Any:
+def given_rows(session: Any, source: Source | Lookup, rows: list[dict[str, Any]]) -> Any:
     """As a source gives them. They go through JSON, so texts become times and dates."""
     columns = _columns(source)
     texts = [(json.dumps(row, default=_as_text),) for row in rows]
@@ -87,12 +93,13 @@ _RECORD_KINDS = {
 }
 
 
-def _columns(source: Source) -> str:
+def _columns(source: Source | Lookup) -> str:
     if isinstance(source, Files):
         return source.schema or "value STRING"
-    if isinstance(source, Postgres):
+    if isinstance(source, Postgres | Table):
         if source.schema is None:
-            raise MoldauError(f"{source.spot}: a test needs the schema of table {source.name}")
+            name = source.name if isinstance(source, Postgres) else source.path
+            raise MoldauError(f"{source.spot}: a test needs the schema of table {name}")
         return source.schema
     parts = [source.format.schema or "value STRING"]
     if source.format.kind is FormatKind.DEBEZIUM:

@@ -161,6 +161,12 @@ class IcebergTarget:
         return MoldauError(f"table {self._said}: {short_text(error)}")
 
 
+def opened_table(table: Table) -> Any:
+    """To read it. Raises MoldauError."""
+    identifier, _, catalog = _opened(table)
+    return catalog.load_table(identifier)
+
+
 def _opened(table: Table) -> tuple[tuple[str, ...], str | None, Any]:
     """The table's name in the catalog, its folder if we choose it, the catalog. Raises
     MoldauError.

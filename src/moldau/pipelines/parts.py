@@ -7,6 +7,7 @@ from moldau.core.pipelines.graph import (
     Example,
     Files,
     Flow,
+    Lookup,
     Pipeline,
     Source,
     Spot,
@@ -21,6 +22,7 @@ from moldau.pipelines.declare import Settings
 class Parts:
     settings: Settings | None = None
     sources: dict[str, Source] = field(default_factory=dict)
+    lookups: dict[str, Lookup] = field(default_factory=dict)
     flows: dict[str, Flow] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)
 
@@ -32,6 +34,10 @@ class Parts:
         for name, source in other.sources.items():
             if self.sources.get(name, source) != source:
                 raise wrong(source.spot, f"'{name}' is in {self.sources[name].spot} too")
+        for name, lookup in other.lookups.items():
+            if self.lookups.get(name, lookup) != lookup:
+                raise wrong(lookup.spot, f"'{name}' is in {self.lookups[name].spot} too")
+        self.lookups |= other.lookups
         self.flows |= other.flows
         self.sources |= other.sources
         self.examples += other.examples
@@ -39,7 +45,7 @@ class Parts:
 
     def pipeline(self, path: Path) -> Pipeline:
         settings = self.settings or Settings(spot=Spot(str(path), 1))
-        known = {*self.sources, *self.flows}
+        known = {*self.sources, *self.lookups, *self.flows}
         folder = path.parent.resolve()
         flows = {
             name: _with_table_below(_with_known_inputs(flow, known), folder)
@@ -54,6 +60,12 @@ class Parts:
             sources={
                 name: _below(source, folder)
                 for name, source in self.sources.items()
+                if name in used | given
+            },
+            # Or to be written only, too.
+            lookups={
+                name: _table_below(lookup, folder)
+                for name, lookup in self.lookups.items()
                 if name in used | given
             },
             flows=flows,
@@ -80,9 +92,15 @@ def is_folder(table: Table) -> bool:
 
 
 def _with_table_below(flow: Flow, folder: Path) -> Flow:
-    if isinstance(flow.into, Table) and is_folder(flow.into):
-        return replace(flow, into=replace(flow.into, path=str(folder / flow.into.path)))
+    if isinstance(flow.into, Table):
+        return replace(flow, into=_table_below(flow.into, folder))
     return flow
+
+
+def _table_below(table: Lookup, folder: Path) -> Lookup:
+    if isinstance(table, Table) and is_folder(table):
+        return replace(table, path=str(folder / table.path))
+    return table
 
 
 def _below(source: Source, folder: Path) -> Source:

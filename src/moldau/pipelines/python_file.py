@@ -14,6 +14,7 @@ from moldau.core.pipelines.graph import (
     PipelineError,
     Postgres,
     Spot,
+    Table,
     Topic,
 )
 from moldau.pipelines.arguments import wrong
@@ -65,7 +66,9 @@ def _told(error: Exception) -> str:
 def parts_of(module: ModuleType) -> Parts:
     found = Parts()
     for name, value in vars(module).items():
-        if isinstance(value, Topic | Files | Http | Postgres):
+        if isinstance(value, Table) or (isinstance(value, Postgres) and value.is_lookup):
+            found.lookups[name] = value
+        elif isinstance(value, Topic | Files | Http | Postgres):
             found.sources[name] = value
         elif isinstance(value, SqlFlow):
             found.flows[name] = replace(value.flow, name=name)

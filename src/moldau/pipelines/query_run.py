@@ -7,6 +7,7 @@ from typing import Any
 from moldau.core.pipelines.graph import Pipeline
 from moldau.pipelines.batches import BatchWork, StoppedError
 from moldau.pipelines.compiling import Query
+from moldau.pipelines.lookups import Lookups
 from moldau.pipelines.progress import Progress
 from moldau.pipelines.spark_errors import short_text
 
@@ -19,10 +20,13 @@ _BEGINNINGS_MAX = 10
 
 
 class QueryRun:
-    def __init__(self, pipeline: Pipeline, query: Query, frame: Any, checkpoint: str) -> None:
+    def __init__(
+        self, pipeline: Pipeline, query: Query, frame: Any, lookups: Lookups, checkpoint: str
+    ) -> None:
         self.query = query
         self._pipeline = pipeline
         self._frame = frame
+        self._lookups = lookups
         self._checkpoint = checkpoint
         self._is_once = False
         self._beginnings = 0
@@ -31,7 +35,7 @@ class QueryRun:
         self._is_once = once
         self._beginnings += 1
         trigger = self._pipeline.trigger
-        self._work = BatchWork(self._pipeline, self.query, self._checkpoint)
+        self._work = BatchWork(self._pipeline, self.query, self._lookups, self._checkpoint)
         writer = (
             self._frame.writeStream.queryName(f"{self._pipeline.name}.{self.query.name}")
             .option("checkpointLocation", self._checkpoint)

@@ -6,6 +6,7 @@ from typing import Any
 from moldau.core.pipelines.graph import Flow, Pipeline, Postgres, Table, TableKind, Topic
 from moldau.pipelines.compiling import outputs_of, source_rows, target_name
 from moldau.pipelines.flow_frames import frames_of
+from moldau.pipelines.lookups import Lookups
 from moldau.pipelines.postgres_target import PostgresTarget
 from moldau.pipelines.sources import batch_of, kafka_options
 from moldau.pipelines.spark_errors import in_one_line
@@ -53,7 +54,7 @@ def _replay(own: Any, pipeline: Pipeline, from_ms: int | None, to_ms: int | None
         name: source_rows(pipeline, name, batch_of(own, pipeline, name, options=options))
         for name in pipeline.sources
     }
-    frames = frames_of(own, pipeline, sources)
+    frames = frames_of(own, pipeline, sources | Lookups(own, pipeline).frames())
     written: dict[str, int] = {}
     for flow in pipeline.flows.values():
         if flow.into is None:

@@ -12,6 +12,7 @@ from moldau.pipelines.checkpoint_notes import CheckpointNotes
 from moldau.pipelines.cluster import fit_shuffles
 from moldau.pipelines.compiling import Query, compile_queries, memory_of, query_frame
 from moldau.pipelines.kept_plans import keep_plans, refuse_other_plans
+from moldau.pipelines.lookups import Lookups
 from moldau.pipelines.query_run import QueryRun
 from moldau.pipelines.run_folder import RunFolder
 from moldau.pipelines.sources import (
@@ -89,8 +90,11 @@ class Running:
         starts |= self._starts(queries)
         if self._pipeline.delivery is Delivery.EXACTLY_ONCE:
             transactional |= {query.name for query in queries if query.writes_topics}
+        lookups = Lookups(self._session, self._pipeline)
+        tables = lookups.frames()
         frames = [
-            (query, query_frame(self._session, self._pipeline, query, read)) for query in queries
+            (query, query_frame(self._session, self._pipeline, query, read, tables))
+            for query in queries
         ]
         # All of them before one begins.
         if not self._shares_disk:
@@ -99,7 +103,8 @@ class Running:
         plans = refuse_other_plans(self._notes, self._folder, self._pipeline, frames)
         keep_plans(self._notes, plans)
         for query, frame in frames:
-            run = QueryRun(self._pipeline, query, frame, self._folder.checkpoint_of(query.name))
+            checkpoint = self._folder.checkpoint_of(query.name)
+            run = QueryRun(self._pipeline, query, frame, lookups, checkpoint)
             run.begin(once=once)
             self._runs.append(run)
 

@@ -11,6 +11,7 @@ from moldau.core.pipelines.graph import (
     Format,
     FormatKind,
     Http,
+    Lookup,
     Mode,
     Postgres,
     Source,
@@ -25,7 +26,8 @@ from moldau.pipelines.python_file import read_python
 from moldau.pipelines.yaml_nodes import Node, read_document
 
 _TOP = (
-    "name", "delivery", "trigger", "checkpoint", "settings", "python", "sources", "steps", "tests",
+    "name", "delivery", "trigger", "checkpoint", "settings", "python", "sources", "lookups",
+    "steps", "tests",
 )  # fmt: skip
 _FORMAT = ("format", "schema", "options", "registry", "written_schema", "message")
 _TOPIC_SOURCE = (
@@ -51,6 +53,8 @@ _ELSEWHERE = dict.fromkeys(
     "it is for topics that are written, under 'into'",
 )
 _TABLE_TARGET = ("table", "format", "partition_by", "catalog")
+_TABLE_LOOKUP = ("table", "format", "schema", "catalog", "refresh")
+_POSTGRES_LOOKUP = ("postgres", "url", "key", "schema", "refresh")
 _STEP = ("sql", "into", "mode", "on_error", "expect")
 _EXAMPLE = ("name", "given", "expect")
 
@@ -68,6 +72,8 @@ def read_yaml(path: Path) -> Parts:
     own = Parts()
     for name, node in _children(top, "sources"):
         own.sources[name] = _source(name, node)
+    for name, node in _children(top, "lookups"):
+        own.lookups[name] = _lookup(name, node)
     for name, node in _children(top, "steps"):
         own.flows[name] = _step(name, node)
     if "tests" in top:
@@ -137,6 +143,25 @@ def _source(name: str, node: Node) -> Source:
     )
 
 
+def _lookup(name: str, node: Node) -> Lookup:
+    what = f"lookup '{name}'"
+    found = node.items(what)
+    refresh = _text(found, "refresh") or "start"
+    if "postgres" in found:
+        return _postgres(node.items(what, _POSTGRES_LOOKUP), node, refresh)
+    if "table" not in found:
+        raise node.wrong(f"{what} says neither table nor postgres")
+    found = node.items(what, _TABLE_LOOKUP)
+    return declare.table(
+        found["table"].text("table"),
+        format=_text(found, "format") or "parquet",
+        catalog=_catalog(found["catalog"]) if "catalog" in found else None,
+        schema=_text(found, "schema"),
+        refresh=refresh,
+        spot=node.spot,
+    )
+
+
 def _start(node: Node) -> Any:
     value = node.plain()
     if isinstance(value, dict):
@@ -191,7 +216,7 @@ def _http(name: str, node: Node) -> Http:
     )
 
 
-def _postgres(found: dict[str, Node], node: Node) -> Postgres:
+def _postgres(found: dict[str, Node], node: Node, refresh: str | None = None) -> Postgres:
     start = found["start"].plain() if "start" in found else "earliest"
     return declare.postgres(
         found["postgres"].text("postgres"),
@@ -207,6 +232,7 @@ def _postgres(found: dict[str, Node], node: Node) -> Postgres:
         on_error=_text(found, "on_error"),
         expect=_expect(found),
         create=_flag(found, "create", True),
+        refresh=refresh,
         spot=node.spot,
     )
 

@@ -185,6 +185,12 @@ class Table:
     spot: Spot
     partition_by: tuple[str, ...] = ()
     catalog: Catalog | None = None
+    schema: str | None = None
+    """Of one that is looked up: what is read of it."""
+    refresh_ms: int | None = None
+    """Of one that is looked up: it is read again when so much time has passed; None: when a run
+    begins.
+    """
 
 
 @frozen(kw_only=True)
@@ -209,6 +215,9 @@ class Postgres:
     on_error: OnError = OnError.FAIL
     expect: tuple[Expectation, ...] = ()
     create: bool = True
+    is_lookup: bool = False
+    refresh_ms: int | None = None
+    """As of a table."""
 
 
 @frozen
@@ -228,6 +237,8 @@ class Sql:
 
 
 Source: TypeAlias = Topic | Files | Http | Postgres
+Lookup: TypeAlias = Table | Postgres
+"""Rows that are there, to join with those that come."""
 Target: TypeAlias = Topic | Table | Postgres
 Body: TypeAlias = Sql | Callable[..., Any]
 
@@ -275,6 +286,7 @@ class Pipeline:
     name: str
     spot: Spot
     sources: dict[str, Source] = field(default_factory=dict)
+    lookups: dict[str, Lookup] = field(default_factory=dict)
     flows: dict[str, Flow] = field(default_factory=dict)
     delivery: Delivery = Delivery.EXACTLY_ONCE
     trigger: Trigger = field(default_factory=Trigger)

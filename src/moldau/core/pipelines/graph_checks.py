@@ -37,6 +37,7 @@ def problems_of(pipeline: Pipeline) -> tuple[Problem, ...]:
     """Everything that is wrong, in the order of the file."""
     found = [
         *_names(pipeline),
+        *_lookups(pipeline),
         *_inputs(pipeline),
         *_sources(pipeline),
         *_targets(pipeline),
@@ -66,13 +67,22 @@ def order_of(pipeline: Pipeline) -> tuple[Flow, ...]:
 
 def sources_of(pipeline: Pipeline, flow: Flow) -> tuple[str, ...]:
     """The sources that reach a flow, through whatever other flows."""
+    return tuple(name for name in _origins(pipeline, flow) if name in pipeline.sources)
+
+
+def lookups_of(pipeline: Pipeline, flow: Flow) -> tuple[str, ...]:
+    """The lookups that reach a flow, likewise."""
+    return tuple(name for name in _origins(pipeline, flow) if name in pipeline.lookups)
+
+
+def _origins(pipeline: Pipeline, flow: Flow) -> dict[str, None]:
     found: dict[str, None] = {}
     for name in flow.inputs:
-        if name in pipeline.sources:
+        if name in pipeline.flows:
+            found |= _origins(pipeline, pipeline.flows[name])
+        else:
             found[name] = None
-        elif name in pipeline.flows:
-            found |= dict.fromkeys(sources_of(pipeline, pipeline.flows[name]))
-    return tuple(found)
+    return found
 
 
 def _names(pipeline: Pipeline) -> Iterator[Problem]:
@@ -93,11 +103,31 @@ def _names(pipeline: Pipeline) -> Iterator[Problem]:
         yield Problem(pipeline.spot, "nothing is written: no flow has an 'into'")
 
 
+def _lookups(pipeline: Pipeline) -> Iterator[Problem]:
+    for name, lookup in pipeline.lookups.items():
+        if name in pipeline.flows or name in pipeline.sources:
+            yield Problem(lookup.spot, f"'{name}' is the name of a source or flow already")
+        if not _NAME.fullmatch(name):
+            yield Problem(lookup.spot, f"'{name}' is no name: letters, digits and underscores")
+        if isinstance(lookup, Postgres) and not lookup.key:
+            yield Problem(lookup.spot, f"'{name}' needs a key to be looked up: key='id'")
+        if isinstance(lookup, Postgres) and lookup.by is not None:
+            yield Problem(
+                lookup.spot,
+                f"'{name}' is read by '{lookup.by}' as a source, or with refresh as a lookup; "
+                "not both",
+            )
+
+
 def _inputs(pipeline: Pipeline) -> Iterator[Problem]:
-    known = (*pipeline.sources, *pipeline.flows)
+    known = (*pipeline.sources, *pipeline.lookups, *pipeline.flows)
     for flow in pipeline.flows.values():
         if not flow.inputs:
             yield Problem(flow.spot, f"'{flow.name}' reads nothing; there are {', '.join(known)}")
+        elif all(name in pipeline.lookups for name in flow.inputs):
+            yield Problem(
+                flow.spot, f"'{flow.name}' reads only what is looked up; rows come from sources"
+            )
         for name in flow.inputs:
             if name not in known:
                 yield Problem(
@@ -123,7 +153,8 @@ def _sources(pipeline: Pipeline) -> Iterator[Problem]:
             if source.by is None:
                 yield Problem(
                     source.spot,
-                    f"'{name}' does not say by which column new rows are known: by='id'",
+                    f"'{name}' does not say by which column new rows are known: by='id'; or, to "
+                    "be looked up, when it is read again: refresh='10m'",
                 )
         elif source.format.kind in _NEEDS_SCHEMA and source.format.schema is None:
             yield Problem(
@@ -274,8 +305,9 @@ def _made_of(topic: Topic) -> tuple[object, ...]:
 def _examples(pipeline: Pipeline) -> Iterator[Problem]:
     for example in pipeline.examples:
         for name in example.given:
-            if name not in pipeline.sources:
-                hint = suggestion(name, pipeline.sources)
+            given = (*pipeline.sources, *pipeline.lookups)
+            if name not in given:
+                hint = suggestion(name, given)
                 yield Problem(
                     example.spot,
                     f"'{example.name}' gives rows of '{name}', which is no source{hint}",
