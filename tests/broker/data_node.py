@@ -112,6 +112,7 @@ class DataNode:
         self.sessions = FetchSessions(
             self.settings.current.max_incremental_fetch_session_cache_slots
         )
+        self.budget = MemoryBudget(lambda: 1 << 30)
         self.directory_paths = [path / f"logs-{number}" for number in range(directories)]
         for number, each in enumerate(self.directory_paths):
             meta = MetaProperties(
@@ -180,7 +181,7 @@ class DataNode:
             fetch_sessions=self.sessions,
             topic_creation=cast("Any", None),
             metrics=Metrics(),
-            budget=MemoryBudget(lambda: 1 << 30),
+            budget=self.budget,
         )
         peer = Peer(1, "PLAINTEXT", "127.0.0.1", 5, is_privileged_listener=privileged)
         version = request.VERSIONS[1] if version is None else version

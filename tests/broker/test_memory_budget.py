@@ -6,7 +6,9 @@ import pytest
 from broker.connection_server import Client, Server, echo, serving, until
 
 from moldau.broker.context import RequestContext
+from moldau.broker.memory_budget import MemoryBudget
 from moldau.protocol.frame import build_request
+from moldau.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.sync_group import SyncGroupResponse
 from moldau.protocol.schema import Message
@@ -108,6 +110,49 @@ async def test_who_does_not_read_its_answers_gives_way_when_memory_is_short() ->
         await until(lambda: server.budget.answer_bytes == 0)
         assert server.listener.connection_count == 1
         assert await is_served(other)
+
+
+async def test_who_reads_far_too_slowly_gives_way_as_well() -> None:
+    # Much more than sockets take in between.
+    records = bytes(96 * MIB)
+
+    def outcome(_ctx: RequestContext, request: HeartbeatRequest) -> Message:
+        if request.member_id:
+            data = PartitionData(records=records)
+            return FetchResponse(responses=[FetchableTopicResponse(partitions=[data])])
+        return HeartbeatResponse()
+
+    async with serving(outcome, **SMALL) as server:
+        other = await Client.to(server)
+        slow = await Client.to(server)
+        assert await is_served(slow)
+        server.clock.advance(950)  # The listener looks at its connections once a second.
+        slow.send(1, "much")
+        await until(lambda: server.budget.answer_bytes > server.budget.served_max)
+        server.clock.advance(100)
+        await settled(server)
+        rounds = 0
+        while server.budget.answer_bytes and rounds < 10:
+            await slow.reader.readexactly(6 * MIB)
+            server.clock.advance(1_100)
+            await settled(server)
+            rounds += 1
+        assert rounds < 10
+        assert server.listener.connection_count == 1
+        assert await is_served(other)
+
+
+async def test_answers_that_are_not_read_leave_room_for_requests() -> None:
+    budget = MemoryBudget(lambda: 16 * MIB)
+    budget.hold_answers(5 * MIB)
+    assert budget.room_for_answer() == 3 * MIB
+    budget.hold_answers(MIB)
+    assert budget.room_for_answer() == 0
+    assert budget.room_for_answer(is_privileged=True) == 2 * MIB
+    budget.hold(4 * MIB)
+    assert budget.room_for_answer(is_privileged=True) > 0
+    budget.hold_answers(-MIB)
+    assert budget.room_for_answer() > 0, "however much producers send, consumers get something"
 
 
 def _padded(request: HeartbeatRequest, size: int) -> bytes:

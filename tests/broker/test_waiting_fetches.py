@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from broker.data_node import DataNode, batch, open_transaction, running, values_of
 from broker.test_fetch import fetch_one, fill, orders, request
 
+from moldau.broker.handlers.fetch import NO_ROOM_WAIT_MS
+from moldau.broker.memory_budget import MemoryBudget
 from moldau.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
@@ -144,3 +146,47 @@ async def test_a_lost_directory_is_told_at_once_however_much_is_missing() -> Non
         await settle()
         node.directories[0].fail(OSError(5, "the disk is gone"))
         assert (await fetching).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_fetch_without_room_for_records_gets_none_and_then_what_there_is() -> None:
+    async with running(HERE, filesystem=SimulatedDisk()) as node:
+        node.create_topic("orders")
+        await fill(node, b"a")
+        budget = node.budget
+        budget.hold_answers(budget.served_max)
+        hurried = request(orders(0), min_bytes=1, max_wait_ms=0)
+        assert not (await fetch_one(node, hurried)).records
+
+        fetching = waiting(node, 1)
+        await settle()
+        assert not fetching.done()
+        budget.hold_answers(-budget.served_max)
+        node.clock.advance(NO_ROOM_WAIT_MS + 1_000)
+        assert values_of((await fetching).records) == [b"a"]
+
+
+async def test_who_waits_for_others_to_read_is_answered_soon() -> None:
+    async with running(HERE, filesystem=SimulatedDisk()) as node:
+        node.create_topic("orders")
+        await fill(node, b"a")
+        budget = node.budget
+        budget.hold_answers(budget.served_max)
+        fetching = waiting(node, 1)
+        await settle()
+        node.clock.advance(NO_ROOM_WAIT_MS + 1_000)
+        assert not (await fetching).records
+
+
+async def test_fetches_that_are_answered_in_one_turn_share_the_room() -> None:
+    async with running(HERE, filesystem=SimulatedDisk()) as node:
+        node.create_topic("orders")
+        await fill(node, *[b"x" * 500_000] * 4)
+        size = node.replicas.lookup("orders", 0).log.segments.size_in_bytes
+        node.budget = MemoryBudget(lambda: 4 * size)
+        many = [waiting(node, 1 << 30, most=1 << 30) for _ in range(20)]
+        await settle()
+        node.clock.advance(PATIENCE_MS + 1_000)
+        answers = await asyncio.gather(*many)
+        assert 0 < sum(len(each.records or b"") for each in answers) <= node.budget.served_max
+        await settle()
+        assert node.budget.answer_bytes == 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from moldau.broker.context import Peer, Staged
 from moldau.broker.dispatch import Begun, Dispatcher, failed
 from moldau.broker.exchange import Exchange, answer_chunks, awaited, refusal_chunks
-from moldau.broker.memory_budget import TIGHT_READ_BYTES
+from moldau.broker.memory_budget import TIGHT_READ_BYTES, UnreadAnswers
 from moldau.broker.turns import SLICE_MS
 from moldau.net.frames_in import READ_BYTES_MAX, FramesIn
 from moldau.protocol.errors import KafkaError, MalformedRequestError
@@ -63,7 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._writing_paused_since_ms: float | None = None
-        self._unread_bytes = 0
+        self._unread = UnreadAnswers()
         self._frame_started_ms: float | None = None
         self._read_began_ms: float | None = None
         self._reading_paused_ms = 0.0
@@ -451,7 +451,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def is_stalled(self, now_ms: float, patience_ms: float) -> bool:
         if self._writing_paused_since_ms is not None:
-            return now_ms - self._writing_paused_since_ms > patience_ms
+            stalled_ms = now_ms - self._writing_paused_since_ms
+            return self._unread.is_read_slowly or stalled_ms > patience_ms
         is_awaited = self._frame_started_ms is not None and self._is_reading
         return is_awaited and now_ms - self.last_active_ms > patience_ms
 
@@ -465,11 +466,10 @@ class Connection(asyncio.BufferedProtocol):
         need minutes for an answer.
         """
         if self._writing_paused_since_ms is None or self._transport is None:
-            self._unread_bytes = 0
+            self._unread = UnreadAnswers()
             return 0
-        before, self._unread_bytes = self._unread_bytes, self._transport.get_write_buffer_size()
-        self._hold_answers(self._unread_bytes)
-        if self._unread_bytes < before:
+        self._hold_answers(self._transport.get_write_buffer_size())
+        if self._unread.are_now(self.answer_bytes):
             self._writing_paused_since_ms = now_ms
         return now_ms - self._writing_paused_since_ms
 

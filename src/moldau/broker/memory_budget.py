@@ -3,9 +3,10 @@
 There are two shares, so that one cannot take the other's: frames that are being read, and what is
 served (requests that wait for their turn or their answer, and answers that nobody has read yet).
 At its limit a share is not read for any more, except by those who hold next to nothing, and by the
-node's own peers. What would then wait for ever is ended: of unfinished frames the stalled ones, or
-else the youngest, until the oldest has room; of the rest whoever does not read its answers, or
-holds a large part for a request that waits.
+node's own peers. Unread answers may take a part of what is served; beyond it fetches get nothing.
+What would then wait for ever is ended: of unfinished frames the stalled ones, or else the youngest,
+until the oldest has room; of the rest whoever reads its answers too slowly, or holds a large part
+for a request that waits.
 """
 
 import asyncio
@@ -22,10 +23,14 @@ LARGE_BYTES = 256 * 1024
 _RESERVE_SHARE = 1.25
 _PEERS_RESERVE_SHARE = 1.5
 _ANSWER_BYTES_MIN = 64 * 1024
+_ANSWERS_SHARE = 0.75
+"""Of what is served, for answers that nobody has read: requests of others need the rest."""
 TIGHT_READ_BYTES = 16 * 1024
 """What is read at once when memory is tight."""
 _STALLED_MS = 1_000
 _HOG_SHARE = 1 / 8
+_READ_SWEEPS_MAX = 10
+"""A client is slow if it needs more of the listener's sweeps for the rest of its answers."""
 
 
 class Holder(Protocol):
@@ -46,13 +51,31 @@ class Holder(Protocol):
     def budget_is_back(self) -> None: ...
 
     def is_stalled(self, now_ms: float, patience_ms: float) -> bool:
-        """Whether its client has not done its part for so long."""
+        """Whether its client has not done its part for so long, or reads far too slowly."""
 
     @property
     def is_waited_for(self) -> bool:
         """Whether a request of it waits, and all behind it: not one that is being written."""
 
     def cut_off(self, reason: str) -> None: ...
+
+
+class UnreadAnswers:
+    """How a client goes on reading, as the sweeps of its listener find it."""
+
+    __slots__ = ("_bytes", "is_read_slowly")
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self.is_read_slowly = False
+        """A byte now and then is as good as none to those who need the memory."""
+
+    def are_now(self, unread_bytes: int) -> bool:
+        """Whether the client has read some since the sweep before."""
+        before, self._bytes = self._bytes, unread_bytes
+        read_bytes = max(before - unread_bytes, 0)
+        self.is_read_slowly = before > 0 and unread_bytes > read_bytes * _READ_SWEEPS_MAX
+        return read_bytes > 0
 
 
 class MemoryBudget:
@@ -84,11 +107,18 @@ class MemoryBudget:
         """What one connection may hold: no more than a part of what all may."""
         return self.served_max // 4
 
-    def room_for_answer(self) -> int:
-        """How large an answer should be at most that could also come in parts. The more is held,
-        the less there is for each.
+    def room_for_answer(self, *, is_privileged: bool = False) -> int:
+        """How large an answer should be at most that could also come in parts, or later. The more
+        is held, the less there is for each; 0 for all but the node's peers when too many answers
+        are not read.
         """
+        if self._is_full_of_answers and not is_privileged:
+            return 0
         return max(self.served_max - self.held - self.answer_bytes, _ANSWER_BYTES_MIN)
+
+    @property
+    def _is_full_of_answers(self) -> bool:
+        return self.answer_bytes >= self.served_max * _ANSWERS_SHARE
 
     # What is held
 
@@ -192,7 +222,8 @@ class MemoryBudget:
 
     def is_hog(self, holder: Holder, now_ms: float) -> bool:
         """Whether it keeps others waiting for the memory of what is served."""
-        if holder.is_privileged or self.held + self.answer_bytes < self.served_max:
+        is_short = self.held + self.answer_bytes >= self.served_max or self._is_full_of_answers
+        if holder.is_privileged or not is_short:
             return False
         if holder.answer_bytes and holder.is_stalled(now_ms, _STALLED_MS):
             return True

@@ -12,6 +12,7 @@ from moldau.broker.cold_reads import ATTEMPTS_MAX
 from moldau.broker.context import BrokerServices, RequestContext
 from moldau.broker.fetch_sessions import Asked, FullFetch, IncrementalFetch
 from moldau.broker.leader_hints import leader_hint
+from moldau.broker.memory_budget import SMALL_BYTES
 from moldau.broker.partition import Partition
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -32,6 +33,10 @@ from moldau.storage.log_read import FoundBatches, Isolation, ReadResult
 from moldau.types import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 
 WAIT_MS_MAX = 300_000
+NO_ROOM_WAIT_MS = 1_000
+"""How long a fetch waits for others to read their answers. The sooner it is over, the less it hurts
+those who wait for minutes if there is nothing to read.
+"""
 TOPIC_IDS_SINCE_VERSION = 13
 LEADER_HINTS_SINCE_VERSION = 16
 REPLICA_STATE_SINCE_VERSION = 15
@@ -127,6 +132,8 @@ class _Fetch:
         self._logs: dict[int, Log] = {}
         self._is_stale = False
         self._bytes_found = self._max_bytes = self._min_bytes = 0
+        self.has_room = True
+        """In the node's memory, for records."""
         self._is_urgent = not self._asked
         """There is an error or something else to tell that does not wait for bytes."""
         self.places: dict[Partition, int] = {}
@@ -145,16 +152,18 @@ class _Fetch:
 
     def attempt(self, moved: Iterable[Partition] | None = None, *, is_last: bool) -> Attempt:
         """Find what there is, and if it is enough, or this is the last attempt, read it: as much as
-        the limits allow. The first batch of all comes whatever its size. After the first attempt
-        only what `moved` or had something is looked at; the rest has not changed.
+        the limits allow. The first batch of all comes whatever its size, if there is room for any.
+        After the first attempt only what `moved` or had something is looked at; the rest has not
+        changed.
         """
-        broker = self.ctx.broker
-        self._max_bytes = min(
-            self._request.max_bytes,
-            broker.config.fetch_max_bytes,
-            broker.budget.room_for_answer(),
-        )
-        self._min_bytes = min(self._request.min_bytes, self._max_bytes)
+        broker, request = self.ctx.broker, self._request
+        if not self.has_room and moved is not None:
+            # They had more than fitted, which was nothing.
+            moved = {*moved, *self.full}
+        room = broker.budget.room_for_answer(is_privileged=self.ctx.peer.is_privileged_listener)
+        self.has_room = room > 0
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, room)
+        self._min_bytes = min(request.min_bytes, self._max_bytes if self.has_room else 1)
         places: Iterable[int] = range(len(self._asked))
         if moved is not None:
             places = sorted({*map(self.places.__getitem__, moved), *self._found})
@@ -169,7 +178,18 @@ class _Fetch:
         for place in list(self._found):
             yield from self._read(place)
         self._reads.forget()
+        self._hold_until_sent()
         return self._answer()
+
+    def _hold_until_sent(self) -> None:
+        """Many may be read for in one turn: each must know of the others before their connections
+        count what their clients have not taken.
+        """
+        size_bytes = self._bytes_found
+        if size_bytes > SMALL_BYTES:
+            hold = self.ctx.broker.budget.hold_answers
+            hold(size_bytes)
+            asyncio.get_running_loop().call_soon(hold, -size_bytes)
 
     def _look(self, place: int) -> Generator[Cold, None, None]:
         """Find what there is of one partition, without reading it."""
@@ -227,7 +247,7 @@ class _Fetch:
             max_bytes,
             self._reads,
             isolation=self._isolation,
-            min_one_batch=self._bytes_found == 0,
+            min_one_batch=self._bytes_found == 0 and self.has_room,
         )
         if self._replica_id >= 0:
             partition.follower_fetched(self._replica_id, offset)
@@ -328,6 +348,8 @@ class _WaitingFetch:
         self._is_last = False
         replicas = fetch.ctx.broker.replicas
         self._tasks = replicas.tasks
+        if not fetch.has_room:
+            wait_ms = min(wait_ms, NO_ROOM_WAIT_MS)
         self._bucket = replicas.deadlines.add(wait_ms, self._time_is_up)
         for partition in self._watched:
             partition.watch(self, fetch.isolation)
