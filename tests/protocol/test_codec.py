@@ -432,6 +432,14 @@ def test_the_budget_counts_all_arrays_of_a_message_together(loops: Any) -> None:
         loops.decode(ProduceRequest, 9, wire, budget=7)
 
 
+def test_what_is_written_at_once_has_a_budget_too(loops: Any) -> None:
+    topic = TopicProduceData(partition_data=[PartitionProduceData()] * 3)
+    message = ProduceRequest(topic_data=[topic] * 2)
+    assert loops.encode_chunks(message, 9, budget=8) == loops.encode_chunks(message, 9)
+    with pytest.raises(codec.MessageTooLargeError, match="more than 7 elements"):
+        loops.encode_chunks(message, 9, budget=7)
+
+
 def test_what_was_read_is_freed_without_the_cycle_collector(loops: Any) -> None:
     """Read messages are hidden from it, so nothing but counting may be needed."""
     wire = loops.encode(produce(b"hello"), 9)

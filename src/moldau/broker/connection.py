@@ -13,12 +13,22 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, cast
 
 from moldau.broker.context import Peer, Staged
-from moldau.broker.dispatch import Begun, Dispatcher, failed
-from moldau.broker.exchange import Exchange, answer_chunks, awaited, refusal_chunks
-from moldau.broker.memory_budget import TIGHT_READ_BYTES, UnreadAnswers
+from moldau.broker.dispatch import Begun, Dispatcher
+from moldau.broker.exchange import (
+    Exchange,
+    answer_chunks,
+    outcome_of,
+    refusal_chunks,
+    task_of,
+    write_large,
+)
+from moldau.broker.large_messages import AT_ONCE
+from moldau.broker.memory_budget import TIGHT_READ_BYTES
+from moldau.broker.outbox import Outbox
 from moldau.broker.turns import SLICE_MS
 from moldau.net.frames_in import READ_BYTES_MAX, FramesIn
-from moldau.protocol.errors import KafkaError, MalformedRequestError
+from moldau.protocol.codec import MessageTooLargeError
+from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.frame import AnswerTooLongError
 from moldau.protocol.schema import Message
 
@@ -34,13 +44,10 @@ _WAITING_BYTES_MAX = 64 * 1024
 """What may wait for a request before it, or for the connection's turn. Above it nothing more is
 read; below it is, since only who reads hears that the client has gone.
 """
-_OUT_BYTES_MAX = 256 * 1024
-"""Answers that are collected for one write."""
 _UNSENT_BYTES_MAX = 16 * 1024
 """Answers that may lie unsent before they count, and before no further request is begun."""
 _SLICES_CUT_MAX = 100
 """In one sweep of the listener: more, and the client takes what others could have."""
-_REFUSALS = (KafkaError, MalformedRequestError)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -53,17 +60,14 @@ class Connection(asyncio.BufferedProtocol):
         self._frames = FramesIn(listener.scratch, listener.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[Exchange] = deque()
-        self._is_busy = False
+        self._busy = 0
         self._is_closing = False
         self._is_finishing = False
         self._is_at_end = False
         self._is_reading = True
         self._is_queued = False
         self._waiting_bytes = 0
-        self._out: list[Buffer] = []
-        self._out_bytes = 0
-        self._writing_paused_since_ms: float | None = None
-        self._unread = UnreadAnswers()
+        self._outbox = Outbox()
         self._frame_started_ms: float | None = None
         self._read_began_ms: float | None = None
         self._reading_paused_ms = 0.0
@@ -139,13 +143,13 @@ class Connection(asyncio.BufferedProtocol):
         return self._is_at_end
 
     def pause_writing(self) -> None:
-        self._writing_paused_since_ms = self._clock.mono_ms()
+        self._outbox.unread_since_ms = self._clock.mono_ms()
         if self._transport is not None:
             self._hold_answers(self._transport.get_write_buffer_size())
         self._adjust_reading()
 
     def resume_writing(self) -> None:
-        self._writing_paused_since_ms = None
+        self._outbox.unread_since_ms = None
         self._hold_answers(0)
         self._go_on()
 
@@ -249,8 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         begun = self._dispatcher.begin(self.peer, frame)
         outcome = begun.outcome
         is_answered = outcome is None or isinstance(outcome, Message)
-        if is_answered and not self._exchanges:
-            self._send(begun, outcome, now_ms)
+        if is_answered and not self._exchanges and self._is_sent(begun, outcome, now_ms):
             return
         exchange = Exchange(begun, len(frame), now_ms)
         if is_answered:
@@ -259,34 +262,29 @@ class Connection(asyncio.BufferedProtocol):
         elif isinstance(outcome, Staged):
             self._wait(exchange, outcome.answer)
         else:
-            self._is_busy = True
+            self._busy += 1
             self._wait(exchange, outcome)
         self._hold(exchange.bytes)
         self._exchanges.append(exchange)
+        if is_answered and len(self._exchanges) == 1:
+            self._write_large(exchange)
 
     def _wait(self, exchange: Exchange, answer: Awaitable[Message | Staged | None]) -> None:
-        if isinstance(answer, asyncio.Future):
-            exchange.task = answer
-        else:
-            name = f"{exchange.begun.api_key.name} of {self._listener.name}"
-            # A coroutine itself: one inside another is never begun if the node stops right now.
-            work = answer if asyncio.iscoroutine(answer) else awaited(answer)
-            # Refusals are for the client to hear, not for the log.
-            exchange.task = self._listener.tasks.start(work, name, expects=_REFUSALS)
-        exchange.task.add_done_callback(lambda task: self._answered(exchange, task))
+        task = exchange.task = task_of(exchange, answer, self._listener)
+        task.add_done_callback(lambda task: self._answered(exchange, task))
 
     def _answered(
         self, exchange: Exchange, task: "asyncio.Future[Message | Staged | None]"
     ) -> None:
         if not isinstance(exchange.begun.outcome, Staged):
-            self._is_busy = False
+            self._busy -= 1
         if self._is_closing or task.cancelled():
             if not task.cancelled():
                 task.exception()
             self._close()
             return
         try:
-            answer = self._outcome_of(exchange, task)
+            answer = outcome_of(exchange.begun, task)
         except MalformedRequestError as error:
             self._refuse(error)
             return
@@ -299,26 +297,18 @@ class Connection(asyncio.BufferedProtocol):
             exchange.is_done = True
         self._go_on()
 
-    def _outcome_of(
-        self, exchange: Exchange, task: "asyncio.Future[Message | Staged | None]"
-    ) -> Message | Staged | None:
-        error = task.exception()
-        if error is None:
-            return task.result()
-        if not isinstance(error, Exception):
-            raise error
-        begun = exchange.begun
-        return failed(begun.api_key, begun.request, begun.answer_version, error)
-
     def _go_on(self) -> None:
         """Send what is ready, then begin what waits."""
         if self._is_closing:
             return
         try:
             while self._exchanges and self._exchanges[0].is_done:
-                exchange = self._exchanges.popleft()
+                exchange = self._exchanges[0]
+                if not self._is_sent(*exchange.to_send):
+                    self._write_large(exchange)
+                    break
+                self._exchanges.popleft()
                 self._hold(-exchange.bytes)
-                self._send(exchange.begun, exchange.answer, exchange.started_ms)
         except MalformedRequestError as error:
             self._refuse(error)
             return
@@ -327,29 +317,47 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
         self._end_if_served()
 
-    def _send(self, begun: Begun, answer: Message | None, started_ms: float) -> None:
+    def _is_sent(
+        self,
+        begun: Begun,
+        answer: Message | None,
+        started_ms: float,
+        chunks: "list[Buffer] | None" = None,
+    ) -> bool:
+        """False if it takes too long to write this answer down here."""
+        if answer is not None and chunks is None:
+            try:
+                chunks = answer_chunks(begun, answer, budget=AT_ONCE)
+            except MessageTooLargeError:
+                return False
+            except AnswerTooLongError as error:
+                self._too_long(error)
+                chunks = refusal_chunks(begun, error)
         now_ms = self.last_active_ms = self._clock.mono_ms()
-        api_key = begun.api_key
-        self._listener.metrics.request_served(api_key, now_ms - started_ms, answer is not None)
-        if answer is None:
-            return
-        try:
-            chunks = answer_chunks(begun, answer)
-        except AnswerTooLongError as error:
-            self._listener.held_back(self, "answer", str(error))
-            chunks = refusal_chunks(begun, error)
-        self._out += chunks
-        for chunk in chunks:
-            self._out_bytes += len(chunk)
-        if self._out_bytes > _OUT_BYTES_MAX:
-            self._flush()
+        metrics = self._listener.metrics
+        metrics.request_served(begun.api_key, now_ms - started_ms, answer is not None)
+        if chunks is not None:
+            self._outbox.add(chunks)
+            if self._outbox.is_full:
+                self._flush()
+        return True
+
+    def _write_large(self, exchange: Exchange) -> None:
+        """The next request waits for it: what was answered takes memory, too."""
+        exchange.is_done = False
+        exchange.begun.outcome = None
+        self._busy += 1
+        self._wait(exchange, write_large(exchange, self._dispatcher.large, self._too_long))
+
+    def _too_long(self, error: AnswerTooLongError) -> None:
+        self._listener.held_back(self, "answer", str(error))
 
     def _flush(self) -> None:
-        if self._out and self._transport is not None and not self._is_closing:
-            self._listener.metrics.bytes_out += self._out_bytes
-            chunks, self._out, self._out_bytes = self._out, [], 0
+        if self._outbox and self._transport is not None and not self._is_closing:
+            chunks, size = self._outbox.take()
+            self._listener.metrics.bytes_out += size
             self._transport.writelines(chunks)
-            if self._writing_paused_since_ms is not None:
+            if self._outbox.unread_since_ms is not None:
                 self._hold_answers(self._transport.get_write_buffer_size())
 
     # Back-pressure
@@ -357,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
     def _is_stuffed(self) -> bool:
         """No further request is begun."""
         return (
-            self._is_busy
+            self._busy > 0
             or self._is_closing
             or self._is_finishing
             or self.is_throttled
@@ -366,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _is_full(self) -> bool:
         return (
-            self._writing_paused_since_ms is not None
+            self._outbox.unread_since_ms is not None
             or len(self._exchanges) >= STAGED_MAX
             or self.held_bytes - self._waiting_bytes >= self._listener.held_bytes_max
         )
@@ -377,7 +385,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_waited_for(self) -> bool:
-        return self._is_busy
+        return self._busy > 0
 
     def _hold_answers(self, size: int) -> None:
         """What the client has not read yet."""
@@ -429,7 +437,11 @@ class Connection(asyncio.BufferedProtocol):
     def check_deadlines(self, now_ms: float) -> None:
         """Called by the listener every now and then."""
         listener = self._listener
-        if self._unread_for_ms(now_ms) > listener.unread_deadline_ms:
+        unread_bytes = 0
+        if self._outbox.unread_since_ms is not None and self._transport is not None:
+            unread_bytes = self._transport.get_write_buffer_size()
+            self._hold_answers(unread_bytes)
+        if self._outbox.unread_for_ms(now_ms, unread_bytes) > listener.unread_deadline_ms:
             self._refuse(MalformedRequestError("the client does not read its answers"), abort=True)
         elif (
             self._frame_started_ms is not None
@@ -450,9 +462,8 @@ class Connection(asyncio.BufferedProtocol):
         return not self._exchanges and now_ms - self.last_active_ms > patience_ms
 
     def is_stalled(self, now_ms: float, patience_ms: float) -> bool:
-        if self._writing_paused_since_ms is not None:
-            stalled_ms = now_ms - self._writing_paused_since_ms
-            return self._unread.is_read_slowly or stalled_ms > patience_ms
+        if self._outbox.unread_since_ms is not None:
+            return self._outbox.is_stalled(now_ms, patience_ms)
         is_awaited = self._frame_started_ms is not None and self._is_reading
         return is_awaited and now_ms - self.last_active_ms > patience_ms
 
@@ -460,18 +471,6 @@ class Connection(asyncio.BufferedProtocol):
         """For the sake of others."""
         self._listener.held_back(self, "memory", f"disconnected: {reason}")
         self.abort()
-
-    def _unread_for_ms(self, now_ms: float) -> float:
-        """How long the client has taken nothing of what waits for it. One behind a slow line may
-        need minutes for an answer.
-        """
-        if self._writing_paused_since_ms is None or self._transport is None:
-            self._unread = UnreadAnswers()
-            return 0
-        self._hold_answers(self._transport.get_write_buffer_size())
-        if self._unread.are_now(self.answer_bytes):
-            self._writing_paused_since_ms = now_ms
-        return now_ms - self._writing_paused_since_ms
 
     def finish(self) -> None:
         """Hang up when what is under way is answered. Nothing more is begun."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from moldau.broker.context import BrokerServices, Handler, Peer, RequestContext, Staged
 from moldau.broker.error_responses import error_response
+from moldau.broker.large_messages import AT_ONCE, LargeMessages
 from moldau.broker.loop_watch import LoopWatch, Watched
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
 from moldau.protocol.codec import decode_prefix
@@ -22,6 +23,7 @@ from moldau.protocol.frame import request_header_version
 from moldau.protocol.messages import request_class
 from moldau.protocol.messages.request_header import RequestHeader
 from moldau.protocol.schema import Message
+from moldau.types import Buffer
 from moldau.unexpected import log_unexpected
 
 _log = logging.getLogger(__name__)
@@ -201,6 +203,7 @@ class Dispatcher:
         self.services = services
         self.table = table
         self.watch = watch or LoopWatch()
+        self.large = LargeMessages()
         self.interceptor: Interceptor | None = None
         """For tests: sees each request first and may give its outcome."""
         # Of served versions only, so that no client can make it grow.
@@ -211,23 +214,48 @@ class Dispatcher:
         synchronous part. Raises MalformedRequestError if the connection is of no use any more.
         """
         began_s = time.perf_counter()
+        request: Message | None
         route = self._routes.get(bytes(frame[: _ROUTE.size])) or self._new_route(frame)
         api_key, version, answer_version, header_version, message_class = route
         header, start = decode_prefix(RequestHeader, header_version, frame)
         if version == answer_version:
             # librdkafka 2.x leaves bytes behind some requests; Kafka does not look at them either.
-            request, _ = decode_prefix(message_class, version, frame, start)
+            try:
+                request, _ = decode_prefix(message_class, version, frame, start, budget=AT_ONCE)
+            except MalformedRequestError:
+                if len(frame) < AT_ONCE:
+                    raise
+                request = None
         else:
             request = message_class()
         peer.client_id = client_id = header.client_id or ""
         context = RequestContext(
             self.services, peer, api_key, version, client_id, self.table.versions
         )
-        outcome = self._outcome(context, request)
+        if request is None:
+            begun = Begun(route, header.correlation_id, message_class(), None)
+            outcome = self._read_and_serve(context, begun, self.large.kept(frame), start)
+        else:
+            outcome = self._outcome(context, request)
+            begun = Begun(route, header.correlation_id, request, outcome)
         self.watch.held(context, began_s)
         if type(outcome) is CoroutineType:
             outcome = Watched(outcome, self.watch, context)
-        return Begun(route, header.correlation_id, request, outcome)
+        begun.outcome = outcome
+        return begun
+
+    async def _read_and_serve(
+        self, context: RequestContext, begun: Begun, frame: Buffer, start: int
+    ) -> Message | Staged | None:
+        """A request that takes long to read, or cannot be read."""
+        request = begun.request = await self.large.read(
+            type(begun.request), context.version, frame, start
+        )
+        outcome = self._outcome(context, request)
+        if outcome is None or isinstance(outcome, Message | Staged):
+            return outcome
+        answer: Message | Staged | None = await outcome
+        return answer
 
     async def serve(self, peer: Peer, request: Message, version: int) -> Message:
         """What the node asks itself: no bytes, and the answer waits for everything. Raises

@@ -1,12 +1,14 @@
 """A request on its way to its answer, as its connection keeps it, and the answer's bytes."""
 
+import asyncio
 import logging
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
 from moldau.broker.context import Staged
 from moldau.broker.dispatch import Begun, failed
 from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.codec import NO_BUDGET, MessageTooLargeError
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.frame import LENGTH_MAX, AnswerTooLongError, build_response
@@ -14,7 +16,8 @@ from moldau.protocol.schema import Message
 from moldau.types import Buffer
 
 if TYPE_CHECKING:
-    import asyncio
+    from moldau.broker.large_messages import LargeMessages
+    from moldau.broker.listener import Listener
 
 _log = logging.getLogger(__name__)
 
@@ -26,33 +29,75 @@ _DECODED_TIMES = 8
 """How much more memory a request takes than its bytes, unless they are mostly records."""
 
 
+_REFUSALS = (KafkaError, MalformedRequestError)
+
+
 class Exchange:
     """`bytes`: what it takes of the memory that connections share."""
 
-    __slots__ = ("answer", "begun", "bytes", "is_done", "started_ms", "task")
+    __slots__ = ("answer", "begun", "bytes", "chunks", "is_done", "started_ms", "task")
 
     def __init__(self, begun: Begun, size: int, started_ms: float) -> None:
         self.begun = begun
         self.bytes = size if begun.api_key is ApiKey.PRODUCE else size * _DECODED_TIMES
         self.started_ms = started_ms
         self.answer: Message | None = None
+        self.chunks: list[Buffer] | None = None
+        """The answer's, if they were made elsewhere."""
         self.is_done = False
-        self.task: asyncio.Future[Message | Staged | None] | None = None
+        self.task: asyncio.Future[Any] | None = None
+
+    @property
+    def to_send(self) -> "tuple[Begun, Message | None, float, list[Buffer] | None]":
+        return self.begun, self.answer, self.started_ms, self.chunks
 
 
-async def awaited(answer: Awaitable[Message | Staged | None]) -> Message | Staged | None:
+async def _awaited(answer: Awaitable[Message | Staged | None]) -> Message | Staged | None:
     """As a coroutine, of which tasks are made."""
     return await answer
 
 
-def answer_chunks(begun: Begun, answer: Message) -> list[Buffer]:
-    """A frame. Raises AnswerTooLongError, or MalformedRequestError if this cannot be sent."""
+def task_of(
+    exchange: Exchange, answer: Awaitable[Message | Staged | None], listener: "Listener"
+) -> "asyncio.Future[Message | Staged | None]":
+    """What works on the answer."""
+    if isinstance(answer, asyncio.Future):
+        return answer
+    # A coroutine itself: one inside another is never begun if the node stops right now.
+    work = answer if asyncio.iscoroutine(answer) else _awaited(answer)
+    # Refusals are for the client to hear, not for the log.
+    name = f"{exchange.begun.api_key.name} of {listener.name}"
+    return listener.tasks.start(work, name, expects=_REFUSALS)
+
+
+def outcome_of(
+    begun: Begun, task: "asyncio.Future[Message | Staged | None]"
+) -> Message | Staged | None:
+    """Of a task that is done. Raises MalformedRequestError if there is no answer to give."""
+    error = task.exception()
+    if error is None:
+        return task.result()
+    if not isinstance(error, Exception):
+        raise error
+    return failed(begun.api_key, begun.request, begun.answer_version, error)
+
+
+def answer_chunks(begun: Begun, answer: Message, *, budget: int = NO_BUDGET) -> list[Buffer]:
+    """A frame. Raises MessageTooLargeError if it has more elements than the budget,
+    AnswerTooLongError, or MalformedRequestError if this cannot be sent.
+    """
     api_key = begun.api_key
     bytes_max = LENGTH_MAX if api_key is ApiKey.FETCH else ANSWER_BYTES_MAX
     try:
         return build_response(
-            answer, begun.answer_version, correlation_id=begun.correlation_id, bytes_max=bytes_max
+            answer,
+            begun.answer_version,
+            correlation_id=begun.correlation_id,
+            bytes_max=bytes_max,
+            budget=budget,
         )
+    except MessageTooLargeError:
+        raise
     except AnswerTooLongError as error:
         raise AnswerTooLongError(
             f"The answer to {api_key.name} would be {error}, more than {bytes_max}: "
@@ -62,6 +107,20 @@ def answer_chunks(begun: Begun, answer: Message) -> list[Buffer]:
         # Our own bug, but this connection alone shall suffer from it.
         _log.exception("the answer to %s cannot be written", api_key.name)
         raise MalformedRequestError(f"no answer to {api_key.name}") from error
+
+
+async def write_large(
+    exchange: Exchange, large: "LargeMessages", too_long: Callable[[AnswerTooLongError], None]
+) -> Message:
+    """The answer, once the exchange has its chunks. Raises MalformedRequestError."""
+    begun, answer = exchange.begun, exchange.answer
+    assert answer is not None
+    try:
+        exchange.chunks = await large.in_thread(lambda: answer_chunks(begun, answer))
+    except AnswerTooLongError as error:
+        too_long(error)
+        exchange.chunks = refusal_chunks(begun, error)
+    return answer
 
 
 def refusal_chunks(begun: Begun, error: AnswerTooLongError) -> list[Buffer]:

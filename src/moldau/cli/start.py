@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -15,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from moldau.broker.garbage_collection import GarbageCollection
 from moldau.broker.node import Node, NodeOptions
 from moldau.broker.runtime import run_in_loop
 from moldau.cli.logs import set_up_logs
@@ -154,6 +154,7 @@ start.__doc__ = _HELP
 async def _run(node: Node, ready_file: Path | None) -> None:
     stop = asyncio.Event()
     _stop_on_signals(stop)
+    garbage_collection = GarbageCollection(node.clock)
     await node.start()
     try:
         address = node.client_address
@@ -161,13 +162,13 @@ async def _run(node: Node, ready_file: Path | None) -> None:
         sys.stdout.flush()
         if ready_file is not None:
             _write_whole(ready_file, f"{address}\n")
-        # What was made so far stays: a full collection need not walk over it again and again.
-        gc.freeze()
+        garbage_collection.start()
         await node.wait_until_failed_or(stop)
         _log.info("stopping")
     finally:
         if ready_file is not None:
             _remove(ready_file)
+        garbage_collection.stop()
         await node.stop()
         for number in _STOPPING:
             signal.signal(number, signal.SIG_IGN)

@@ -21,7 +21,7 @@ from libc.string cimport memcpy, memmove
 
 from moldau.protocol import primitives, schema
 from moldau.protocol.errors import MalformedRequestError
-from moldau.protocol.primitives import EncodingError
+from moldau.protocol.primitives import EncodingError, MessageTooLargeError
 
 cdef extern from *:
     """
@@ -60,6 +60,9 @@ cdef extern from "Python.h":
     PyObject *Py_False
     double PyFloat_AS_DOUBLE(object value)
     void PyObject_GC_UnTrack(object value)
+    ctypedef struct PyThreadState
+    PyThreadState *PyEval_SaveThread()
+    void PyEval_RestoreThread(PyThreadState *state)
 
 cdef enum Kind:
     BOOL
@@ -81,6 +84,8 @@ cdef Py_ssize_t LENGTH_MAX = primitives.LENGTH_MAX
 cdef Py_ssize_t INLINE_BYTES_MAX = primitives.INLINE_BYTES_MAX
 cdef int UNKNOWN_TAGS_MAX = primitives.UNKNOWN_TAGS_MAX
 cdef Py_ssize_t ELEMENT_BUDGET = primitives.ELEMENT_BUDGET
+cdef Py_ssize_t NO_BUDGET = primitives.NO_BUDGET
+cdef int ELEMENTS_BETWEEN_PAUSES = 500
 
 cdef struct Op:
     int kind
@@ -198,6 +203,11 @@ cdef inline list new_list(Py_ssize_t count):
     cdef list items = PyList_New(count)
     PyObject_GC_UnTrack(items)
     return items
+
+
+cdef inline void let_others_run() noexcept:
+    """A large message may be read or written in a thread: others get the interpreter in between."""
+    PyEval_RestoreThread(PyEval_SaveThread())
 
 
 cdef inline PyObject *new_default(Op *op) except NULL:

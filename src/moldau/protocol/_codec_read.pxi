@@ -7,6 +7,7 @@ cdef struct Source:
     Py_ssize_t end
     Py_ssize_t elements_left
     Py_ssize_t budget
+    int until_pause
     PyObject *owner      # borrowed: whose bytes these are
     PyObject *view       # owned once made: the memoryview that `records` fields are cut from
     PyObject *label      # borrowed
@@ -142,6 +143,10 @@ cdef PyObject *read_array(Op *op, Source *source) except NULL:
     items = new_list(count)
     for index in range(count):
         set_item(items, index, read_value(op, source, False))
+        source.until_pause -= 1
+        if source.until_pause == 0:
+            source.until_pause = ELEMENTS_BETWEEN_PAUSES
+            let_others_run()
     Py_INCREF(items)
     return <PyObject *>items
 
@@ -290,6 +295,7 @@ cdef object read_message(
         source.end = PyBytes_GET_SIZE(buffer)
     source.position = offset[0]
     source.budget = source.elements_left = budget
+    source.until_pause = ELEMENTS_BETWEEN_PAUSES
     source.owner = <PyObject *>buffer
     source.view = NULL
     source.label = <PyObject *>program.label

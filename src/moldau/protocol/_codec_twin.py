@@ -10,8 +10,10 @@ from moldau.protocol.primitives import (
     ELEMENT_BUDGET,
     INLINE_BYTES_MAX,
     LENGTH_MAX,
+    NO_BUDGET,
     STRING_BYTES_MAX,
     UNKNOWN_TAGS_MAX,
+    MessageTooLargeError,
     malformed,
     refused,
     unsigned_varint,
@@ -101,9 +103,9 @@ def encode(message: Message, version: int) -> bytes:
     return b"".join(encode_chunks(message, version))
 
 
-def encode_chunks(message: Message, version: int) -> list[Buffer]:
+def encode_chunks(message: Message, version: int, *, budget: int = NO_BUDGET) -> list[Buffer]:
     plan = _plan_of(type(message), version)
-    writer = _Writer(plan.label)
+    writer = _Writer(plan.label, budget)
     writer.write_struct(plan, message)
     return writer.finish()
 
@@ -253,10 +255,12 @@ class _Reader:
 
 
 class _Writer:
-    __slots__ = ("chunks", "label", "out")
+    __slots__ = ("budget", "chunks", "label", "left", "out")
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, budget: int) -> None:
         self.label = label
+        self.budget = budget
+        self.left = budget
         self.out = bytearray()
         self.chunks: list[Buffer] = []
 
@@ -287,8 +291,10 @@ class _Writer:
         values = [(step, value) for step, value in values if not is_default(step, value)]
         self.out += unsigned_varint(len(values))
         for step, value in values:
-            inner = _Writer(self.label)
+            inner = _Writer(self.label, self.budget)
+            inner.left = self.left
             inner.write_field(step, value, is_tagged=True)
+            self.left = inner.left
             content = b"".join(inner.finish())
             self.out += unsigned_varint(step.tag) + unsigned_varint(len(content)) + content
 
@@ -298,6 +304,10 @@ class _Writer:
         elif step.is_array:
             if not isinstance(value, list | tuple):
                 unwritable(self.label, step.name, f"needs a list, got {type(value).__name__}")
+            self.left -= len(value)
+            if self.left < 0:
+                text = f"{self.label}: more than {self.budget} elements in one message"
+                raise MessageTooLargeError(text)
             self._write_length(len(value), step, INT32)
             for element in value:
                 if element is None:

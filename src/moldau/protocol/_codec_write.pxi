@@ -5,6 +5,9 @@ cdef struct Target:
     Py_ssize_t size
     Py_ssize_t capacity
     Py_ssize_t outside_bytes
+    Py_ssize_t elements_left
+    Py_ssize_t budget
+    int until_pause
     PyObject *outside    # owned once made: list of (position, bytes-like, size) left uncopied
     int tag_depth
     PyObject *label      # borrowed
@@ -205,7 +208,8 @@ cdef int write_null(Op *op, Target *target, bint is_tagged) except -1:
 cdef int write_array(Op *op, object items, Target *target) except -1:
     cdef Py_ssize_t index, count
     cdef object item
-    # A tuple cannot change under our feet; a list could while a foreign buffer runs its own code.
+    # A tuple cannot change under our feet; a list could while a foreign buffer runs its own code,
+    # or another thread.
     if PyList_Check(items):
         count = PyList_GET_SIZE(items)
     elif PyTuple_Check(items):
@@ -213,6 +217,11 @@ cdef int write_array(Op *op, object items, Target *target) except -1:
     else:
         unwritable(target, op, f"needs a list, got {type_name(items)}")
         return -1
+    target.elements_left -= count
+    if target.elements_left < 0:
+        raise MessageTooLargeError(
+            f"{<object>target.label}: more than {target.budget} elements in one message"
+        )
     write_length(target, op, count, False)
     for index in range(count):
         if PyTuple_Check(items):
@@ -224,6 +233,10 @@ cdef int write_array(Op *op, object items, Target *target) except -1:
         if item is None:
             unwritable(target, op, "null is not allowed")
         write_value(op, item, target)
+        target.until_pause -= 1
+        if target.until_pause == 0:
+            target.until_pause = ELEMENTS_BETWEEN_PAUSES
+            let_others_run()
     return 0
 
 
@@ -392,7 +405,9 @@ cdef list chunks_of(Target *target):
     return chunks
 
 
-cdef object write_message(object message, object version, bint in_chunks):
+cdef object write_message(
+    object message, object version, bint in_chunks, Py_ssize_t budget
+):
     cdef Program program = program_of(type(message), version)
     cdef Target target
     target.capacity = 512
@@ -400,6 +415,8 @@ cdef object write_message(object message, object version, bint in_chunks):
     if target.bytes == NULL:
         raise MemoryError
     target.size = target.outside_bytes = 0
+    target.budget = target.elements_left = budget
+    target.until_pause = ELEMENTS_BETWEEN_PAUSES
     target.outside = NULL
     target.tag_depth = 0
     target.label = <PyObject *>program.label
@@ -417,8 +434,8 @@ cdef object write_message(object message, object version, bint in_chunks):
 
 
 def encode(message, version):
-    return write_message(message, version, False)
+    return write_message(message, version, False, NO_BUDGET)
 
 
-def encode_chunks(message, version):
-    return write_message(message, version, True)
+def encode_chunks(message, version, *, Py_ssize_t budget=NO_BUDGET):
+    return write_message(message, version, True, budget)

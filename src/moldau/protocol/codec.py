@@ -4,13 +4,20 @@ twin gives the same results.
 `decode` reads a whole buffer, `decode_prefix` a message at an offset and says where it ends; both
 raise MalformedRequestError for anything that is not that message and never read past the buffer or
 allocate more than it justifies. `budget` bounds the array elements of one message. `encode` gives
-one `bytes`, `encode_chunks` leaves long `records` uncopied.
+one `bytes`, `encode_chunks` leaves long `records` uncopied and raises MessageTooLargeError beyond a
+`budget`. Both ways the interpreter is given to other threads now and then.
 """
 
 from typing import TYPE_CHECKING
 
 from moldau.compiled import USE_COMPILED
-from moldau.protocol.primitives import ELEMENT_BUDGET, TRUSTED_ELEMENT_BUDGET, EncodingError
+from moldau.protocol.primitives import (
+    ELEMENT_BUDGET,
+    NO_BUDGET,
+    TRUSTED_ELEMENT_BUDGET,
+    EncodingError,
+    MessageTooLargeError,
+)
 
 if TYPE_CHECKING or not USE_COMPILED:
     from moldau.protocol._codec_twin import decode, decode_prefix, encode, encode_chunks
@@ -19,8 +26,10 @@ else:
 
 __all__ = [
     "ELEMENT_BUDGET",
+    "NO_BUDGET",
     "TRUSTED_ELEMENT_BUDGET",
     "EncodingError",
+    "MessageTooLargeError",
     "decode",
     "decode_prefix",
     "encode",

@@ -6,7 +6,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
-from moldau.protocol.codec import ELEMENT_BUDGET, decode, decode_prefix, encode, encode_chunks
+from moldau.protocol.codec import (
+    ELEMENT_BUDGET,
+    NO_BUDGET,
+    decode,
+    decode_prefix,
+    encode,
+    encode_chunks,
+)
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
 from moldau.protocol.messages import request_class
@@ -61,10 +68,17 @@ class AnswerTooLongError(MoldauError):
 
 
 def build_response(
-    message: Message, version: int, *, correlation_id: int, bytes_max: int = LENGTH_MAX
+    message: Message,
+    version: int,
+    *,
+    correlation_id: int,
+    bytes_max: int = LENGTH_MAX,
+    budget: int = NO_BUDGET,
 ) -> list[Buffer]:
-    """A whole frame, in chunks; long `records` are not copied. Raises AnswerTooLongError."""
-    chunks = encode_chunks(message, version)
+    """A whole frame, in chunks; long `records` are not copied. Raises AnswerTooLongError, or
+    MessageTooLargeError if it has more elements than the budget.
+    """
+    chunks = encode_chunks(message, version, budget=budget)
     head = _RESPONSE_HEADS[response_header_version(type(message), version)]
     size = head.size - LENGTH_BYTES
     for chunk in chunks:

@@ -17,6 +17,8 @@ ELEMENT_BUDGET = 100_000
 hostile request can make us allocate; Kafka's largest requests have some ten thousand elements."""
 TRUSTED_ELEMENT_BUDGET = 50_000_000
 """For answers of a server that we chose to talk to, and for our own files."""
+NO_BUDGET = 1 << 62
+"""For what is written, which is ours."""
 
 INLINE_BYTES_MAX = 4096
 """Longer `records` and `bytes` stay where they are until the message is joined."""
@@ -24,6 +26,10 @@ INLINE_BYTES_MAX = 4096
 
 class EncodingError(MoldauError, ValueError):
     """A field holds a value that the wire has no form for."""
+
+
+class MessageTooLargeError(MoldauError):
+    """It has more elements than the caller wants to write at once."""
 
 
 def malformed(label: str, name: str, problem: str) -> NoReturn:

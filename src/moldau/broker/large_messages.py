@@ -1,0 +1,43 @@
+"""Requests and answers with thousands of elements: they are read and written in a thread, which
+leaves the interpreter to the event loop in between. One at a time: with many threads at work the
+loop would be one of many that wait for the interpreter.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, TypeVar
+
+from moldau.net.frames_in import SCRATCH_BYTES
+from moldau.protocol.codec import decode_prefix
+from moldau.protocol.schema import Message
+from moldau.types import Buffer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AT_ONCE = 4_000
+"""Elements that the event loop itself reads and writes: a millisecond of work."""
+
+MessageT = TypeVar("MessageT", bound=Message)
+ResultT = TypeVar("ResultT")
+
+
+class LargeMessages:
+    def __init__(self) -> None:
+        self._one_at_a_time = asyncio.Lock()
+
+    def kept(self, frame: memoryview) -> Buffer:
+        """What may lie in the buffer that all connections read into is copied."""
+        return bytes(frame) if len(frame) <= SCRATCH_BYTES else frame
+
+    async def read(
+        self, message_class: type[MessageT], version: int, frame: Buffer, start: int
+    ) -> MessageT:
+        """Raises MalformedRequestError."""
+        request, _ = await self.in_thread(
+            lambda: decode_prefix(message_class, version, frame, start)
+        )
+        return request
+
+    async def in_thread(self, work: "Callable[[], ResultT]") -> ResultT:
+        async with self._one_at_a_time:
+            return await asyncio.to_thread(work)
