@@ -19,6 +19,10 @@ SPARK_JARS = Path(__file__).with_name("spark_jars.xml")
 STREAMS_JARS = Path(__file__).with_name("streams_jars.xml")
 WORD_COUNT = Path(__file__).parent / "java" / "WordCount.java"
 OLDER_CLIENTS = Path(__file__).with_name("older_clients.xml")
+CONNECT_JARS = Path(__file__).with_name("connect_jars.xml")
+DEBEZIUM_JARS = Path(__file__).with_name("debezium_jars.xml")
+FLINK_JARS = Path(__file__).with_name("flink_jars.xml")
+FLINK_COPY = Path(__file__).parent / "java" / "FlinkCopy.java"
 
 FETCH_TIMEOUT_S = 900.0
 BUILD_TIMEOUT_S = 1800.0
@@ -75,14 +79,51 @@ def librdkafka_tests(cache: Path) -> Path:
 
 def older_java_clients(cache: Path) -> Path:
     """The folder with the jars of a Java client from before transaction version 2."""
+    return _all_jars(cache, "older-clients", OLDER_CLIENTS)
+
+
+def debezium(cache: Path) -> Path:
+    """The folder of Debezium's connector for PostgreSQL, a plug-in of Kafka Connect."""
+    return _all_jars(cache, "debezium", DEBEZIUM_JARS)
+
+
+def _all_jars(cache: Path, name: str, names: Path) -> Path:
+    """The folder with all that a list of Maven's names needs."""
     maven = require_tool("mvn")
 
     def fetch(folder: Path) -> None:
-        copy = [maven, "-q", "-B", "-f", str(OLDER_CLIENTS), "dependency:copy-dependencies"]
+        copy = [maven, "-q", "-B", "-f", str(names), "dependency:copy-dependencies"]
         copy += ["-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
-        run_step(copy, "fetching older Java clients", timeout_s=FETCH_TIMEOUT_S)
+        run_step(copy, f"fetching {name}", timeout_s=FETCH_TIMEOUT_S)
 
-    return made_once(cache / f"older-clients-{digest_of(OLDER_CLIENTS)}", fetch)
+    return made_once(cache / f"{name}-{digest_of(names)}", fetch)
+
+
+def connect_plugins(cache: Path) -> Path:
+    """The folder with the connectors of files and of MirrorMaker 2."""
+    maven = require_tool("mvn")
+
+    def fetch(folder: Path) -> None:
+        copy = [maven, "-q", "-B", "-f", str(CONNECT_JARS), "dependency:copy"]
+        copy += [f"-DoutputDirectory={folder}"]
+        run_step(copy, "fetching Kafka Connect", timeout_s=FETCH_TIMEOUT_S)
+
+    return made_once(cache / f"connect-{digest_of(CONNECT_JARS)}", fetch)
+
+
+def flink_copy(cache: Path, kafka_jars: Path) -> str:
+    """The class path with Flink and a compiled job; Apache's jars only for their logging."""
+    javac = require_tool("javac")
+    jars = _all_jars(cache, "flink", FLINK_JARS)
+
+    def build(folder: Path) -> None:
+        command = [javac, "-Xlint:all,-processing,-classfile", "-d", str(folder)]
+        command += ["-cp", f"{jars}/*", str(FLINK_COPY)]
+        run_step(command, "compiling a job for Flink", timeout_s=BUILD_TIMEOUT_S)
+
+    classes = made_once(cache / f"flink-job-{digest_of(FLINK_JARS, FLINK_COPY)}", build)
+    logging = ":".join(str(jar) for jar in sorted(kafka_jars.glob("log4j-*.jar")))
+    return f"{classes}:{jars}/*:{logging}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,127 @@
+"""MirrorMaker 2 between the server under test and Apache Kafka, in both directions: records,
+headers, settings of topics, and where groups are.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin._config import ConfigResource
+from interop.apache import ApacheOracle, ApacheUnavailableError
+from interop.live_broker import CLIENT_TIMEOUT_S, LiveBroker, LiveNode, ServedRecord
+from interop.missing import CACHE, give_up
+from interop.peers.connect_worker import write_properties
+from interop.peers.java_program import JavaProgram
+from interop.peers.toolchains import connect_plugins
+
+from moldau.types import TopicPartition
+
+pytestmark = pytest.mark.interop
+
+RECORDS = 500
+RETENTION_MS = "7200000"
+# What is made has one replica, and is looked at often.
+SETTINGS = {
+    "clusters": "here,there",
+    "here->there.enabled": "true",
+    "there->here.enabled": "true",
+    "here->there.topics": "orders",
+    "there->here.topics": "invoices",
+    "replication.factor": "1",
+    "checkpoints.topic.replication.factor": "1",
+    "heartbeats.topic.replication.factor": "1",
+    "offset-syncs.topic.replication.factor": "1",
+    "offset.storage.replication.factor": "1",
+    "status.storage.replication.factor": "1",
+    "config.storage.replication.factor": "1",
+    "refresh.topics.interval.seconds": "2",
+    "refresh.groups.interval.seconds": "2",
+    "emit.checkpoints.interval.seconds": "1",
+    "sync.group.offsets.enabled": "true",
+    "sync.group.offsets.interval.seconds": "1",
+    "offset.lag.max": "0",
+    "offset.flush.interval.ms": "1000",
+}
+
+
+@pytest.fixture(scope="module")
+def classpath(apache: ApacheOracle) -> str:
+    try:
+        return f"{apache.jar_folder}/*:{connect_plugins(CACHE)}/*"
+    except ApacheUnavailableError as reason:
+        give_up(reason, "MirrorMaker 2 needs a JDK and Maven")
+
+
+def fill(node: LiveNode, topic: str) -> None:
+    node.create_topic(topic, retention_ms=RETENTION_MS)
+    producer = node.producer(linger_ms=20)
+    for number in range(RECORDS):
+        producer.produce(topic, str(number), key=f"key {number % 7}", headers={"from": b"test"})
+    assert producer.flush(CLIENT_TIMEOUT_S) == 0
+
+
+def read_all(node: LiveNode, topic: str) -> None:
+    """A group has read it. (MirrorMaker knows only about where one is that has not.)"""
+    consumer = Consumer({"bootstrap.servers": node.address, "group.id": "readers"})
+    try:
+        consumer.commit(offsets=[ClientPartition(topic, 0, RECORDS)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def records_of(node: LiveNode, topic: str) -> list[ServedRecord]:
+    name = TopicPartition(topic, 0)
+    if topic not in node.admin().list_topics(timeout=CLIENT_TIMEOUT_S).topics:
+        return []
+    return node.read([name])[name]
+
+
+def committed(node: LiveNode, topic: str) -> int:
+    asked = ConsumerGroupTopicPartitions("readers", [ClientPartition(topic, 0)])
+    # The client must outlive its answer.
+    admin = node.admin()
+    (answer,) = admin.list_consumer_group_offsets([asked]).values()
+    (found,) = answer.result(timeout=CLIENT_TIMEOUT_S).topic_partitions
+    return int(found.offset)
+
+
+def wait_until_mirrored(
+    mirror: JavaProgram, node: LiveNode, topic: str, original: list[ServedRecord]
+) -> None:
+    mirror.wait_for(lambda: len(records_of(node, topic)) >= RECORDS, topic)
+    assert records_of(node, topic) == original
+    mirror.wait_for(lambda: committed(node, topic) == RECORDS, f"where the group is in {topic}")
+    # The client must outlive its answer.
+    admin = node.admin()
+    found = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, topic)])
+    (answer,) = found.values()
+    assert answer.result(timeout=CLIENT_TIMEOUT_S)["retention.ms"].value == RETENTION_MS
+
+
+def test_records_and_groups_are_mirrored_in_both_directions(
+    apache: ApacheOracle, start_node: Callable[[], LiveNode], classpath: str, tmp_path: Path
+) -> None:
+    here = start_node()
+    (tmp_path / "there").mkdir()
+    with LiveBroker(apache, tmp_path / "there") as there:
+        there.format()
+        there.start()
+        fill(here, "orders")
+        fill(there, "invoices")
+        read_all(here, "orders")
+        read_all(there, "invoices")
+        addresses = {
+            "here.bootstrap.servers": here.address,
+            "there.bootstrap.servers": there.address,
+        }
+        properties = write_properties(tmp_path / "mirror.properties", SETTINGS | addresses)
+        main_class = "org.apache.kafka.connect.mirror.MirrorMaker"
+        log = tmp_path / "mirror.log"
+        with JavaProgram(classpath, main_class, log, str(properties)) as mirror:
+            wait_until_mirrored(mirror, there, "here.orders", records_of(here, "orders"))
+            wait_until_mirrored(mirror, here, "there.invoices", records_of(there, "invoices"))
+            mirror.stop()
+    # Such as asking for ACLs.
+    assert "caught exception in scheduled task" not in log.read_text()
