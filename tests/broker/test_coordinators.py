@@ -186,7 +186,7 @@ async def test_groups_are_listed_and_deleted(tmp_path: Path) -> None:
         assert sorted(g.group_id for g in left.groups) == ["busy", "c"]
         assert node.groups.count_by_state() == {"Empty": 1, "Stable": 1}
         assert node.groups.member_count() == 1
-        assert list(node.groups.committed_offsets()) == [("c", "t", 0, 1)]
+        assert list(node.groups.committed_offsets(9)) == [("c", "t", 0, 1)]
 
 
 async def test_a_log_that_refuses_leaves_no_trace(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ async def test_offsets_that_nobody_uses_expire(tmp_path: Path) -> None:
                 break
         await node.restart()
         await node.groups.wait_loaded()
-        assert [place[0] for place in node.groups.committed_offsets()] == ["kept"]
+        assert [place[0] for place in node.groups.committed_offsets(9)] == ["kept"]
 
 
 @proves("group.coordinator.append.linger.ms")

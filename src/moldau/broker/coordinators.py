@@ -7,6 +7,7 @@ import functools
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from moldau.broker.coordinator_shard import HostOptions, HostServices, ShardHost
@@ -278,10 +279,12 @@ class GroupCoordinator:
     def member_count(self) -> int:
         return sum(count_members(host.shard.registry) for host in self._hosts.active())
 
-    def committed_offsets(self) -> Iterator[tuple[str, str, int, int]]:
-        """Group, topic, partition, offset."""
-        for host in self._hosts.active():
-            for group_id, (topic, partition), committed in host.shard.store:
+    def committed_offsets(self, count_max: int) -> Iterator[tuple[str, str, int, int]]:
+        """Group, topic, partition, offset, no more than so many. They may change meanwhile."""
+        for host in list(self._hosts.active()):
+            found = list(islice(host.shard.store, count_max))
+            count_max -= len(found)
+            for group_id, (topic, partition), committed in found:
                 yield group_id, topic, partition, committed.offset
 
 

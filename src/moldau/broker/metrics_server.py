@@ -1,12 +1,15 @@
 """/metrics over HTTP, for Prometheus: one small GET at a time, from this machine unless told
-otherwise. prometheus-client is imported when the port is opened.
+otherwise. However many ask, the text is made once for all of them, and takes a small part of the
+node's time. prometheus-client is imported when the port is opened.
 """
 
 import asyncio
 import logging
+import math
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from moldau.protocol.errors import MoldauError
@@ -19,6 +22,9 @@ _log = logging.getLogger(__name__)
 _REQUEST_BYTES_MAX = 8192
 _DEADLINE_MS = 10_000
 _CONNECTIONS_MAX = 16
+_WRITE_BYTES = 64 * 1024
+_USED_TIMES = 10
+"""A text is used for so many times as long as it took to make."""
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 Render = Callable[[], Awaitable[bytes]]
@@ -31,7 +37,11 @@ class MetricsServer:
         self._clock = clock
         self._render: Render | None = None
         self._server: asyncio.Server | None = None
-        self._open = 0
+        # By age.
+        self._open: dict[asyncio.StreamWriter, None] = {}
+        self._making = asyncio.Lock()
+        self._text = b""
+        self._text_is_used_until_ms = -math.inf
         self._host = f"[{host}]" if ":" in host else host
         try:
             self._socket = _bound(host, port)
@@ -57,26 +67,36 @@ class MetricsServer:
         self._socket.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._open >= _CONNECTIONS_MAX:
-            writer.close()
-            return
-        self._open += 1
+        if len(self._open) >= _CONNECTIONS_MAX:
+            # Whoever asks and reads is gone in a moment.
+            self._drop(next(iter(self._open)))
+        self._open[writer] = None
         deadline = self._clock.call_later(_DEADLINE_MS, writer.transport.abort)
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             status, kind, body = await self._page(head)
-            writer.write(
+            lines = (
                 f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-                "Connection: close\r\n\r\n".encode("ascii")
+                "Connection: close\r\n\r\n"
             )
-            writer.write(body)
-            await writer.drain()
+            pieces = (body[at : at + _WRITE_BYTES] for at in range(0, len(body), _WRITE_BYTES))
+            for piece in chain([lines.encode("ascii")], pieces):
+                if writer.is_closing():
+                    # It was dropped, or has left: uvloop refuses to write then.
+                    return
+                writer.write(piece)
+                await writer.drain()
+            writer.close()
+            await writer.wait_closed()
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
             pass
         finally:
-            self._open -= 1
             deadline.cancel()
-            writer.close()
+            self._drop(writer)
+
+    def _drop(self, writer: asyncio.StreamWriter) -> None:
+        self._open.pop(writer, None)
+        writer.transport.abort()
 
     async def _page(self, head: bytes) -> tuple[str, str, bytes]:
         method, _, rest = head.partition(b" ")
@@ -84,9 +104,18 @@ class MetricsServer:
         if method not in {b"GET", b"HEAD"}:
             return "405 Method Not Allowed", _TEXT, b"only GET\n"
         if path == b"/metrics" and self._render is not None:
-            body = await self._render()
+            body = await self._current_text(self._render)
             return "200 OK", _TEXT, b"" if method == b"HEAD" else body
         return "404 Not Found", _TEXT, b"look at /metrics\n"
+
+    async def _current_text(self, render: Render) -> bytes:
+        async with self._making:
+            began_ms = self._clock.mono_ms()
+            if began_ms >= self._text_is_used_until_ms:
+                self._text = await render()
+                ended_ms = self._clock.mono_ms()
+                self._text_is_used_until_ms = ended_ms + _USED_TIMES * (ended_ms - began_ms)
+            return self._text
 
 
 def _bound(host: str, port: int) -> socket.socket:

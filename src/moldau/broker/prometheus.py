@@ -3,7 +3,7 @@ topics, groups), never what a client made up, and the number of series is bounde
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from prometheus_client.core import (
 
 from moldau.broker.metrics import HELD_BACK, LATENCY_BOUNDS_MS
 from moldau.core.transactions.listing import count_transactions
+from moldau.net.slices import Slices
 
 if TYPE_CHECKING:
     from moldau.broker.context import BrokerServices
@@ -31,7 +32,8 @@ class NodeCollector:
         self._services = services
         self._listeners = listeners
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Metric | None]:
+        """None: others may have their turn now."""
         yield from self._requests()
         yield from self._network()
         yield from self._logs()
@@ -119,7 +121,7 @@ class NodeCollector:
         held.add_metric(["unread answers"], budget.answer_bytes)
         yield held
 
-    def _logs(self) -> Iterator[Metric]:
+    def _logs(self) -> Iterator[Metric | None]:
         labels = ["topic", "partition"]
         sizes = GaugeMetricFamily("moldau_log_bytes", "Size of a log on disk.", labels=labels)
         starts = GaugeMetricFamily("moldau_log_start_offset", "First offset.", labels=labels)
@@ -130,6 +132,7 @@ class NodeCollector:
         )
         partitions = self._services.replicas.partitions
         for (topic, index), partition in islice(sorted(partitions.items()), SERIES_MAX):
+            yield None
             if not partition.has_log:
                 continue
             log, names = partition.log, [topic, str(index)]
@@ -160,7 +163,7 @@ class NodeCollector:
             failures.add_metric([work], count)
         yield from (refused, full, failures)
 
-    def _groups(self) -> Iterator[Metric]:
+    def _groups(self) -> Iterator[Metric | None]:
         groups = self._services.groups
         states = GaugeMetricFamily("moldau_groups", "Groups by state.", labels=["state"])
         for state, count in sorted(groups.count_by_state().items()):
@@ -174,7 +177,8 @@ class NodeCollector:
             "Records between a group's committed offset and the end.",
             labels=["group", "topic", "partition"],
         )
-        for group, topic, index, committed in islice(self._committed(), SERIES_MAX):
+        for group, topic, index, committed in groups.committed_offsets(SERIES_MAX):
+            yield None
             partition = self._services.replicas.get(topic, index)
             if partition is not None and partition.has_log:
                 lag = max(partition.log.high_watermark - committed, 0)
@@ -203,9 +207,6 @@ class NodeCollector:
             ),
         )
 
-    def _committed(self) -> Iterable[tuple[str, str, int, int]]:
-        return self._services.groups.committed_offsets()
-
 
 def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
     return CounterMetricFamily(name, text, value=value)
@@ -220,9 +221,16 @@ class _Collected:
 
 
 async def render(collector: NodeCollector) -> bytes:
-    """The text of the moment. The numbers are taken at once; writing them out takes ten times as
+    """The text of the moment. The numbers are taken in slices; writing them out takes ten times as
     long with many partitions, and a thread does it.
     """
+    found: list[Metric] = []
+    slices = Slices()
+    for metric in collector.collect():
+        if metric is not None:
+            found.append(metric)
+        if slices.is_over:
+            await slices.next()
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(list(collector.collect())))
+    registry.register(_Collected(found))
     return await asyncio.get_running_loop().run_in_executor(None, generate_latest, registry)
