@@ -4,6 +4,7 @@
 
 from moldau.client.consumer.errors import (
     CommitFailedError,
+    DamagedRecordsError,
     DeserializationError,
     LogTruncationError,
     NoOffsetError,
@@ -36,6 +37,7 @@ __all__ = [
     "ClosedError",
     "CommitFailedError",
     "ConfigError",
+    "DamagedRecordsError",
     "DeserializationError",
     "ErrorCode",
     "KafkaError",

@@ -1,5 +1,5 @@
-"""Somebody else cuts a segment under a running node: that is damage of one partition, not the end
-of the process.
+"""Somebody else cuts a segment under a running node: that costs the records that were cut off, not
+the partition and not the process.
 """
 
 import os
@@ -46,8 +46,8 @@ def fetch(client: WireClient, topic: str, offset: int = 0) -> PartitionData:
     return answer
 
 
-@pytest.mark.parametrize("kept", [0, 50, 150_000])
-def test_a_cut_segment_is_damage_of_its_partition_alone(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize(("kept", "sound"), [(0, 0), (50, 0), (150_000, 1)])
+def test_a_cut_segment_costs_what_was_cut_off(tmp_path: Path, kept: int, sound: int) -> None:
     with broker(directory=tmp_path, process=True) as node:
         node.create_topic("cut", config={"segment.bytes": str(1 << 20)})
         node.create_topic("sound")
@@ -60,6 +60,10 @@ def test_a_cut_segment_is_damage_of_its_partition_alone(tmp_path: Path, kept: in
             os.truncate(sealed, kept)
 
             for _ in range(2):
-                assert fetch(client, "cut").error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                assert fetch(client, "cut", sound).error_code == ErrorCode.CORRUPT_MESSAGE
+            assert sound == 0 or values_of(fetch(client, "cut").records) == [VALUE] * sound
+            following = sorted(tmp_path.rglob("cut-0/*.log"))[1]
+            assert values_of(fetch(client, "cut", int(following.stem)).records)
+            produce(client, "cut", VALUE)
             assert values_of(fetch(client, "sound").records) == [b"here"]
             produce(client, "sound", b"still here")

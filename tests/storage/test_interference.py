@@ -59,7 +59,7 @@ def damage_and_meet_it(log: Log) -> None:
     path.write_bytes(content)
     with pytest.raises(KafkaError):
         log.read(0, 1 << 20)
-    assert log.damage is not None
+    assert log.damaged
 
 
 @pytest.mark.parametrize("found", ["before the round", "during the round"])

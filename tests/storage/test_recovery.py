@@ -155,23 +155,31 @@ def damaged(one: OneLog, position: int = 100, **promised: int) -> OneLog:
     return one
 
 
-@pytest.mark.parametrize("promised", [{"recovery_point": 121}, {"high_watermark": 121}])
-def test_promised_records_are_never_dropped_in_silence(
-    one: OneLog, promised: dict[str, int]
-) -> None:
-    recovery_point = promised.get("recovery_point", 0)
+def test_a_damaged_batch_that_was_flushed_is_left_out_alone(one: OneLog) -> None:
+    """A start does not look at it; a scrub finds it, and the next start looks again."""
+    files = {p.name: p.stat().st_size for p in one.log.path.glob("*.log")}
+    first = next(one.log.segments[1].walk())
+    damaged(one, recovery_point=121, high_watermark=121)
+    with pytest.raises(KafkaError):
+        list(scrub(one.log))
+    for is_clean in (False, True):
+        log = one.reopen(is_clean=is_clean, recovery_point=121, high_watermark=121)
+        ((_, lost),) = log.damaged
+        assert (lost.first_offset, lost.next_offset) == (first.base_offset, first.last_offset + 1)
+        with pytest.raises(KafkaError) as raised:
+            log.read(first.base_offset, 10)
+        assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
+        assert log.read(0, 1 << 20).next_offset == first.base_offset
+        assert log.read(lost.next_offset, 10).records
+    assert files == {p.name: p.stat().st_size for p in one.log.path.glob("*.log")}
+    assert one.append(b"x") == 121
+
+
+def test_promised_records_are_never_dropped_in_silence(one: OneLog) -> None:
+    """After a power cut, under the policy os."""
     files = {p.name: p.read_bytes() for p in one.log.path.glob("*.log")}
     base = one.log.segments[1].base_offset
-    if recovery_point:
-        # Flushed, so not scanned; a scrub finds it and the next start looks again.
-        one.log.abandon()
-        flip(one.log.segments[1].path(), 100)
-        one.reopen(is_clean=False, **promised)
-        with pytest.raises(KafkaError):
-            list(scrub(one.log))
-        one.reopen(is_clean=True, **promised)
-    else:
-        damaged(one, **promised)
+    damaged(one, high_watermark=121)
     damage = one.log.damage
     assert damage is not None
     assert (damage.first_offset, damage.promised_end) == (base, 121)
@@ -187,7 +195,7 @@ def test_promised_records_are_never_dropped_in_silence(
 def test_damage_is_found_again_at_every_start_until_somebody_decides(one: OneLog) -> None:
     damaged(one, high_watermark=121)
     for is_clean in (True, False, True):
-        one.reopen(is_clean=is_clean, recovery_point=121, high_watermark=121)
+        one.reopen(is_clean=is_clean, high_watermark=121)
         assert one.log.damage is not None
     assert (one.log.path / DAMAGE_FILE_NAME).exists()
 
@@ -237,7 +245,7 @@ def test_a_scrub_of_a_sound_log_checks_every_byte(one: OneLog) -> None:
     assert one.log.damage is None
 
 
-def test_a_read_that_meets_damage_takes_the_log_offline(one: OneLog) -> None:
+def test_a_read_that_meets_damage_is_refused_and_all_others_are_served(one: OneLog) -> None:
     one.commit_all()
     one.reopen(is_clean=True, recovery_point=121, high_watermark=121)
     second = one.log.segments[1]
@@ -246,9 +254,12 @@ def test_a_read_that_meets_damage_takes_the_log_offline(one: OneLog) -> None:
     second.path().write_bytes(content)
     with pytest.raises(KafkaError) as raised:
         one.log.read(second.base_offset + 2, 100)
-    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert one.log.damage is not None
-    assert one.directory.is_online, "other logs of the directory go on"
+    assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
+    ((segment, damaged),) = one.log.damaged
+    assert (segment, damaged.first_offset) == (second, second.base_offset)
+    assert one.log.read(damaged.next_offset, 100).records
+    assert one.log.read(second.base_offset - 1, 100).next_offset == second.base_offset
+    assert one.append(b"more") == 121
 
 
 # Damaged caches
@@ -344,7 +355,7 @@ def test_a_damaged_swap_does_not_cost_what_it_replaces(one: OneLog) -> None:
     log = one.reopen(is_clean=False, recovery_point=121)
     with pytest.raises(KafkaError) as refused:
         values_of(log)
-    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert refused.value.code is ErrorCode.CORRUPT_MESSAGE
     aside = {path.name: path.read_bytes() for path in (log.path / "quarantine").iterdir()}
     assert aside == contents
 

@@ -33,6 +33,22 @@ def test_old_segments_go(tmp_path: Path) -> None:
     assert len(values_of(one.log)) == 40
 
 
+def test_a_segment_with_damage_is_as_old_as_its_file_at_most(tmp_path: Path) -> None:
+    """The damaged batch may be the newest one: nobody can read its time."""
+    one = filled(tmp_path, retention_ms=35_000)
+    segment = one.log.segments[0]
+    last = list(segment.walk())[-1]
+    one.log.close()
+    content = bytearray(segment.path().read_bytes())
+    content[last.position + 16] = 9
+    segment.path().write_bytes(content)
+    log = one.reopen(is_clean=True, recovery_point=60, high_watermark=60)
+    modified_ms = int(segment.path().stat().st_mtime * 1000)
+    assert delete_old_segments(log, now_ms=modified_ms + 30_000) == 0
+    assert log.log_start_offset == 0
+    assert delete_old_segments(log, now_ms=modified_ms + 36_000) == 6
+
+
 def test_a_log_whose_records_are_all_old_is_emptied_and_goes_on(tmp_path: Path) -> None:
     one = filled(tmp_path, retention_ms=1_000)
     assert delete_old_segments(one.log, now_ms=10**6) == 6

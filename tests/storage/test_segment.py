@@ -10,7 +10,6 @@ from moldau.storage.filesystem import DiskFileSystem
 from moldau.storage.log_names import SegmentFileName, parse_segment_file_name
 from moldau.storage.segment import Segment, SegmentSettings
 from moldau.storage.segment_scan import PIECE_BYTES, SegmentScan
-from moldau.storage.segment_walk import CorruptSegmentError
 
 BASE = 100
 SETTINGS = SegmentSettings(index_interval_bytes=200, index_bytes_max=1 << 20)
@@ -138,8 +137,13 @@ def test_damage_in_the_log_is_told_from_damage_in_an_index(tmp_path: Path) -> No
     content[16] = 7
     log.write_bytes(content)
     segment = Segment(DiskFileSystem(), tmp_path, BASE, SETTINGS, created_ms=0)
-    with pytest.raises(CorruptSegmentError):
-        segment.locate(BASE)
+    lost = segment.locate(BASE)
+    following = list(segment.walk())[1]
+    (damaged,) = segment.damaged
+    assert lost is not None
+    assert (damaged.position, damaged.end) == (0, following.position)
+    assert (lost.base_offset, lost.last_offset) == (BASE, following.base_offset - 1)
+    assert segment.next_offset() == BASE + 149
 
 
 def test_files_can_be_renamed_under_open_handles(segment: Segment) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from moldau.storage.directory import LogDirectory
-from moldau.storage.failures import DiskFullError
+from moldau.storage.failures import DamageFound, DiskFullError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from moldau.net.clock import Clock
 
 _log = logging.getLogger(__name__)
+
+ACCEPT_DAMAGE = "moldau.accept.damage"
 
 _AGAIN_MS = 60_000
 _SUBJECTS_MAX = 1_000
@@ -27,11 +29,14 @@ class DiskReports:
         """By directory."""
         self.failures: Counter[str] = Counter()
         """Of work that nobody waits for, by its name."""
+        self.damage_found = 0
+        """How often; what a start finds again counts again."""
         self._clock = clock
         self._told_ms: dict[tuple[str, str], float] = {}
         self._full_since_ms: dict[LogDirectory, float] = {}
         for directory in directories:
             directory.on_refusal(self._write_refused, self._write_taken)
+            directory.on_damage = self._damaged
 
     def is_full(self, directory: LogDirectory) -> bool:
         return directory in self._full_since_ms
@@ -44,6 +49,25 @@ class DiskReports:
                 "%s of %s failed and is tried again: %s (%d failures since the start)",
                 work, subject, error, self.failures[work],
             )  # fmt: skip
+
+    def _damaged(self, found: DamageFound) -> None:
+        self.damage_found += 1
+        lost = f"offsets {found.first_offset} to {found.next_offset - 1}"
+        if found.is_offline:
+            _log.error(
+                "%s is damaged and refuses all requests: %s of it cannot be read (%s: %s). Bring "
+                "the file back from a copy and restart, or start once with %s=true to continue "
+                "without what is lost",
+                found.topic_partition, lost, found.path, found.reason, ACCEPT_DAMAGE,
+            )  # fmt: skip
+            return
+        _log.error(
+            "%s is damaged: %s cannot be read (%s: %s). All other offsets are served. A consumer "
+            "that stops there with CORRUPT_MESSAGE continues after a seek to %d. To mend it, stop "
+            "the node and bring the file back from a copy; or delete the records before %d",
+            found.topic_partition, lost, found.path, found.reason,
+            found.next_offset, found.next_offset,
+        )  # fmt: skip
 
     def _write_refused(self, directory: LogDirectory, error: DiskFullError) -> None:
         path = str(directory.path)

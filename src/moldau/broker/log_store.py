@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
+from moldau.broker.disk_reports import ACCEPT_DAMAGE
 from moldau.core.metadata.image import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -25,8 +26,6 @@ _log = logging.getLogger(__name__)
 
 _PREFERENCES_MAX = 10_000
 _PROGRESS_MS = 5_000
-
-ACCEPT_DAMAGE = "moldau.accept.damage"
 
 AcceptsDamage = Callable[[Log], bool]
 Refused: TypeAlias = dict[TopicPartition, KafkaError]

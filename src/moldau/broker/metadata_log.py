@@ -263,6 +263,12 @@ def _read_start(log: Log, now_ms: int) -> tuple[SnapshotStore, LoadedSnapshot]:
             f"{log.path} is damaged: offsets {log.damage.first_offset} to "
             f"{log.damage.promised_end} were committed and cannot be read: {log.damage.reason}"
         )
+    if log.damaged:
+        segment, damaged = log.damaged[0]
+        raise MetadataLogError(
+            f"{segment.path()} is damaged: offsets {damaged.first_offset} to "
+            f"{damaged.next_offset - 1} were committed and cannot be read: {damaged}"
+        )
     snapshots = SnapshotStore(log.filesystem, log.path)
     snapshots.load(log.log_start_offset)
     found = snapshots.read_newest(log.log_start_offset, log.log_end_offset)

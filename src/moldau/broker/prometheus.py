@@ -38,6 +38,7 @@ class NodeCollector:
         yield from self._network()
         yield from self._logs()
         yield from self._disks()
+        yield from self._damage()
         yield from self._groups()
         yield from self._transactions()
 
@@ -162,6 +163,27 @@ class NodeCollector:
         for work, count in sorted(replicas.reports.failures.items()):
             failures.add_metric([work], count)
         yield from (refused, full, failures)
+
+    def _damage(self) -> Iterator[Metric | None]:
+        replicas = self._services.replicas
+        yield _counter(
+            "moldau_damage_found", "Ranges of offsets found damaged.", replicas.reports.damage_found
+        )
+        labels = ["topic", "partition"]
+        ranges = GaugeMetricFamily(
+            "moldau_damaged_ranges", "Of offsets that cannot be read.", labels=labels
+        )
+        offline = GaugeMetricFamily(
+            "moldau_damaged_offline", "1 if damage takes all of it offline.", labels=labels
+        )
+        for log in list(replicas.store):
+            yield None
+            count = len(log.damaged) + (log.damage is not None)
+            if count and len(ranges.samples) < SERIES_MAX:
+                names = [log.topic_partition.topic, str(log.topic_partition.partition)]
+                ranges.add_metric(names, count)
+                offline.add_metric(names, log.damage is not None)
+        yield from (ranges, offline)
 
     def _groups(self) -> Iterator[Metric | None]:
         groups = self._services.groups

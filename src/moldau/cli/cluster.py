@@ -12,6 +12,7 @@ from moldau.cli.parsing import time_text
 
 if TYPE_CHECKING:
     from moldau.client.admin.cluster import DescribedCluster
+    from moldau.client.admin.log_dirs import Replica
     from moldau.client.admin.quorum import DescribedQuorum, QuorumReplica
     from moldau.client.cluster import Cluster
     from moldau.protocol.messages.api_versions import ApiVersionsResponse
@@ -22,7 +23,7 @@ app = new_app(help="Brokers, controller, features, API versions.", no_args_is_he
 @app.command("describe")
 @connected
 def describe(connection: Connection, as_json: AsJson = False) -> None:
-    """Show brokers, the controller and the features in force.
+    """Show brokers, the controller, the features in force, and partitions with damaged records.
 
     [bold]Examples[/]
 
@@ -30,12 +31,16 @@ def describe(connection: Connection, as_json: AsJson = False) -> None:
 
       moldau cluster describe --json | jq -r .clusterId
     """
+    from moldau.cli.topic_details import damage_text, damaged_replicas
     from moldau.client.admin.cluster import describe_cluster, served_versions
 
-    async def fetch(cluster: "Cluster") -> "tuple[DescribedCluster, ApiVersionsResponse]":
-        return await describe_cluster(cluster), await served_versions(cluster)
+    async def fetch(
+        cluster: "Cluster",
+    ) -> "tuple[DescribedCluster, ApiVersionsResponse, list[tuple[int, Replica]]]":
+        found = await describe_cluster(cluster)
+        return found, await served_versions(cluster), await damaged_replicas(cluster, found)
 
-    found, served = run(connection, fetch)
+    found, served, damaged = run(connection, fetch)
     if as_json:
         show_json(
             {
@@ -52,6 +57,7 @@ def describe(connection: Connection, as_json: AsJson = False) -> None:
                     for broker in found.brokers
                 ],
                 "features": _features_json(served),
+                "damaged": _damage_json(damaged),
             }
         )
         return
@@ -67,8 +73,25 @@ def describe(connection: Connection, as_json: AsJson = False) -> None:
     ]
     columns = ("broker", "address", "rack", "state", "role")
     show_table(columns, rows, title=f"cluster {found.cluster_id}")
+    for node_id, replica in damaged:
+        tell(f"damaged: {replica.partition} on broker {node_id}: {damage_text(replica)}")
     tell()
     _show_features(served)
+
+
+def _damage_json(damaged: "list[tuple[int, Replica]]") -> list[dict[str, Any]]:
+    from moldau.cli.topic_details import damage_json
+
+    return [
+        {
+            "brokerId": node_id,
+            "topic": replica.partition.topic,
+            "partition": replica.partition.partition,
+            "offsets": damage_json(replica),
+            "offline": replica.is_offline,
+        }
+        for node_id, replica in damaged
+    ]
 
 
 @app.command("features")

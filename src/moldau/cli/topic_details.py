@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from moldau.client.admin.cluster import DescribedCluster
 from moldau.client.admin.configs import (
     ConfigResource,
     ConfigSource,
     describe_configs,
 )
-from moldau.client.admin.log_dirs import describe_log_dirs
+from moldau.client.admin.log_dirs import Replica, describe_log_dirs
 from moldau.client.admin.offsets import offset_ranges
 from moldau.client.cluster import Cluster
 from moldau.client.errors import ClientError
@@ -37,8 +38,8 @@ class PartitionRow(NamedTuple):
     partition: Partition
     earliest: int | None
     latest: int | None
-    size_bytes: int | None
-    """Of the leader's copy."""
+    replica: Replica | None
+    """The leader's copy."""
 
 
 class TopicDetails(NamedTuple):
@@ -67,7 +68,7 @@ async def describe_topics(
         if one.leader != NO_LEADER
     ]
     ranges = await offset_ranges(cluster, led) if led else {}
-    sizes = await _sizes(cluster, topics)
+    replicas = await _replicas(cluster, topics)
     found = []
     for topic in topics:
         if wanted.is_active and not shown[topic.name]:
@@ -76,14 +77,14 @@ async def describe_topics(
         for one in shown[topic.name]:
             name = TopicPartition(topic.name, one.number)
             earliest, latest = ranges.get(name, (None, None))
-            rows.append(PartitionRow(one, earliest, latest, sizes.get((one.leader, name))))
+            rows.append(PartitionRow(one, earliest, latest, replicas.get((one.leader, name))))
         found.append(TopicDetails(topic, await _overrides(cluster, topic.name), rows))
     return found
 
 
-async def _sizes(
+async def _replicas(
     cluster: Cluster, topics: Iterable[Topic]
-) -> dict[tuple[int, TopicPartition], int]:
+) -> dict[tuple[int, TopicPartition], Replica]:
     """By broker; none of a broker that will not tell."""
     leaders = {one.leader for topic in topics for one in topic.partitions.values()} - {NO_LEADER}
     try:
@@ -91,11 +92,26 @@ async def _sizes(
     except (ClientError, KafkaError):
         return {}
     return {
-        (directory.node_id, replica.partition): replica.size_bytes
+        (directory.node_id, replica.partition): replica
         for directory in directories
         for replica in directory.replicas
         if not replica.is_future
     }
+
+
+async def damaged_replicas(cluster: Cluster, found: DescribedCluster) -> list[tuple[int, Replica]]:
+    """With the broker that holds each; none of a broker that will not tell."""
+    running = [broker.node_id for broker in found.brokers if not broker.is_fenced]
+    try:
+        directories = await describe_log_dirs(cluster, running)
+    except (ClientError, KafkaError):
+        return []
+    return [
+        (directory.node_id, replica)
+        for directory in directories
+        for replica in directory.replicas
+        if replica.damaged
+    ]
 
 
 async def _overrides(cluster: Cluster, name: str) -> dict[str, str | None]:
@@ -125,8 +141,25 @@ def details_json(details: TopicDetails) -> dict[str, Any]:
                 "offlineReplicas": list(row.partition.offline),
                 "earliest": row.earliest,
                 "latest": row.latest,
-                "sizeBytes": row.size_bytes,
+                "sizeBytes": None if row.replica is None else row.replica.size_bytes,
+                "damagedOffsets": damage_json(row.replica),
+                "offlineByDamage": row.replica is not None and row.replica.is_offline,
             }
             for row in details.rows
         ],
     }
+
+
+def damage_json(replica: Replica | None) -> list[dict[str, int]]:
+    """Offsets that the broker cannot read."""
+    return [
+        {"first": each.first, "last": each.last} for each in (replica.damaged if replica else ())
+    ]
+
+
+def damage_text(replica: Replica) -> str:
+    """What is damaged, and what to do, in one line."""
+    ranges = ", ".join(f"{each.first} to {each.last}" for each in replica.damaged)
+    if replica.is_offline:
+        return f"offline: offsets {ranges} are lost; see the broker's log"
+    return f"offsets {ranges} cannot be read; seek to {replica.damaged[-1].last + 1} to pass them"

@@ -21,6 +21,7 @@ from moldau.cli.output import (
 from moldau.cli.parsing import parse_numbers, parse_pattern, parse_settings
 
 if TYPE_CHECKING:
+    from moldau.cli.topic_details import TopicDetails
     from moldau.client.admin.topics import CreatedTopic
     from moldau.client.cluster import Cluster
     from moldau.client.metadata import Topic
@@ -360,9 +361,18 @@ def describe(
                 row.earliest,
                 row.latest,
                 None if row.latest is None else row.latest - (row.earliest or 0),
-                None if row.size_bytes is None else bytes_text(row.size_bytes),
+                None if row.replica is None else bytes_text(row.replica.size_bytes),
             )
             for row in details.rows
         ]
         show_table(columns, rows, title=title)
-        tell()
+        _show_damage(details)
+
+
+def _show_damage(details: "TopicDetails") -> None:
+    from moldau.cli.topic_details import damage_text
+
+    for row in details.rows:
+        if row.replica is not None and row.replica.damaged:
+            tell(f"damaged: {row.replica.partition}: {damage_text(row.replica)}")
+    tell()

@@ -14,6 +14,7 @@ from moldau.protocol.errors import MoldauError
 from moldau.protocol.record_loops import scan_batches
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.read_buffers import ReadBuffers
+from moldau.storage.segment_scan import PIECE_BYTES
 
 Adopt = Callable[[], None]
 
@@ -87,6 +88,8 @@ class ReadSegment(Protocol):
         """Bytes from `position` up to there were found when the file was opened."""
 
     def note_checked(self, start: int, end: int) -> None: ...
+    def examination(self) -> Callable[[], Adopt]:
+        """Looks for damage in the whole file, in any thread."""
 
 
 class _LoadedBytes:
@@ -116,6 +119,7 @@ class CachedReads:
         self._buffers = buffers
         self._loaded: list[_LoadedBytes] = []
         self._indexes_tried: set[Path] = set()
+        self._examined: set[Path] = set()
         self._wanted_bytes = 0
 
     def next_log(self, wanted_bytes: int) -> None:
@@ -126,6 +130,16 @@ class CachedReads:
         """What threads brought."""
         self._loaded.clear()
         self._indexes_tried.clear()
+        self._examined.clear()
+
+    def examine(self, segment: ReadSegment) -> None:
+        """Something is wrong with it, or with an index: have a thread look, once."""
+        path = segment.path()
+        if path not in self._examined:
+            self._examined.add(path)
+            raise NotCachedError(
+                path, segment.examination(), PIECE_BYTES, lambda: segment.path() == path
+            )
 
     def need(self, index: Loadable) -> None:
         """One that is broken is left to whoever rebuilds it."""

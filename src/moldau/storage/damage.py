@@ -2,11 +2,11 @@
 changed or removed: they are copied or moved into `quarantine/`, where Kafka's loader does not look.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.storage.failures import DamagedFileError
 from moldau.storage.filesystem import File, FileSystem, read_whole, write_atomically
 from moldau.storage.inventory import LogInventory, inventory_text, parse_inventory
 from moldau.storage.log_names import (
@@ -18,12 +18,15 @@ from moldau.storage.log_names import (
     segment_path,
 )
 from moldau.storage.segment_scan import SegmentScan
+from moldau.storage.segment_walk import CorruptSegmentError
 
 if TYPE_CHECKING:
     from moldau.storage.log import Log
     from moldau.storage.segment import Segment
 
 _COPY_BYTES = 4 << 20
+_SEGMENTS = "segments "
+"""What the second line of a note begins with that is about a few segments."""
 
 
 class Damage(NamedTuple):
@@ -46,6 +49,24 @@ def note_damage(
     write_atomically(filesystem, path / DAMAGE_FILE_NAME, note.encode())
 
 
+def note_damaged_segments(filesystem: FileSystem, path: Path, reasons: Mapping[int, str]) -> None:
+    """From now on every start looks at these segments again, clean stop or not."""
+    reason = next(iter(reasons.values()), "")
+    note = f"{reason}\n{_SEGMENTS}{json.dumps(sorted(reasons))}\n"
+    write_atomically(filesystem, path / DAMAGE_FILE_NAME, note.encode())
+
+
+def noted_segments(filesystem: FileSystem, path: Path) -> frozenset[int] | None:
+    """Their base offsets; None if all are to be looked at."""
+    _, _, text = read_whole(filesystem, path / DAMAGE_FILE_NAME).partition(b"\n")
+    if not text.startswith(_SEGMENTS.encode()):
+        return None
+    try:
+        return frozenset(map(int, json.loads(text[len(_SEGMENTS) :])))
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
 def noted_inventory(filesystem: FileSystem, path: Path) -> LogInventory | None:
     _, _, text = read_whole(filesystem, path / DAMAGE_FILE_NAME).partition(b"\n")
     return parse_inventory(text) if text else None
@@ -58,7 +79,7 @@ def forget_damage(filesystem: FileSystem, path: Path) -> None:
 
 def scrub(log: "Log") -> Iterator[int]:
     """Check every batch's checksum, a few MiB per step, and yield the bytes checked: the caller
-    decides the pace. Damage takes the log offline and ends the scrub.
+    decides the pace. Damage is noted and ends the scrub with CORRUPT_MESSAGE.
     """
     for segment in list(log.segments):
         with log.guard:
@@ -85,7 +106,7 @@ def _scrub(log: "Log", segment: "Segment", file: File) -> Iterator[int]:
                 return
             more = next(pieces, None)
             if scan.problem is not None:
-                raise DamagedFileError(
+                raise CorruptSegmentError(
                     segment.path(), f"{scan.problem} at position {scan.valid_end}"
                 )
         yield scan.valid_end - done

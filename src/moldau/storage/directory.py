@@ -28,6 +28,7 @@ from moldau.storage.disk_steps import Steps, run_here
 from moldau.storage.failures import (
     OUT_OF_DESCRIPTORS,
     READ_ONLY,
+    DamageFound,
     DirectoryLockedError,
     DirectoryOfflineError,
     DiskFullError,
@@ -151,6 +152,8 @@ class LogDirectory:
         self.failure: str | None = None
         self.reserve = Reserve(filesystem, path)
         self.recovered = Recovered()
+        self.on_damage: Callable[[DamageFound], None] = lambda _found: None
+        """Called when damage of a log is found, and at each start for what is still there."""
         self.do: Callable[[Steps[None]], None] = run_here
         """Changes something here that nobody waits for. A node does it in a thread."""
         # The broker epoch of the clean stop that was found (-1 is unknown); None after a crash.

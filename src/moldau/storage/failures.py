@@ -6,9 +6,11 @@ import contextlib
 import errno
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.types import TopicPartition
 
 DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -26,6 +28,18 @@ class DamagedFileError(MoldauError):
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
+
+
+class DamageFound(NamedTuple):
+    """What the owner of a directory hears."""
+
+    topic_partition: TopicPartition
+    path: Path
+    first_offset: int
+    next_offset: int
+    reason: str
+    is_offline: bool
+    """Nothing of the partition can be used, rather than all but these offsets."""
 
 
 class CorruptCheckpointError(DamagedFileError):

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from moldau.storage.cached_reads import CachedReads
+from moldau.storage.damaged_bytes import TolerantScan
 from moldau.storage.failures import CorruptIndexError, DamagedFileError, InvalidIndexEntryError
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.segment_files import SegmentSettings
 from moldau.storage.segment_reads import ReadableSegment
-from moldau.storage.segment_scan import SegmentScan
 from moldau.storage.segment_walk import INT32_MAX, BatchSpan, CorruptSegmentError, walk_batches
 from moldau.types import NO_TIMESTAMP, Offset, TimestampMs
 
@@ -119,9 +119,21 @@ class IndexedSegment(ReadableSegment):
 
     def with_indexes(self, use: Callable[P, ResultT], *args: P.args, **kwargs: P.kwargs) -> ResultT:
         """Run `use`; if it finds an index broken, rebuild both and run it once more."""
+        return self.with_cached(None, use, *args, **kwargs)
+
+    def with_cached(
+        self,
+        reads: CachedReads | None,
+        use: Callable[P, ResultT],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> ResultT:
+        """As `with_indexes`, but damage of the log itself is looked for in a thread."""
         try:
             return use(*args, **kwargs)
         except (CorruptIndexError, CorruptSegmentError, InvalidIndexEntryError):
+            if reads is not None:
+                reads.examine(self)
             self.rebuild_indexes()
             return use(*args, **kwargs)
 
@@ -148,12 +160,12 @@ class IndexedSegment(ReadableSegment):
         self.rebuild_indexes()
 
     def rebuild_indexes(self) -> None:
-        """From the headers of the batches that are whole."""
+        """From the headers of the batches that are sound."""
         self.begin_index_rebuild()
-        for headers in SegmentScan(
-            self.file, 0, self.size, verify_crc=False, next_offset=self.base_offset
-        ):
+        scan = TolerantScan(self.file, 0, self.size, next_offset=self.base_offset)
+        for headers in scan:
             self.index_scanned(headers)
+        self.note_damaged(tuple(scan.damaged))
         self.finish_index_rebuild()
         # Rare, and possibly of a segment that no later flush would look at.
         self.offset_index.flush()

@@ -24,6 +24,7 @@ from moldau.storage.log_read import (
 from moldau.storage.log_state import LoadedLog, LogOptions, LogState
 from moldau.storage.producer_replay import replay_segment
 from moldau.storage.producer_state import AppendOrigin
+from moldau.storage.segment_walk import CorruptSegmentError
 from moldau.types import NO_EPOCH, Buffer, LeaderEpoch, Offset
 
 __all__ = ["LoadedLog", "Log", "LogOptions"]
@@ -80,9 +81,18 @@ class Log(LogState):
         """Whole batches, the first one being that which contains `offset` or the next after it. It
         may wait for the disk.
         """
-        with self.guard:
+
+        def read() -> ReadResult:
             found = log_read.find(self, offset, max_bytes, isolation, min_one_batch=min_one_batch)
             return log_read.take(self, found)
+
+        with self.guard:
+            try:
+                return read()
+            except CorruptSegmentError as error:
+                if not self.examine(error.path):
+                    raise
+                return read()
 
     def find(
         self,

@@ -108,6 +108,8 @@ def find(
         return FoundBatches(offset, offset, aborted)
     place, first = located
     limit = _bound_position(log, place, first, bound, reads)
+    if log.segments[place].damaged:
+        limit = min(limit, _sound_end(log, log.segments[place], first))
     first_end = first.position + first.size
     if first_end > limit:
         return FoundBatches(offset, offset, aborted, first_batch_bytes=first.size)
@@ -165,6 +167,18 @@ def _bound_position(
         span = segment.locate(bound, reads)
         return segment.size if span is None else span.position
     return first.position
+
+
+def _sound_end(log: "Log", segment: Segment, first: BatchSpan) -> int:
+    """Raises CORRUPT_MESSAGE if the batch is damaged: a reader must say that it wants the next."""
+    end = segment.sound_end(first.position)
+    if end == first.position:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"{log.topic_partition}: offsets {first.base_offset} to {first.last_offset} are "
+            f"damaged in {segment.path().name}; the next one is {first.last_offset + 1}",
+        )
+    return end
 
 
 def aborted_transactions(

@@ -8,19 +8,18 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from moldau.config.log import LogConfig
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.damage import Damage, note_damage
+from moldau.storage import log_damage
 from moldau.storage.directory import LogDirectory
-from moldau.storage.disk_steps import Steps
 from moldau.storage.epochs import LeaderEpochCache
-from moldau.storage.failures import DamagedFileError, DiskFullError, refused_if_full
+from moldau.storage.failures import DiskFullError, refused_if_full
 from moldau.storage.flushing import FlushTicket, GroupFlusher
+from moldau.storage.log_damage import LogGuard
 from moldau.storage.log_names import DELETED_SUFFIX, ROLLED_SUFFIX
 from moldau.storage.producer_replay import earlier_batches
 from moldau.storage.producer_snapshots import ProducerSnapshots
@@ -30,6 +29,8 @@ from moldau.storage.segments import Segments
 from moldau.types import Offset, TopicPartition, Uuid
 
 if TYPE_CHECKING:
+    from moldau.storage.damage import Damage
+    from moldau.storage.damaged_bytes import DamagedBytes
     from moldau.storage.filesystem import File
     from moldau.storage.log_append import LeaderRules
 
@@ -46,7 +47,7 @@ class LoadedLog:
     log_end_offset: int
     high_watermark: int
     flushed_offset: int
-    damage: Damage | None = None
+    damage: "Damage | None" = None
 
 
 @frozen(kw_only=True)
@@ -93,7 +94,8 @@ class LogState:
         self.appended_bytes = 0
         """Since it was opened; never less."""
         self.damage = loaded.damage
-        self.guard = _LogGuard(self)
+        self.guard = LogGuard(self)
+        log_damage.watch(self)
         self.leader_rules: LeaderRules | None = None
         self._flusher = options.flusher
         self._syncs_later = options.syncs_later
@@ -425,52 +427,19 @@ class LogState:
         self.snapshots.move_to(path)
         self.epochs.moved_to(path / self.epochs.path.name)
 
-    def note_damage(self, error: DamagedFileError) -> None:
-        """Offline from now on, and the next start looks at every batch."""
-        digits = error.path.name[:20]
-        base_offset = int(digits) if digits.isdecimal() else self.log_start_offset
-        promised_end = max(self.high_watermark, self.flushed_offset)
-        self.damage = Damage(base_offset, promised_end, base_offset, error.reason)
-        self.directory.do(self._noting_damage(str(error)))
+    # Damage
 
-    def _noting_damage(self, reason: str) -> Steps[None]:
-        with self.directory.guard:
-            yield lambda: note_damage(self.filesystem, self.path, reason)
+    @property
+    def damaged(self) -> "list[tuple[Segment, DamagedBytes]]":
+        """What cannot be read of the log, while the rest can."""
+        start = self.log_start_offset
+        return [
+            (segment, each)
+            for segment in self.segments
+            for each in segment.damaged
+            if max(each.first_offset, start) < each.next_offset
+        ]
 
-
-class _LogGuard:
-    """Around everything that touches the log's files."""
-
-    __slots__ = ("_enter", "_exit", "_log")
-
-    def __init__(self, log: LogState) -> None:
-        self._log = log
-        self._enter = log.directory.guard.__enter__
-        self._exit = log.directory.guard.__exit__
-
-    def __enter__(self) -> None:
-        self._enter()
-        damage = self._log.damage
-        if self._log.is_abandoned:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log.topic_partition} is closed or deleted"
-            )
-        if damage is not None:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{self._log.topic_partition} is damaged from offset {damage.first_offset} "
-                f"to {damage.promised_end}: {damage.reason}",
-            )
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
-            return
-        if isinstance(error, DamagedFileError):
-            self._log.note_damage(error)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        self._exit(kind, error, trace)
+    def examine(self, path: Path) -> bool:
+        """Look for damage in the segment of that path. Whether there is any."""
+        return log_damage.examine(self, path)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from moldau.protocol.batches import CONTROL_FLAG, TRANSACTIONAL_FLAG, RecordBatch
 from moldau.protocol.control_records import ControlType, marker_of
 from moldau.protocol.record_loops import ScannedBatch
+from moldau.storage.damaged_bytes import TolerantScan
 from moldau.storage.producer_entry import (
     BATCHES_REMEMBERED,
     BatchMetadata,
@@ -23,7 +24,6 @@ from moldau.storage.producer_state import (
 )
 from moldau.storage.segment import Segment
 from moldau.storage.segment_scan import SegmentScan
-from moldau.storage.segment_walk import CorruptSegmentError
 from moldau.storage.segments import Segments
 from moldau.storage.transaction_index import AbortedTransaction
 from moldau.types import Offset, ProducerId
@@ -139,11 +139,11 @@ def replay_segment(
     first = segment.locate(start_offset)
     if first is None:
         return
-    scan = SegmentScan(segment.file, first.position, segment.size, verify_crc=True)
+    scan = TolerantScan(segment.file, first.position, segment.size, next_offset=first.base_offset)
     for headers in scan:
         wanted = [h for h in headers if start_offset <= h[3] and h[2] < end_offset]
         replay_headers(table, segment, wanted, index_aborts=False)
-        if headers[-1][3] >= end_offset:
+        if headers and headers[-1][3] >= end_offset:
             return
-    if scan.problem is not None:
-        raise CorruptSegmentError(segment.path(), f"{scan.problem} at position {scan.valid_end}")
+    if scan.damaged:
+        segment.examine()

@@ -15,7 +15,15 @@ from typing import NamedTuple
 
 from moldau.frozen import frozen
 from moldau.protocol.record_loops import ScannedBatch
-from moldau.storage.damage import Damage, forget_damage, note_damage, noted_inventory
+from moldau.storage.damage import (
+    Damage,
+    forget_damage,
+    note_damage,
+    note_damaged_segments,
+    noted_inventory,
+    noted_segments,
+)
+from moldau.storage.damaged_bytes import TolerantScan, is_cut
 from moldau.storage.directory import LogDirectory
 from moldau.storage.epochs import EPOCH_FILE, LeaderEpochCache
 from moldau.storage.failures import CorruptCheckpointError, CorruptIndexError, refused_if_full
@@ -121,6 +129,10 @@ class _Loader:
         config = options.config
         self._settings = SegmentSettings(config.index_interval_bytes, config.segment_index_bytes)
         self._scan_from = checkpointed.recovery_point
+        # Up to there all was on the disk: what is wrong there is no write that a power cut undid.
+        self._tolerated_end = checkpointed.promised_end
+        if options.flush_policy == "os":
+            self._tolerated_end = checkpointed.recovery_point
         # Where compaction never was, a gap between segments is a write that a power cut undid.
         self._gaps_allowed = config.compacts
         self._producers = ProducerStateTable(expiration_ms=options.producer_id_expiration_ms)
@@ -134,10 +146,15 @@ class _Loader:
         self._epochs = self._read_epochs()
         self._left = self._checkpointed.left or {}
         suspect = DAMAGE_FILE_NAME in listed
-        if suspect:
+        suspects = noted_segments(self._filesystem, self._path) if suspect else frozenset()
+        if suspects is None:
             self._scan_from = 0
             self._left = noted_inventory(self._filesystem, self._path) or self._left
-        is_clean = is_clean and not suspect and not any(each.is_rolled for each in segments)
+        for segment in segments:
+            if segment.base_offset in (suspects or ()):
+                segment.examine()
+        is_clean = is_clean and suspects is not None
+        is_clean = is_clean and not any(each.is_rolled for each in segments)
         is_clean = self._checks_out(files, segments, is_clean=is_clean) and is_clean
         damage = self._lost_since_the_stop(segments)
         end_offset = self._clean_end(segments) if is_clean else None
@@ -153,11 +170,17 @@ class _Loader:
             # Either may be wrong. Accepting it puts all segments aside and goes on at the start.
             damage = Damage(end_offset, start, -1, f"it ends before its start offset {start}")
         loaded = self._result(segments, end_offset, damage, is_clean=is_clean)
+        self._note(damage, segments, is_noted=suspect)
+        return loaded
+
+    def _note(self, damage: Damage | None, segments: list[Segment], *, is_noted: bool) -> None:
+        reasons = {s.base_offset: str(each) for s in segments for each in s.damaged}
         if damage is not None:
             note_damage(self._filesystem, self._path, damage.reason, self._left)
-        elif suspect:
+        elif reasons:
+            note_damaged_segments(self._filesystem, self._path, reasons)
+        elif is_noted:
             forget_damage(self._filesystem, self._path)
-        return loaded
 
     def _result(
         self, segments: list[Segment], end_offset: int, damage: Damage | None, *, is_clean: bool
@@ -310,16 +333,26 @@ class _Loader:
         for place in range(first, len(segments)):
             segment = segments[place]
             must_follow = segment.is_rolled or not self._gaps_allowed
+            must_follow = must_follow and not (place > first and _ends_damaged(segments[place - 1]))
             if segment.base_offset > end_offset and must_follow:
                 end = _SoundEnd(end_offset, place - 1, segments[place - 1].size)
                 return self._end_at(segments, end, f"{segment} does not follow")
             end_offset = max(end_offset, segment.base_offset)
-            scan = SegmentScan(
-                segment.file, 0, segment.size, verify_crc=True, next_offset=end_offset
-            )
+            scan = TolerantScan(
+                segment.file, 0, segment.size, next_offset=end_offset,
+                promised_end=self._tolerated_end,
+            )  # fmt: skip
             self._rebuild(segment, scan)
             self._scanned.bytes_scanned += segment.size
             end_offset = scan.next_offset
+            if place == len(segments) - 1 and _ends_damaged(segment):
+                tail = segment.damaged[-1]
+                if is_cut(segment.file, segment.size, tail):
+                    end = _SoundEnd(end_offset, place, tail.position)
+                    segment.damaged = segment.damaged[:-1]
+                    return self._end_at(segments, end, tail.reason)
+                # What was promised there is lost, and no other record may get its offsets.
+                return max(end_offset, self._checkpointed.promised_end), None
             if scan.problem is not None:
                 end = _SoundEnd(end_offset, place, scan.valid_end)
                 return self._end_at(segments, end, scan.problem)
@@ -362,17 +395,18 @@ class _Loader:
                 replay_segment(self._producers, segment, start, base_offset)
         self._producers.end_offset = base_offset
 
-    def _rebuild(self, segment: Segment, scan: SegmentScan) -> None:
+    def _rebuild(self, segment: Segment, scan: TolerantScan) -> None:
         self._producers.end_offset = segment.base_offset
         self._snapshots.take(self._producers, sync=False)
         segment.begin_index_rebuild()
         segment.transaction_index.reset()
         for headers in scan:
-            if headers[-1][3] - segment.base_offset > _INT32_MAX:
+            if headers and headers[-1][3] - segment.base_offset > _INT32_MAX:
                 raise CorruptSegmentError(segment.path(), "offsets are too far from its base")
             segment.index_scanned(headers)
             self._learn_epochs(headers)
             replay_headers(self._producers, segment, headers, index_aborts=True)
+        segment.note_damaged(tuple(scan.damaged))
         segment.finish_index_rebuild()
         segment.trust()
         segment.release()
@@ -380,7 +414,7 @@ class _Loader:
 
     def _learn_epochs(self, headers: list[ScannedBatch]) -> None:
         latest = self._epochs.latest_epoch
-        if latest is not None and max(map(_epoch_of, headers)) <= latest:
+        if latest is not None and max(map(_epoch_of, headers), default=latest) <= latest:
             return
         for header in headers:
             if header[4] >= 0 and (latest is None or header[4] > latest):
@@ -390,6 +424,10 @@ class _Loader:
     def _shorter(self, segments: list[Segment], end_offset: int, reason: str) -> Damage:
         base_offset = segments[-1].base_offset if segments else end_offset
         return Damage(end_offset, self._checkpointed.promised_end, base_offset, reason)
+
+
+def _ends_damaged(segment: Segment) -> bool:
+    return bool(segment.damaged) and segment.damaged[-1].end == segment.size
 
 
 def _contiguous_end(segment: Segment) -> int:

@@ -27,7 +27,7 @@ class Segment(IndexedSegment):
             return last
         if reads is not None:
             reads.need(self.offset_index)
-        found = self._last_located = self.with_indexes(self._locate, offset, reads)
+        found = self._last_located = self.with_cached(reads, self._locate, offset, reads)
         return found
 
     def _locate(self, offset: int, reads: CachedReads | None = None) -> BatchSpan | None:
@@ -50,14 +50,14 @@ class Segment(IndexedSegment):
 
     def _check_skipped(self, span: BatchSpan | None, reads: CachedReads | None) -> None:
         """Before a gap: its header says that it ends there, but is the header sound?"""
-        if span is not None:
+        if span is not None and self.sound_end(span.position) > span.position:
             self.slice(span.position, span.position + span.size, reads)
 
     def boundary(self, limit: int, floor: int, reads: CachedReads | None = None) -> tuple[int, int]:
         """The last end of a batch at or before position `limit`, and the offset after that batch.
         The batch at position `floor` ends before `limit`.
         """
-        return self.with_indexes(self._boundary, limit, floor, reads)
+        return self.with_cached(reads, self._boundary, limit, floor, reads)
 
     def _boundary(self, limit: int, floor: int, reads: CachedReads | None) -> tuple[int, int]:
         # A batch behind the last indexed one but one certainly ends before the limit, so that there
@@ -84,6 +84,8 @@ class Segment(IndexedSegment):
                 end = span.last_offset + 1
             if end <= last and position > 0:
                 raise CorruptIndexError(self.offset_index.path, f"offset {last} is not in the log")
+            if self.damaged and self.damaged[-1].end >= self.size:
+                raise CorruptSegmentError(self.path(), str(self.damaged[-1]))
             return end
 
         return self.with_indexes(read)
@@ -106,7 +108,10 @@ class Segment(IndexedSegment):
     def largest_timestamp_ms(self) -> int:
         """What retention goes by: the records' time, or the file's if they have none."""
         timestamp_ms = self.max_timestamp[0]
-        return timestamp_ms if timestamp_ms >= 0 else self.filesystem.modified_ms(self.path())
+        if timestamp_ms >= 0 and not self.damaged:
+            return timestamp_ms
+        # What is damaged may be newer than all that can be read.
+        return max(timestamp_ms, self.filesystem.modified_ms(self.path()))
 
     def first_timestamp_ms(self) -> int:
         """Of the first batch; -1 if there is none."""

@@ -2,13 +2,14 @@
 Bytes that are handed out are copies: what becomes of the file does not touch them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moldau.frozen import frozen
 from moldau.storage import open_segments
 from moldau.storage.checked_bytes import CheckedBytes
+from moldau.storage.damaged_bytes import DamagedBytes
 from moldau.storage.filesystem import File, FileSystem
 from moldau.storage.indexes import OffsetIndex, TimeIndex
 from moldau.storage.log_names import (
@@ -25,6 +26,10 @@ from moldau.types import Buffer, Offset
 
 if TYPE_CHECKING:
     from moldau.storage.segment_walk import BatchSpan
+
+
+OnDamage = Callable[["SegmentFiles", Sequence[DamagedBytes]], None]
+"""Called with what was not known before."""
 
 
 @frozen
@@ -62,6 +67,9 @@ class SegmentFiles:
         self.times_shortened = 0
         self._checked: CheckedBytes | None = None
         self._last_located: BatchSpan | None = None
+        self.damaged: tuple[DamagedBytes, ...] = ()
+        """In the order of their positions; what is known of them."""
+        self.on_damage: OnDamage | None = None
         base = Offset(base_offset)
         self.offset_index = OffsetIndex(
             filesystem, self.path(OFFSET_INDEX_SUFFIX), base, settings.index_bytes_max
@@ -109,6 +117,7 @@ class SegmentFiles:
         open_segments.opened(self)
         self._checked = CheckedBytes(0)
         self._last_located = None
+        self.damaged = ()
         self.offset_index.reset()
         self.time_index.reset()
         self.offset_index.write_out()
@@ -129,6 +138,7 @@ class SegmentFiles:
 
     def _forget_behind(self, size: int) -> None:
         self._last_located = None
+        self.damaged = tuple(each for each in self.damaged if each.position < size)
         if self._checked is not None:
             self._checked.cut(size)
 

@@ -3,9 +3,11 @@ read, and windows of headers. With `CachedReads` nothing waits for the disk.
 """
 
 import errno
+from collections.abc import Callable
 
-from moldau.storage.cached_reads import CachedReads
+from moldau.storage.cached_reads import Adopt, CachedReads
 from moldau.storage.checked_bytes import CheckedBytes
+from moldau.storage.damaged_bytes import DamagedBytes, find_damage
 from moldau.storage.segment_files import SegmentFiles
 from moldau.storage.segment_walk import CorruptSegmentError
 from moldau.types import Buffer
@@ -24,14 +26,31 @@ class ReadableSegment(SegmentFiles):
         else:
             content = memoryview(bytearray(size))
             content = content[: self.file.read_into(content, start)]
-        if len(content) < size:
+        try:
+            self._check(content, start, end)
+        except CorruptSegmentError:
+            if reads is not None:
+                reads.examine(self)
+            raise
+        return content
+
+    def _check(self, content: memoryview, start: int, end: int) -> None:
+        if len(content) < end - start:
             raise CorruptSegmentError(
                 self.path(), f"the file ends at {start + len(content)}, before its last batch does"
             )
         checked = self._checked
         if checked is not None and start < checked.found_bytes:
             checked.check(self.path(), content, start)
-        return content
+
+    def sound_end(self, position: int) -> int:
+        """How far a read from `position` may reach: `position` itself if what is there is known to
+        be damaged.
+        """
+        for each in self.damaged:
+            if position < each.end:
+                return max(position, each.position)
+        return self.size
 
     def window(self, position: int, size: int, reads: CachedReads | None = None) -> Buffer:
         length = min(_WALK_BYTES, size - position)
@@ -66,3 +85,37 @@ class ReadableSegment(SegmentFiles):
     def trust(self) -> None:
         """A recovery scan has checked every byte."""
         self._checked = CheckedBytes(0)
+
+    # Damage
+
+    def examination(self) -> Callable[[], Adopt]:
+        """Looks for damage in the whole file, in any thread."""
+        filesystem, path, size = self.filesystem, self.path(), self.size
+        base_offset, times_shortened = self.base_offset, self.times_shortened
+
+        def examine() -> Adopt:
+            file = filesystem.open(path)
+            try:
+                found = find_damage(file, size, base_offset)
+            finally:
+                file.close()
+            return lambda: adopt(found)
+
+        def adopt(found: tuple[DamagedBytes, ...]) -> None:
+            if self.times_shortened == times_shortened:
+                self.note_damaged(found)
+
+        return examine
+
+    def examine(self) -> None:
+        """As `examination`, right here."""
+        self.note_damaged(find_damage(self.file, self.size, self.base_offset))
+
+    def note_damaged(self, found: tuple[DamagedBytes, ...]) -> None:
+        """All that is damaged; the log hears of what was not known."""
+        known = {(each.position, each.end) for each in self.damaged}
+        self._last_located = None
+        self.damaged = found
+        new = [each for each in found if (each.position, each.end) not in known]
+        if new and self.on_damage is not None:
+            self.on_damage(self, new)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from moldau.storage.cached_reads import CachedReads
+from moldau.storage.damaged_bytes import DamagedBytes
 from moldau.storage.failures import DamagedFileError
-from moldau.types import Buffer
+from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer
 
 INT32_MAX = 2**31 - 1
 _LOG_OVERHEAD = 12
@@ -36,19 +37,39 @@ class Walked(Protocol):
 
     @property
     def base_offset(self) -> int: ...
+    @property
+    def damaged(self) -> tuple[DamagedBytes, ...]: ...
     def path(self) -> Path: ...
     def window(self, position: int, size: int, reads: CachedReads | None = None) -> Buffer:
         """Bytes from `position` on: at least a header, unless the file of that size ends."""
 
 
+def damaged_at(damaged: tuple[DamagedBytes, ...], position: int) -> BatchSpan | None:
+    """As if it were a batch: an index may know a position inside of it."""
+    for each in damaged:
+        if each.position <= position < each.end:
+            size, last_offset = each.end - each.position, each.next_offset - 1
+            return BatchSpan(
+                each.position, size, each.first_offset, last_offset, NO_EPOCH, NO_TIMESTAMP
+            )
+    return None
+
+
 def walk_batches(
     segment: Walked, position: int, size: int, reads: CachedReads | None = None
 ) -> Iterator[BatchSpan]:
-    """From a batch's position to the end. Raises CorruptSegmentError where no batch begins."""
+    """From a batch's position to the end. Bytes that are known to be damaged count as a batch with
+    the offsets that are lost there. Raises CorruptSegmentError where else no batch begins.
+    """
     window: Buffer = b""
     window_start = 0
     floor = base_offset = segment.base_offset
+    damaged = segment.damaged
     while position < size:
+        if damaged and (lost := damaged_at(damaged, position)) is not None:
+            yield lost
+            floor, position = lost.last_offset + 1, lost.position + lost.size
+            continue
         at = position - window_start
         if not 0 <= at <= len(window) - _HEADER.size:
             window_start, at = position, 0

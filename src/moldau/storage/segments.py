@@ -4,12 +4,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 from moldau.storage.segment import Segment
+from moldau.storage.segment_files import OnDamage
 
 
 class Segments:
     def __init__(self, segments: Iterable[Segment]) -> None:
         self._segments = sorted(segments, key=lambda segment: segment.base_offset)
         self._bases = [segment.base_offset for segment in self._segments]
+        self._on_damage: OnDamage | None = None
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
@@ -19,6 +21,12 @@ class Segments:
 
     def __getitem__(self, place: int) -> Segment:
         return self._segments[place]
+
+    def watch(self, on_damage: OnDamage) -> None:
+        """Call it with damage that is found from now on."""
+        self._on_damage = on_damage
+        for segment in self._segments:
+            segment.on_damage = on_damage
 
     @property
     def active(self) -> Segment:
@@ -49,6 +57,7 @@ class Segments:
         place = bisect_left(self._bases, segment.base_offset)
         self._segments.insert(place, segment)
         self._bases.insert(place, segment.base_offset)
+        segment.on_damage = self._on_damage
 
     def remove(self, segment: Segment) -> None:
         place = self._segments.index(segment)

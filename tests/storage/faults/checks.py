@@ -12,6 +12,8 @@ from storage.faults.workload import State, Stored, stored
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batches import CONTROL_FLAG, Record, RecordBatch, iterate_batches
 from moldau.protocol.control_records import committed_batches, marker_of
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
 from moldau.protocol.record_loops import ScannedBatch, scan_batches
 from moldau.storage.log import Log
 from moldau.storage.log_read import Isolation
@@ -216,6 +218,25 @@ def served(log: Log) -> list[Stored]:
         if not result.records:
             # Compaction left no batch between here and the end.
             return found
+        assert result.next_offset > offset
+        offset = result.next_offset
+    return found
+
+
+def served_around(log: Log) -> list[Stored]:
+    """As `served`, for a reader who passes what is damaged."""
+    found: list[Stored] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        try:
+            result = log.read(offset, 500, isolation=Isolation.LOG_END)
+        except KafkaError as error:
+            assert error.code is ErrorCode.CORRUPT_MESSAGE, error  # noqa: PT017 - others are served
+            offset = next(d.next_offset for _, d in log.damaged if d.next_offset > offset)
+            continue
+        for batch in iterate_batches(result.records):
+            assert batch.crc_is_valid(), f"a broken batch was served at {batch.base_offset}"
+            found.append(Stored(batch.base_offset, batch.last_offset, bytes(batch.view)))
         assert result.next_offset > offset
         offset = result.next_offset
     return found

@@ -6,13 +6,13 @@ from collections.abc import Container
 from moldau.broker.context import RequestContext
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.protocol.messages.describe_log_dirs import (
+from moldau.protocol.log_dir_damage import (
     DescribeLogDirsPartition,
-    DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from moldau.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from moldau.storage.log import Log
 from moldau.storage.logs import Logs
 from moldau.types import TopicPartition
@@ -36,7 +36,7 @@ def handle_describe_log_dirs(
         DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path))
         for path in store.unavailable
     ]
-    return DescribeLogDirsResponse(results=results)
+    return DescribeLogDirsResponse(results=[*results])
 
 
 def _describe(
@@ -72,9 +72,15 @@ def _sizes(ctx: RequestContext, log: Log, *, is_future: bool) -> DescribeLogDirs
         current = partition.log
         reached = current.log_end_offset if is_future else current.high_watermark
         lag = max(reached - log.log_end_offset, 0)
-    return DescribeLogDirsPartition(
+    described = DescribeLogDirsPartition(
         partition_index=name.partition,
         partition_size=log.segments.size_in_bytes,
         offset_lag=lag,
         is_future_key=is_future,
     )
+    if log.damage is not None:
+        described.damaged_offsets = [log.damage.first_offset, log.damage.promised_end]
+        described.is_offline = True
+    for _, damaged in log.damaged:
+        described.damaged_offsets += [damaged.first_offset, damaged.next_offset]
+    return described

@@ -7,6 +7,10 @@ from moldau.client.cluster import Cluster
 from moldau.client.errors import check, error_code
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.log_dir_damage import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+)
 from moldau.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -15,10 +19,16 @@ from moldau.protocol.messages.alter_replica_log_dirs import (
 )
 from moldau.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
     DescribeLogDirsResult,
 )
 from moldau.types import TopicPartition
+
+
+class DamagedRange(NamedTuple):
+    """Offsets that a broker cannot read."""
+
+    first: int
+    last: int
 
 
 class Replica(NamedTuple):
@@ -26,6 +36,10 @@ class Replica(NamedTuple):
     size_bytes: int
     offset_lag: int
     is_future: bool
+    damaged: tuple[DamagedRange, ...] = ()
+    """Only brokers of this project tell."""
+    is_offline: bool = False
+    """The damage takes all of it offline."""
 
 
 class LogDirectory(NamedTuple):
@@ -54,6 +68,7 @@ def _directory(node_id: int, row: DescribeLogDirsResult) -> LogDirectory:
             one.partition_size,
             one.offset_lag,
             one.is_future_key,
+            *_damage(one),
         )
         for topic in row.topics
         for one in topic.partitions
@@ -66,6 +81,14 @@ def _directory(node_id: int, row: DescribeLogDirsResult) -> LogDirectory:
         row.usable_bytes,
         sorted(replicas),
     )
+
+
+def _damage(row: object) -> tuple[tuple[DamagedRange, ...], bool]:
+    if not isinstance(row, DescribeLogDirsPartition):
+        return (), False
+    ends = iter(row.damaged_offsets)
+    ranges = tuple(DamagedRange(first, end - 1) for first, end in zip(ends, ends, strict=False))
+    return ranges, row.is_offline
 
 
 async def alter_replica_log_dirs(

@@ -24,6 +24,21 @@ class CommitFailedError(ClientError):
         self.is_retriable = is_retriable
 
 
+class DamagedRecordsError(ClientError):
+    """The broker cannot read the batch at the position: its disk has damaged it. The position stays
+    in front of it: `seek` behind it to continue.
+    """
+
+    def __init__(self, partition: TopicPartition, offset: int) -> None:
+        super().__init__(
+            f"{partition} is damaged at offset {offset} on the broker's disk; "
+            f"`moldau topics describe {partition.topic}` shows the damaged offsets, "
+            "seek behind them to continue"
+        )
+        self.partition = partition
+        self.offset = offset
+
+
 class DeserializationError(ClientError):
     """A key or a value that its deserializer does not take. The position stays in front of it:
     `seek` behind it to go on.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.client.cluster import Cluster
 from moldau.client.consumer.counting import Counts
-from moldau.client.consumer.errors import DeserializationError
+from moldau.client.consumer.errors import DamagedRecordsError, DeserializationError
 from moldau.client.consumer.options import FetchOptions
 from moldau.client.consumer.seeking import Seeking
 from moldau.client.errors import check
@@ -354,6 +354,8 @@ class Fetching:
             self._take_records(state, row)
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(node_id, state)
+        elif code == ErrorCode.CORRUPT_MESSAGE:
+            raise DamagedRecordsError(state.partition, state.fetch_offset)
         elif code in RETRIABLE:
             hint = row.current_leader
             if hint.leader_id == NO_NODE or not self._cluster.known.take_leader(

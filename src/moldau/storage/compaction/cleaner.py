@@ -23,6 +23,7 @@ from moldau.storage.compaction.run import (
     CleanedGroup,
     CompactionAbortedError,
     CompactionPass,
+    DamagedSourceError,
     OnIo,
 )
 from moldau.storage.compaction.swap import replacing_segments
@@ -197,6 +198,10 @@ class LogCleaner:
     def finish(self, compaction: Compaction, failure: Exception | None = None) -> None:
         """The pass is over, for whatever reason; no step of it is running any more."""
         self._running.pop(compaction.name, None)
+        if isinstance(failure, DamagedSourceError):
+            for segment in compaction.log.segments:
+                if segment.path() == failure.path:
+                    segment.note_damaged(failure.damaged)
         if isinstance(failure, OSError | DiskFullError):
             with self._directory.guard:
                 raise failure

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from moldau.config.log import LogConfig
 from moldau.frozen import frozen
+from moldau.storage.damaged_bytes import DamagedBytes
 from moldau.storage.log import Log
 from moldau.storage.segment import Segment
 from moldau.storage.transaction_index import AbortedTransaction
@@ -57,6 +58,8 @@ class SourceSegment:
     size_bytes: int
     offset_index_bytes: int
     time_index_bytes: int
+    damaged: tuple[DamagedBytes, ...] = ()
+    """What is known of it. Such a segment stays as it is."""
 
 
 @frozen(kw_only=True)
@@ -178,6 +181,7 @@ def _read_source(segment: Segment) -> SourceSegment:
         size_bytes=segment.size,
         offset_index_bytes=segment.offset_index.entry_count * segment.offset_index.entry_bytes,
         time_index_bytes=segment.time_index.entry_count * segment.time_index.entry_bytes,
+        damaged=segment.damaged,
     )
 
 
@@ -196,7 +200,7 @@ def group_segments(
     sources: Sequence[SourceSegment], config: LogConfig, first_uncleanable_offset: int
 ) -> list[list[SourceSegment]]:
     """Neighbours that fit into one segment, so that compaction does not leave crumbs. Sizes are
-    those before cleaning: what comes out is never larger.
+    those before cleaning: what comes out is never larger. A damaged one is alone.
     """
     groups: list[list[SourceSegment]] = []
     for number, source in enumerate(sources):
@@ -215,7 +219,8 @@ def _fits(
     index_max = config.segment_index_bytes
     members = (*group, source)
     return (
-        sum(member.size_bytes for member in members) <= config.segment_size_max
+        not any(member.damaged for member in members)
+        and sum(member.size_bytes for member in members) <= config.segment_size_max
         and sum(member.offset_index_bytes for member in members) <= index_max
         and sum(member.time_index_bytes for member in members) <= index_max
         and (source.size_bytes == 0 or last_offset - group[0].base_offset <= _INT32_MAX)

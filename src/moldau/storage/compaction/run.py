@@ -7,7 +7,9 @@ damage must not be certified by it.
 """
 
 import errno
+import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from moldau.frozen import frozen
 from moldau.protocol.batches import (
@@ -29,11 +31,14 @@ from moldau.storage.compaction.filter import (
 from moldau.storage.compaction.loops import OffsetMap, index_records
 from moldau.storage.compaction.plan import CompactionPlan, SourceSegment, group_segments
 from moldau.storage.compaction.transactions import TransactionTracker
+from moldau.storage.damaged_bytes import DamagedBytes, find_damage
 from moldau.storage.failures import WRITES_REFUSED
-from moldau.storage.filesystem import FileSystem, sync_path
+from moldau.storage.filesystem import File, FileSystem, sync_path
 from moldau.storage.log_names import CLEANED_SUFFIX
 from moldau.storage.segment import Segment, SegmentSettings
 from moldau.types import Buffer
+
+_log = logging.getLogger(__name__)
 
 WRITE_BYTES = 1 << 20
 
@@ -45,6 +50,15 @@ _HARMLESS = frozenset({errno.ENOENT}) | WRITES_REFUSED
 
 class CompactionAbortedError(MoldauError):
     """The log changed under the pass, or its owner asked it to stop; nothing was swapped in."""
+
+
+class DamagedSourceError(MoldauError):
+    """A segment has damage that its log did not know of. The next pass leaves it as it is."""
+
+    def __init__(self, path: Path, damaged: tuple[DamagedBytes, ...]) -> None:
+        super().__init__(f"{path.name}: {damaged[0]}")
+        self.path = path
+        self.damaged = damaged
 
 
 @frozen
@@ -141,6 +155,8 @@ class CompactionPass:
 
     def clean_next_group(self) -> CleanedGroup | None:
         """None: the pass is complete. After any error no `*.cleaned` file of the group is left."""
+        while self._groups and self._groups[-1][0].damaged:
+            self._pass_by(*self._groups.pop())
         if not self._groups:
             return None
         group = self._groups.pop()
@@ -164,6 +180,24 @@ class CompactionPass:
             cleaned.remove_files()
             raise
         return CleanedGroup(cleaned, tuple(source.base_offset for source in group))
+
+    def _pass_by(self, source: SourceSegment) -> None:
+        """A damaged segment stays as it is, with its list of aborted transactions; markers of
+        transactions that have data in it are kept elsewhere.
+        """
+        _log.warning(
+            "%s: %s is damaged (%s) and is not compacted; the other segments are",
+            self.plan.topic_partition, source.path.name, source.damaged[0],
+        )  # fmt: skip
+        for view, headers in self._read(source, 0):
+            for header in headers:
+                last_offset, producer_id = header[3], header[7]
+                if header[6] & CONTROL_FLAG:
+                    marker = control_type_in(view, header)
+                    self._transactions.on_control(last_offset, producer_id, marker)
+                elif header[6] & TRANSACTIONAL_FLAG:
+                    self._transactions.on_data(last_offset, producer_id)
+        self._transactions.take_kept_aborts()
 
     def _write(self, cleaned: Segment, group: list[SourceSegment]) -> None:
         cleaned.create()
@@ -195,29 +229,22 @@ class CompactionPass:
             while position < source.size_bytes:
                 if self._should_stop():
                     raise CompactionAbortedError(f"{self.plan.topic_partition}: asked to stop")
-                view = memoryview(file.read(position, min(wanted, source.size_bytes - position)))
+                position, end = _sound_piece(source, position)
+                view = memoryview(file.read(position, min(wanted, end - position)))
                 self._on_io(len(view))
                 headers, scanned, problem = scan_batches(view, 0, len(view), True)
                 if problem is not None and problem != INCOMPLETE:
-                    raise _damaged(source, position + scanned, problem)
+                    raise _damaged(source, file, position + scanned, problem)
                 if headers:
                     yield view, headers
                     wanted = self._io_buffer_bytes
-                else:
-                    wanted = self._larger_buffer(source, position, view)
+                elif position < end:
+                    wanted = _whole_batch(view)
+                    if not len(view) < wanted <= end - position:
+                        raise _damaged(source, file, position, INCOMPLETE)
                 position += scanned
         finally:
             file.close()
-
-    def _larger_buffer(self, source: SourceSegment, position: int, view: memoryview) -> int:
-        left = source.size_bytes - position
-        if len(view) < LOG_OVERHEAD:
-            wanted = LOG_OVERHEAD
-        else:
-            wanted = LOG_OVERHEAD + int.from_bytes(view[8:LOG_OVERHEAD], "big", signed=True)
-        if not len(view) < wanted <= left:
-            raise _damaged(source, position, "the file ends inside a batch")
-        return wanted
 
 
 class _SegmentWriter:
@@ -253,7 +280,29 @@ class _SegmentWriter:
             self._pending_bytes = 0
 
 
-def _damaged(source: SourceSegment, position: int, problem: str) -> KafkaError:
+def _sound_piece(source: SourceSegment, position: int) -> tuple[int, int]:
+    """Where the next bytes that may be sound begin and end."""
+    for each in source.damaged:
+        if position < each.position:
+            return position, each.position
+        position = max(position, each.end)
+    return position, source.size_bytes
+
+
+def _whole_batch(view: memoryview) -> int:
+    """How many bytes the batch has that the view cuts."""
+    if len(view) < LOG_OVERHEAD:
+        return LOG_OVERHEAD
+    return LOG_OVERHEAD + int.from_bytes(view[8:LOG_OVERHEAD], "big", signed=True)
+
+
+def _damaged(
+    source: SourceSegment, file: File, position: int, problem: str
+) -> DamagedSourceError | KafkaError:
+    found = find_damage(file, source.size_bytes, source.base_offset)
+    if found and found != source.damaged:
+        return DamagedSourceError(source.path, found)
+    # It looks different each time.
     return KafkaError(
         ErrorCode.CORRUPT_MESSAGE, f"{source.path.name} at position {position}: {problem}"
     )

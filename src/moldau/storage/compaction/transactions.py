@@ -30,7 +30,13 @@ class TransactionTracker:
     def on_data(self, last_offset: int, producer_id: int) -> bool:
         """True: the batch is part of an aborted transaction."""
         self._begin_up_to(last_offset)
-        if producer_id in self._aborted:
+        aborted = self._aborted.get(producer_id)
+        if aborted is not None and aborted.last_offset < last_offset:
+            # Its marker could not be read.
+            del self._aborted[producer_id]
+            self._has_data.discard(producer_id)
+            aborted = None
+        if aborted is not None:
             self._has_data.add(producer_id)
             return True
         self._committed.add(producer_id)
