@@ -272,3 +272,12 @@ def test_a_full_output_is_told_apart_from_damage() -> None:
         packed = bytes(module.compress(bytes(1000)))
         with pytest.raises(cramjam.DecompressionError, match="failed to write whole buffer"):
             module.decompress_into(packed, bytearray(999))
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
+def test_large_output_is_not_zeroed_first(codec: Compression) -> None:
+    """The interpreter zeroes a bytearray with all other threads waiting; mapped memory is new."""
+    content = bytes(range(256)) * (3 * MIB // 256)
+    expanded = decompress(codec, compress(codec, content), 64 * MIB)
+    assert expanded == content
+    assert isinstance(expanded, memoryview)

@@ -2,6 +2,7 @@
 limit, and memory grows with what was really written, not with what a header claims.
 """
 
+import mmap
 import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -19,6 +20,12 @@ ZSTD_LEVEL_DEFAULT = 3
 LZ4_LEVEL_DEFAULT = 9
 
 _FIRST_GUESS_BYTES = 64 << 10
+_PLAIN_BYTES_MAX = 1 << 20
+"""More is mapped: zeroing 64 MiB would keep all other threads waiting for 0.1 s."""
+# Only Unix has a choice; its default would be memory that is shared with other processes.
+_PRIVATE = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
+)
 # What Rust's writers say when the output slice is full; tests/protocol/test_compression.py pins it.
 _OUTPUT_FULL = "failed to write whole buffer"
 
@@ -97,18 +104,28 @@ def _decompress_growing(
     """
     size = min(max(expected_bytes, 1), output_max)
     while True:
-        out = bytearray(size)
+        out = _room_for(size)
         try:
             written = decompress_into(content, out)
         except cramjam.DecompressionError as error:
             if _OUTPUT_FULL not in str(error):
                 raise
             if size >= output_max:
+                # The traceback of the refusal must not keep it.
+                del out
                 raise too_large(output_max) from None
             size = min(max(size * 4, _FIRST_GUESS_BYTES), output_max)
             continue
+        if isinstance(out, memoryview):
+            return out[:written]
         del out[written:]
         return out
+
+
+def _room_for(size: int) -> bytearray | memoryview:
+    if size <= _PLAIN_BYTES_MAX:
+        return bytearray(size)
+    return memoryview(mmap.mmap(-1, size, **_PRIVATE))
 
 
 def _decompress_gzip(content: Buffer, output_max: int) -> Buffer:
@@ -208,7 +225,7 @@ def _decompress_snappy_block(block: memoryview, output_max: int, before_bytes: i
         raise _corrupt(Compression.SNAPPY, f"{len(block)} bytes claim to hold {claimed}")
     if before_bytes + claimed > output_max:
         raise too_large(output_max)
-    out = bytearray(claimed)
+    out = _room_for(claimed)
     cramjam.snappy.decompress_raw_into(block, out)
     return out
 
