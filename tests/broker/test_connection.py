@@ -229,6 +229,28 @@ async def test_one_connection_too_many_is_refused(settings: dict[str, str]) -> N
         assert (await again.answer())[0] == 3
 
 
+async def test_the_longer_a_flood_of_bad_clients_lasts_the_rarer_are_the_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(echo) as server:
+        for _ in range(120):
+            for _ in range(8):
+                client = await Client.to(server)
+                client.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+                assert await client.is_closed()
+            await _pass(server, 1_000)
+        # Six in the first second, then in the next two, four, eight …
+        assert 6 < len(caplog.records) <= 7 * 6
+        assert "more of this kind" in caplog.text
+        for _ in range(120):
+            await _pass(server, 1_000)
+        caplog.clear()
+        client = await Client.to(server)
+        client.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await client.is_closed()
+        assert "HTTP request" in caplog.text
+
+
 async def test_what_waits_is_cancelled_when_the_client_goes() -> None:
     began = asyncio.Event()
     ended = asyncio.Event()
@@ -369,4 +391,4 @@ async def test_an_answer_with_a_bug_ends_its_own_connection_only(
         other.send(1)
         assert await broken.is_closed()
         assert (await other.answer())[0] == 1
-        assert "cannot be written" in caplog.text
+        assert "writing the answer to HEARTBEAT failed unexpectedly" in caplog.text

@@ -31,6 +31,7 @@ from moldau.protocol.codec import MessageTooLargeError
 from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.frame import AnswerTooLongError
 from moldau.protocol.schema import Message
+from moldau.unexpected import log_unexpected
 
 if TYPE_CHECKING:
     from moldau.broker.listener import Listener
@@ -206,8 +207,8 @@ class Connection(asyncio.BufferedProtocol):
             self._serve(frame, now_ms)
         except MalformedRequestError as error:
             self._refuse(error)
-        except Exception:  # noqa: BLE001 - it may be somebody else's turn that ends with it
-            _log.exception("a connection is closed: it cannot be served")
+        except Exception as error:  # noqa: BLE001 - it may be somebody else's turn that ends
+            log_unexpected(_log, "a request, which ends its connection,", error)
             self.abort()
 
     def _serve_slice(self, began_ms: float) -> None:

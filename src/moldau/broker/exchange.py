@@ -14,6 +14,7 @@ from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.frame import LENGTH_MAX, AnswerTooLongError, build_response
 from moldau.protocol.schema import Message
 from moldau.types import Buffer
+from moldau.unexpected import log_unexpected
 
 if TYPE_CHECKING:
     from moldau.broker.large_messages import LargeMessages
@@ -105,7 +106,7 @@ def answer_chunks(begun: Begun, answer: Message, *, budget: int = NO_BUDGET) -> 
         ) from None
     except Exception as error:
         # Our own bug, but this connection alone shall suffer from it.
-        _log.exception("the answer to %s cannot be written", api_key.name)
+        log_unexpected(_log, f"writing the answer to {api_key.name}", error)
         raise MalformedRequestError(f"no answer to {api_key.name}") from error
 
 

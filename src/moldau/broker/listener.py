@@ -32,7 +32,8 @@ _SWEEP_MS = 1_000
 _BACKLOG = 512
 """The event loop takes all that wait at once: more would keep others waiting."""
 _RETIREMENT_MS = 2_000
-_COMPLAINTS_PER_SWEEP = 5
+_COMPLAINTS_MAX = 5
+_COMPLAINT_SWEEPS_MAX = 60
 _QUIET_MS = 10_000
 _LOOKED_AT = 64
 _LOG_CHARS_MAX = 255
@@ -79,7 +80,7 @@ class Listener:
         self._servers: list[asyncio.Server] = []
         self._connections: dict[Connection, None] = {}
         self._made = 0
-        self._complaints = 0
+        self._complaints = _Complaints(name)
         self._said_ms: dict[tuple[str, str], float] = {}
         self._is_retired = False
         self.read_limits()
@@ -170,7 +171,7 @@ class Listener:
         reason = self._refusal(host)
         if reason is not None:
             self.metrics.connections_refused += 1
-            self.complain(f"{host}:{port} is refused: {reason}")
+            self._complaints.say(f"{host}:{port} is refused: {reason}")
             return None
         raw = transport.get_extra_info("socket")
         if raw is not None:
@@ -218,15 +219,9 @@ class Listener:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    def complain(self, text: str) -> None:
-        """About a client; a flood of bad ones must not become a flood of lines."""
-        self._complaints += 1
-        if self._complaints <= _COMPLAINTS_PER_SWEEP:
-            _log.warning("%s: %s", self.name, text)
-
     def refused(self, connection: Connection, why: str) -> None:
         """It is disconnected."""
-        self.complain(f"{_who(connection)} is disconnected: {why[:_LOG_CHARS_MAX]!a}")
+        self._complaints.say(f"{_who(connection)} is disconnected: {why[:_LOG_CHARS_MAX]!a}")
 
     def held_back(self, connection: Connection, kind: str, text: str) -> None:
         """It is kept from taking what others need. Said once a minute of each client."""
@@ -237,7 +232,7 @@ class Listener:
             if len(self._said_ms) >= _SAID_MAX:
                 self._said_ms.clear()
             self._said_ms[who, kind] = now_ms + _SAID_AGAIN_MS
-            self.complain(f"{who} is held back: {text}")
+            self._complaints.say(f"{who} is held back: {text}")
 
     def drop_connections(self) -> int:
         connections = list(self._connections)
@@ -278,15 +273,39 @@ class Listener:
             return
         # First: whatever is found below must not end this.
         self._sweep_later()
-        if self._complaints > _COMPLAINTS_PER_SWEEP:
-            more = self._complaints - _COMPLAINTS_PER_SWEEP
-            _log.warning("%s: %d more of this kind", self.name, more)
-        self._complaints = 0
+        self._complaints.sweep()
         self.read_limits()
         now_ms = self.clock.mono_ms()
         for connection in list(self._connections):
             connection.check_deadlines(now_ms)
         self.budget.relieve(now_ms)
+
+
+class _Complaints:
+    """About clients. A flood of bad ones must not become a flood of lines: the longer it lasts, the
+    rarer are the lines.
+    """
+
+    def __init__(self, listener_name: str) -> None:
+        self._listener_name = listener_name
+        self._count = 0
+        self._sweeps = 0
+        self._sweeps_max = 1
+
+    def say(self, text: str) -> None:
+        self._count += 1
+        if self._count <= _COMPLAINTS_MAX:
+            _log.warning("%s: %s", self._listener_name, text)
+
+    def sweep(self) -> None:
+        self._sweeps += 1
+        if self._sweeps < self._sweeps_max:
+            return
+        more = self._count - _COMPLAINTS_MAX
+        if more > 0:
+            _log.warning("%s: %d more of this kind", self._listener_name, more)
+        self._sweeps_max = min(2 * self._sweeps_max, _COMPLAINT_SWEEPS_MAX) if more > 0 else 1
+        self._count = self._sweeps = 0
 
 
 def _who(connection: Connection) -> str:

@@ -14,6 +14,8 @@ import logging
 from itertools import count
 from typing import Protocol
 
+from moldau.unexpected import log_unexpected
+
 _log = logging.getLogger(__name__)
 
 SLICE_MS = 2.0
@@ -85,8 +87,8 @@ class Turns:
             self._mark_ms = max(self._mark_ms, mark_ms)
             try:
                 one.take_turn()
-            except Exception:  # noqa: BLE001 - the others are not to blame
-                _log.exception("a connection is closed: its turn failed unexpectedly")
+            except Exception as error:  # noqa: BLE001 - the others are not to blame
+                log_unexpected(_log, "a turn, which ends its connection,", error)
                 one.abort()
         self._begin()
         if self._queue:
