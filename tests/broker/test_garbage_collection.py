@@ -11,7 +11,7 @@ from moldau.broker.garbage_collection import LOOK_EVERY_MS, GarbageCollection
 from moldau.net.clock import ShiftedClock
 
 FULL = 2
-SURVIVORS = 90_000
+SURVIVORS = 40_000
 
 
 class Node:

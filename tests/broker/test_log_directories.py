@@ -39,11 +39,11 @@ async def fill(node: DataNode, count: int, index: int = 0) -> None:
     await partition.wait_committed(last)
 
 
-def describe(
+async def describe(
     node: DataNode, topics: list[DescribableLogDirTopic] | None = None
 ) -> list[DescribeLogDirsResult]:
     request = DescribeLogDirsRequest(topics=topics)
-    return handle_describe_log_dirs(node.context(request), request).results
+    return (await handle_describe_log_dirs(node.context(request), request)).results
 
 
 def move(node: DataNode, path: Path, topic: str = "orders", index: int = 0) -> int:
@@ -78,7 +78,7 @@ async def test_directories_tell_what_is_in_them(tmp_path: Path) -> None:
     async with running(tmp_path, directories=2) as node:
         node.create_topic("orders", partitions=2)
         await fill(node, 3)
-        results = describe(node)
+        results = await describe(node)
         assert [each.log_dir for each in results] == [str(path) for path in node.directory_paths]
         for result in results:
             assert (result.error_code, len(result.topics)) == (0, 1)
@@ -90,9 +90,9 @@ async def test_directories_tell_what_is_in_them(tmp_path: Path) -> None:
         }
         assert sizes == {0: (3 * len(batch(b"0")), 0, False), 1: (0, 0, False)}
         only = [DescribableLogDirTopic(topic="orders", partitions=[1])]
-        found = [p for r in describe(node, only) for t in r.topics for p in t.partitions]
+        found = [p for r in await describe(node, only) for t in r.topics for p in t.partitions]
         assert [p.partition_index for p in found] == [1]
-        assert all(not result.topics for result in describe(node, []))
+        assert all(not result.topics for result in await describe(node, []))
 
 
 async def test_a_log_moves_while_it_is_written_to(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ async def test_a_log_moves_while_it_is_written_to(tmp_path: Path) -> None:
         await node.restart()
         assert home_of(node) == node.directory_paths[1]
         assert node.replicas.lookup("orders", 0).log.log_end_offset == 2_501 + len(acked)
-        assert describe(node)[0].topics == []
+        assert (await describe(node))[0].topics == []
 
 
 async def test_a_move_goes_on_after_a_restart(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ async def test_a_move_to_where_the_log_is_calls_the_move_off(tmp_path: Path) -> 
         node.create_topic("orders", directory=directory_id(0))
         await fill(node, 3_000)
         assert move(node, node.directory_paths[1]) == 0
-        assert describe(node)[1].topics[0].partitions[0].is_future_key
+        assert (await describe(node))[1].topics[0].partitions[0].is_future_key
         assert move(node, node.directory_paths[0]) == 0
-        assert describe(node)[1].topics == []
+        assert (await describe(node))[1].topics == []
         await asyncio.sleep(0)
         assert home_of(node) == node.directory_paths[0]
 
@@ -226,7 +226,7 @@ async def test_cordoned_directories_get_nothing_new(tmp_path: Path) -> None:
     async with running(tmp_path, directories=2, settings=cordoned) as node:
         node.create_topic("orders", partitions=3)
         assert [len(logs.by_partition) for logs in node.replicas.store.logs] == [0, 3]
-        assert [result.is_cordoned for result in describe(node)] == [True, False]
+        assert [result.is_cordoned for result in await describe(node)] == [True, False]
         there = node.directory_paths[0]
         assert move(node, there) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
@@ -248,7 +248,7 @@ async def test_a_failed_directory_takes_only_its_own_partitions_with_it(tmp_path
             node.replicas.lookup("orders", 0)
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         await fill(node, 2, index=1)
-        codes = {each.log_dir: each.error_code for each in describe(node)}
+        codes = {each.log_dir: each.error_code for each in await describe(node)}
         assert codes[str(path)] == ErrorCode.KAFKA_STORAGE_ERROR
         assert sorted(codes.values()) == [0, ErrorCode.KAFKA_STORAGE_ERROR]
         node.create_topic("new", number=2)

@@ -42,6 +42,7 @@ from moldau.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from moldau.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -62,6 +63,7 @@ from moldau.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from moldau.protocol.messages.sync_group import SyncGroupRequest
 from moldau.protocol.schema import Message
 
 PARTITIONS = 20
@@ -152,10 +154,37 @@ def test_of_a_partition_that_is_committed_again_and_again_the_last_offset_counts
     assert [each.committed_offset for each in told.partitions] == [39_998, 39_999]
 
 
-def test_groups_transactions_and_producers_are_described_once(address: str) -> None:
+def test_a_group_is_described_as_often_as_it_is_named(address: str) -> None:
     with WireClient(address) as client:
         groups = client.ask(DescribeGroupsRequest(groups=["g", "h"] * 500)).groups
-        assert [group.group_id for group in groups] == ["g", "h"]
+    assert [group.group_id for group in groups] == ["g", "h"] * 500
+
+
+def test_groups_that_would_be_described_too_often_are_refused(address: str) -> None:
+    """A request of some kilobytes whose answer would have 200 MB."""
+    protocol = JoinGroupRequestProtocol(name="p", metadata=bytes(100_000))
+    join = JoinGroupRequest(
+        group_id="big",
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        protocol_type="x",
+        protocols=[protocol],
+    )
+    with WireClient(address) as client:
+        joined = client.ask(join, 3)
+        assert joined.error_code == ErrorCode.NONE
+        sync = SyncGroupRequest(
+            group_id="big", generation_id=joined.generation_id, member_id=joined.member_id
+        )
+        assert client.ask(sync, 3).error_code == ErrorCode.NONE
+        (described,) = client.ask(DescribeGroupsRequest(groups=["big"])).groups
+        assert described.group_state == "Stable"
+        groups = client.ask(DescribeGroupsRequest(groups=["big"] * 2_000)).groups
+    assert {group.error_code for group in groups} == {ErrorCode.INVALID_REQUEST}
+
+
+def test_transactions_and_producers_are_described_once(address: str) -> None:
+    with WireClient(address) as client:
         request: Message = DescribeTransactionsRequest(transactional_ids=["t", "u"] * 500)
         states = client.ask(request).transaction_states
         assert [state.transactional_id for state in states] == ["t", "u"]

@@ -1,8 +1,9 @@
 """What a handler is given: who asks, over what, and the node's services."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.schema import Message
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 
 KeptT = TypeVar("KeptT")
+ResultT = TypeVar("ResultT")
+ArgumentsP = ParamSpec("ArgumentsP")
 _KEPT_MAX = 100
 
 
@@ -137,6 +140,21 @@ class RequestContext:
     client_id: str
     served_versions: Mapping[ApiKey, tuple[int, int]]
     """What the listener that the request came by serves."""
+    is_large: bool = False
+    """It names thousands of things, and its views stay valid for as long as they are needed."""
+
+    async def work(
+        self,
+        pure: Callable[ArgumentsP, ResultT],
+        *args: ArgumentsP.args,
+        **kwargs: ArgumentsP.kwargs,
+    ) -> ResultT:
+        """What a function gives that only looks at what nobody else changes: for a large request in
+        a thread.
+        """
+        if self.is_large:
+            return await asyncio.to_thread(pure, *args, **kwargs)
+        return pure(*args, **kwargs)
 
 
 class Staged:

@@ -5,9 +5,10 @@ no bytes in between. What was changed is so in the broker too when the answer co
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from moldau.broker.context import ConfigHolder
-from moldau.broker.controller_node import ControllerNode, asked_timeout_ms
+from moldau.broker.controller_node import ControllerNode, asked_timeout_ms, is_large
 from moldau.broker.error_responses import error_response
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
@@ -47,7 +48,8 @@ class LocalControllerChannel:
         except KafkaError as error:
             if error.code is ErrorCode.NOT_CONTROLLER:
                 raise
-            answer = error_response(request, version, error.code, error.detail)
+            refuse = partial(error_response, request, version, error.code, error.detail)
+            answer = await asyncio.to_thread(refuse) if is_large(request) else refuse()
             if answer is None:
                 raise
             return answer

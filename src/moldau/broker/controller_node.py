@@ -29,7 +29,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import AbortTransactionRecord
 from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest
-from moldau.protocol.schema import Message
+from moldau.protocol.schema import Message, Struct
 from moldau.storage.failures import DiskFullError
 
 if TYPE_CHECKING:
@@ -65,19 +65,26 @@ def asked_timeout_ms(request: Message) -> int:
     return timeout_ms
 
 
-def _is_large(request: Message) -> bool:
+def is_large(request: Message) -> bool:
     """Whether it may take more than a few milliseconds to decide."""
     if request.API_KEY == ApiKey.BROKER_REGISTRATION:
         # Its epoch is the offset of its record: that must not move while it is decided.
         return False
+    return _count(request, _MAKES_PARTITIONS.get(request.API_KEY)) > _LARGE_FROM
+
+
+def _count(struct: Struct, makes: str | None) -> int:
+    """What is named in it; counting ends when that is much."""
     count = 0
-    for row in request.FIELDS:
-        value = getattr(request, row[0])
+    for row in struct.FIELDS:
+        value = getattr(struct, row[0])
         if isinstance(value, list):
             count += len(value)
-            if request.API_KEY in _MAKES_PARTITIONS:
-                count += sum(getattr(each, _MAKES_PARTITIONS[request.API_KEY]) for each in value)
-    return count > _LARGE_FROM
+            for each in value[: _LARGE_FROM + 1]:
+                if isinstance(each, Struct):
+                    count += _count(each, None)
+                    count += getattr(each, makes) if makes is not None else 0
+    return count
 
 
 def _decide_and_replay(
@@ -134,7 +141,10 @@ class ControllerNode(QuorumListener):
         if not self.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
         if isinstance(request, DescribeQuorumRequest):
-            return described_quorum(self._quorum.describe(), request, version)
+            status = self._quorum.describe()
+            if not is_large(request):
+                return described_quorum(status, request, version)
+            return await asyncio.to_thread(described_quorum, status, request, version)
         timeout_ms = asked_timeout_ms(request)
         if timeout_ms <= 0:
             detail = "nothing was done: timeout_ms left no time for it"
@@ -199,7 +209,7 @@ class ControllerNode(QuorumListener):
         it was decided on must still hold when it is done; if others were decided in between, it
         is tried again, and in the end made here.
         """
-        for _ in range(_TRIES_IN_THREAD if _is_large(request) else 0):
+        for _ in range(_TRIES_IN_THREAD if is_large(request) else 0):
             situation = self._situation()
             decided = await asyncio.to_thread(_decide_and_replay, situation, request, version)
             if not self.is_active:

@@ -7,6 +7,7 @@ import importlib
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from struct import Struct
 from types import CoroutineType
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from moldau.broker.context import BrokerServices, Handler, Peer, RequestContext,
 from moldau.broker.error_responses import error_response
 from moldau.broker.large_messages import AT_ONCE, LargeMessages
 from moldau.broker.loop_watch import LoopWatch, Watched
+from moldau.broker.request_pieces import SHAPES, serve_in_pieces
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
 from moldau.protocol.codec import decode_prefix
 from moldau.protocol.error_codes import ErrorCode
@@ -248,9 +250,24 @@ class Dispatcher:
         self, context: RequestContext, begun: Begun, frame: Buffer, start: int
     ) -> Message | Staged | None:
         """A request that takes long to read, or cannot be read."""
+        context.is_large = True
         request = begun.request = await self.large.read(
             type(begun.request), context.version, frame, start
         )
+        try:
+            return await self._serve_large(context, request)
+        except Exception as error:  # noqa: BLE001 - see the module's docstring
+            unforeseen = error
+        refused = partial(failed, context.api_key, request, context.version, unforeseen)
+        return await self.large.in_thread(refused)
+
+    async def _serve_large(
+        self, context: RequestContext, request: Message
+    ) -> Message | Staged | None:
+        shape = SHAPES.get(context.api_key)
+        if shape is not None and getattr(request, shape.asked):
+            handler = self.table.handler(context.api_key)
+            return await serve_in_pieces(partial(handler, context), request, shape)
         outcome = self._outcome(context, request)
         if outcome is None or isinstance(outcome, Message | Staged):
             return outcome

@@ -152,4 +152,4 @@ def _first_value(asked: Struct, names: tuple[str, ...]) -> Any:
 def _first_field(part: type[Struct], kind: type) -> str:
     """Where a bare partition number or name goes."""
     wanted = "string" if kind is str else "int32"
-    return next(row[0] for row in part.FIELDS if row[1] == wanted)
+    return next(row[0] for row in part.FIELDS if row[1] == wanted and row[0] != "error_message")

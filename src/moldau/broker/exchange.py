@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.context import Staged
@@ -120,7 +121,8 @@ async def write_large(
         exchange.chunks = await large.in_thread(lambda: answer_chunks(begun, answer))
     except AnswerTooLongError as error:
         too_long(error)
-        exchange.chunks = refusal_chunks(begun, error)
+        refusal = partial(refusal_chunks, begun, error)
+        exchange.chunks = await large.in_thread(refusal)
     return answer
 
 

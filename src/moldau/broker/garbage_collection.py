@@ -16,9 +16,9 @@ from moldau.net.clock import Clock, Timer
 
 _log = logging.getLogger(__name__)
 
-_YOUNG_MAX = 10_000
-"""New objects before the youngest are collected: half a millisecond of work."""
-_YOUNG_COLLECTIONS = 5
+_YOUNG_MAX = 5_000
+"""New objects before the youngest are collected: half a millisecond of work or less."""
+_YOUNG_COLLECTIONS = 4
 """Before the survivors of so many are collected together."""
 _EXAMINED_MAX = 2
 """Collections of survivors whose survivors are examined: ten milliseconds of work."""

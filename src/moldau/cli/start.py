@@ -31,7 +31,7 @@ DEFAULT_PORT = 9092
 _STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FORCED_STATUS = 1
 _FORCED_MESSAGE = b"moldau: stopped at once; the next start checks the logs\n"
-_THREAD_TURN_S = 0.0005
+THREAD_TURN_S = 0.0005
 
 _HELP = """Run one Kafka node: broker and controller in one process.
 
@@ -140,7 +140,7 @@ def start(  # noqa: PLR0913 - each is an option of the command
             insecure_listeners=frozenset(insecure_listener or ()),
         )
         # A thread that comes back from the disk has answers that clients wait for.
-        sys.setswitchinterval(_THREAD_TURN_S)
+        sys.setswitchinterval(THREAD_TURN_S)
         parsed = BrokerConfig.parse(properties)
         # What was typed now is meant; what a file carries may be somebody else's.
         parsed.refuse_unknown(None if strict else typed)

@@ -25,7 +25,7 @@ class Slices:
     __slots__ = ("_ends_s",)
 
     def __init__(self) -> None:
-        self._ends_s = time.perf_counter() + SLICE_S
+        self.begin()
 
     @property
     def is_over(self) -> bool:
@@ -34,6 +34,10 @@ class Slices:
     async def next(self) -> None:
         """Everybody else has a turn first."""
         await asyncio.sleep(0)
+        self.begin()
+
+    def begin(self) -> None:
+        """The next one; others have had their turn."""
         self._ends_s = time.perf_counter() + SLICE_S
 
 

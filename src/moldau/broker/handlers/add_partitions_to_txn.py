@@ -38,7 +38,8 @@ async def handle_add_partitions_to_txn(
             topics=request.v3_and_below_topics,
         )
         codes = await _codes(ctx, asked)
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_by_topic(codes))
+        by_topic = await ctx.work(_by_topic, codes)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=by_topic)
     # All at once: they have nothing to do with each other, and wait for the same disk.
     outcomes = await asyncio.gather(*(_codes(ctx, each) for each in request.transactions))
     return AddPartitionsToTxnResponse(

@@ -15,17 +15,28 @@ from moldau.protocol.messages.alter_configs import (
 async def handle_alter_configs(
     ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    asked = [_change(resource) for resource in request.resources]
+    asked = await ctx.work(_changes, request)
     outcomes = await judged(ctx.broker, asked, validate_only=request.validate_only)
     left = [r for r, known in zip(request.resources, outcomes, strict=True) if known is None]
-    told: dict[tuple[int, str], Outcome] = {}
+    decided: list[AlterConfigsResourceResponse] = []
     if left:
         rest = AlterConfigsRequest(resources=left, validate_only=request.validate_only)
         answer = await ctx.broker.controller.send(rest, ctx.version)
         assert isinstance(answer, AlterConfigsResponse)
-        for each in answer.responses:
-            outcome = Outcome(each.error_code, each.error_message)
-            told[each.resource_type, each.resource_name] = outcome
+        decided = answer.responses
+    return await ctx.work(_response, request, outcomes, decided)
+
+
+def _response(
+    request: AlterConfigsRequest,
+    outcomes: list[Outcome | None],
+    decided: list[AlterConfigsResourceResponse],
+) -> AlterConfigsResponse:
+    """`decided`: what the controller says about those without an outcome."""
+    told = {
+        (each.resource_type, each.resource_name): Outcome(each.error_code, each.error_message)
+        for each in decided
+    }
     responses = []
     for resource, known in zip(request.resources, outcomes, strict=True):
         key = (resource.resource_type, resource.resource_name)
@@ -39,6 +50,10 @@ async def handle_alter_configs(
             )
         )
     return AlterConfigsResponse(responses=responses)
+
+
+def _changes(request: AlterConfigsRequest) -> list[ResourceChange]:
+    return [_change(resource) for resource in request.resources]
 
 
 def _change(resource: AlterConfigsResource) -> ResourceChange:

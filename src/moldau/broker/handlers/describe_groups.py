@@ -1,13 +1,17 @@
-"""DescribeGroups: classic groups with their members. A group that is named again is answered once:
-Kafka answers it again, however large it is.
+"""DescribeGroups: classic groups with their members. As in Kafka a group is answered as often as it
+is named; it is looked at once, and what would be too much together is refused before it is written.
 """
 
+from collections import Counter
 from collections.abc import Awaitable
 
 from moldau.broker.cluster_view import authorized_operations
 from moldau.broker.context import RequestContext
+from moldau.broker.exchange import ANSWER_BYTES_MAX
 from moldau.net.slices import in_slices
+from moldau.protocol.codec import encode
 from moldau.protocol.enums import ResourceType
+from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -28,8 +32,25 @@ def handle_describe_groups(
             group.authorized_operations = authorized_operations(ResourceType.GROUP)
         return group
 
-    return in_slices(
-        describe,
-        dict.fromkeys(request.groups),
-        lambda described: DescribeGroupsResponse(groups=described),
+    def answer(described: list[DescribedGroup]) -> DescribeGroupsResponse:
+        if len(described) < len(request.groups):
+            described = _repeated(described, request.groups, ctx.version)
+        return DescribeGroupsResponse(groups=described)
+
+    return in_slices(describe, dict.fromkeys(request.groups), answer)
+
+
+def _repeated(
+    described: list[DescribedGroup], asked: list[str], version: int
+) -> list[DescribedGroup]:
+    times = Counter(asked)
+    size = sum(
+        times[group.group_id] * len(encode(DescribeGroupsResponse(groups=[group]), version))
+        for group in described
+        if times[group.group_id] > 1
     )
+    if size > ANSWER_BYTES_MAX:
+        detail = f"The answer to DESCRIBE_GROUPS would be {size} bytes: name groups once."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
+    by_id = {group.group_id: group for group in described}
+    return [by_id[group_id] for group_id in asked]

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Container
 
 from moldau.broker.context import RequestContext
+from moldau.net.slices import Slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_dir_damage import (
@@ -20,18 +21,12 @@ from moldau.types import TopicPartition
 UNKNOWN_LAG = -1
 
 
-def handle_describe_log_dirs(
+async def handle_describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    wanted: Container[TopicPartition] | None = None
-    if request.topics is not None:
-        wanted = {
-            TopicPartition(topic.topic, index)
-            for topic in request.topics
-            for index in topic.partitions
-        }
+    wanted = await ctx.work(_wanted, request)
     store = ctx.broker.replicas.store
-    results = [_describe(ctx, logs, wanted) for logs in store.logs]
+    results = [await _describe(ctx, logs, wanted) for logs in list(store.logs)]
     results += [
         DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path))
         for path in store.unavailable
@@ -39,7 +34,16 @@ def handle_describe_log_dirs(
     return DescribeLogDirsResponse(results=[*results])
 
 
-def _describe(
+def _wanted(request: DescribeLogDirsRequest) -> Container[TopicPartition] | None:
+    """None: all."""
+    if request.topics is None:
+        return None
+    return {
+        TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions
+    }
+
+
+async def _describe(
     ctx: RequestContext, logs: Logs, wanted: Container[TopicPartition] | None
 ) -> DescribeLogDirsResult:
     path = logs.directory.path
@@ -50,11 +54,14 @@ def _describe(
     except KafkaError as error:
         return DescribeLogDirsResult(error_code=error.code, log_dir=str(path))
     topics: dict[str, DescribeLogDirsTopic] = {}
+    slices = Slices()
     for log in [*logs.by_partition.values(), *logs.futures.values()]:
         name = log.topic_partition
         if wanted is None or name in wanted:
             topic = topics.setdefault(name.topic, DescribeLogDirsTopic(name=name.topic))
             topic.partitions.append(_sizes(ctx, log, is_future=log is logs.futures.get(name)))
+        if slices.is_over:
+            await slices.next()
     return DescribeLogDirsResult(
         log_dir=str(path),
         topics=list(topics.values()),

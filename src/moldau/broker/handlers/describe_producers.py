@@ -22,12 +22,34 @@ from moldau.types import TopicPartition
 def handle_describe_producers(
     ctx: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse | Awaitable[DescribeProducersResponse]:
+    if ctx.is_large:
+        return _describe_many(ctx, request)
+    return _described(ctx, *_named(request))
+
+
+async def _describe_many(
+    ctx: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    described = _described(ctx, *await ctx.work(_named, request))
+    return described if isinstance(described, DescribeProducersResponse) else await described
+
+
+def _named(
+    request: DescribeProducersRequest,
+) -> tuple[dict[str, TopicResponse], dict[TopicPartition, None]]:
+    """Topics with their answers, and partitions."""
     topics = {topic.name: TopicResponse(name=topic.name, partitions=[]) for topic in request.topics}
     asked = dict.fromkeys(
         TopicPartition(topic.name, index)
         for topic in request.topics
         for index in topic.partition_indexes
     )
+    return topics, asked
+
+
+def _described(
+    ctx: RequestContext, topics: dict[str, TopicResponse], asked: dict[TopicPartition, None]
+) -> DescribeProducersResponse | Awaitable[DescribeProducersResponse]:
 
     def answer(partition: TopicPartition) -> None:
         topics[partition.topic].partitions.append(_producers(ctx, *partition))

@@ -5,7 +5,7 @@ cursor of an answer says where the next one goes on.
 from moldau.broker.cluster_view import ClusterView, authorized_operations
 from moldau.broker.context import RequestContext
 from moldau.core.controller.topic_names import is_internal, is_valid_name
-from moldau.core.metadata.image import PartitionImage, TopicImage
+from moldau.core.metadata.image import MetadataImage, PartitionImage, TopicImage
 from moldau.net.slices import Slices
 from moldau.protocol.enums import ResourceType
 from moldau.protocol.error_codes import ErrorCode
@@ -26,9 +26,7 @@ async def handle_describe_topic_partitions(
     image, cursor = view.image, request.cursor
     first_name = cursor.topic_name if cursor is not None else ""
     wants_all = not request.topics
-    wanted = image.topics if wants_all else {topic.name for topic in request.topics}
-    # Python orders strings as Java does for every name that a topic may have.
-    names = sorted(name for name in wanted if name >= first_name)
+    names = await ctx.work(_names, image, request, first_name)
     if cursor is not None:
         _check_cursor(names, first_name, cursor.partition_index, wants_all=wants_all)
     limit = min(
@@ -56,6 +54,16 @@ async def handle_describe_topic_partitions(
             response.next_cursor = _cursor(name, end)
             break
     return response
+
+
+def _names(
+    image: MetadataImage, request: DescribeTopicPartitionsRequest, first_name: str
+) -> list[str]:
+    """From the first one on. Python orders strings as Java does for every name that a topic may
+    have.
+    """
+    wanted = {topic.name for topic in request.topics} if request.topics else image.topics
+    return sorted(name for name in wanted if name >= first_name)
 
 
 def _check_cursor(names: list[str], first_name: str, index: int, *, wants_all: bool) -> None:

@@ -14,6 +14,7 @@ from moldau.broker.fetch_sessions import Asked, FullFetch, IncrementalFetch
 from moldau.broker.leader_hints import leader_hint
 from moldau.broker.memory_budget import SMALL_BYTES
 from moldau.broker.partition import Partition
+from moldau.net.slices import Slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.fetch import (
@@ -72,8 +73,8 @@ def handle_fetch(
     return _answer_cold(fetch, attempt, cold, wait_ms)
 
 
-Cold = tuple[Log, NotCachedError]
-"""What a thread must load before an attempt can go on."""
+Cold = tuple[Log, NotCachedError] | None
+"""What a thread must load before an attempt can go on. None: others must have a turn first."""
 Attempt = Generator[Cold, None, FetchResponse | None]
 """Ends with the answer, or with None if there is not enough for it yet."""
 
@@ -95,10 +96,13 @@ async def _finish(attempt: Attempt, cold: Cold, broker: BrokerServices) -> Fetch
     held_bytes = 0
     try:
         while True:
-            log, missing = cold
-            held_bytes += missing.size_bytes
-            broker.budget.hold_answers(missing.size_bytes)
-            await broker.replicas.cold_reads.load(log, missing)
+            if cold is None:
+                await asyncio.sleep(0)
+            else:
+                log, missing = cold
+                held_bytes += missing.size_bytes
+                broker.budget.hold_answers(missing.size_bytes)
+                await broker.replicas.cold_reads.load(log, missing)
             try:
                 cold = next(attempt)
             except StopIteration as ended:
@@ -170,8 +174,14 @@ class _Fetch:
         self._found = {}
         self._bytes_found = 0
         self._is_stale = False
+        slices = Slices() if self.ctx.is_large else None
         for place in places:
             yield from self._look(place)
+            if slices is not None and slices.is_over:
+                # What was found may change meanwhile.
+                self._is_stale = True
+                yield None
+                slices.begin()
         if not is_last and self.missing_bytes:
             self._reads.forget()
             return None

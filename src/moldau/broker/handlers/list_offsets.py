@@ -50,11 +50,18 @@ _ALWAYS_VISIBLE = {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}
 def handle_list_offsets(
     ctx: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    if ctx.is_large:
+        return _answer_many(ctx, request)
     answering = _Answering(ctx, request)
     by_time = any(_is_by_time(p.timestamp) for topic in request.topics for p in topic.partitions)
     if by_time:
         return answering.with_large_batches()
     return in_slices(answering.add, answering.asked(), lambda _: answering.response)
+
+
+async def _answer_many(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    answering = await ctx.work(_Answering, ctx, request)
+    return await answering.with_large_batches()
 
 
 def _is_by_time(timestamp_ms: int) -> bool:

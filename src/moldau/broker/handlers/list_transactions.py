@@ -20,7 +20,7 @@ async def handle_list_transactions(
     coordinator = ctx.broker.transactions
     if coordinator.is_loading:
         return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    filters = filters_of(request)
+    filters = await ctx.work(filters_of, request)
     now_ms = ctx.broker.clock.wall_ms()
     response = ListTransactionsResponse(unknown_state_filters=list(filters.unknown_states))
     everything = [transaction for shard in coordinator.shards() for transaction in shard]

@@ -1,6 +1,7 @@
 """OffsetFetch: what groups have committed, for the partitions asked about or for all."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from moldau.broker.context import RequestContext
 from moldau.core.metadata.image import MetadataImage
@@ -23,6 +24,7 @@ from moldau.types import ZERO_UUID
 _GROUP_ERROR_FROM = 2
 _GROUPS_FROM = 8
 _TOPIC_IDS_FROM = 10
+_TOPICS_AT_ONCE = 1_000
 
 # What consumers before 3.9 do not expect here, they take for a coordinator that moved.
 _AS_MOVED = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR}
@@ -92,13 +94,20 @@ async def _fetch(
     ctx: RequestContext, group: OffsetFetchRequestGroup, requires_stable: bool
 ) -> OffsetFetchResponseGroup:
     by_id = ctx.version >= _TOPIC_IDS_FROM
-    unknown = _name_topics(ctx.broker.image, group) if by_id else []
+    # A request may also be large for its many groups, each of which is not.
+    is_long = len(group.topics or ()) > _TOPICS_AT_ONCE
+    image, unknown = ctx.broker.image, []
+    if by_id:
+        naming = partial(_name_topics, image, group)
+        unknown = await ctx.work(naming) if is_long else naming()
     try:
         fetched = await ctx.broker.groups.fetch_offsets(group, requires_stable=requires_stable)
     except KafkaError as error:
         return _refused(group, _AS_MOVED.get(error.code, error.code), ctx.version)
     if by_id:
-        fetched.topics = [*_identified(ctx.broker.image, fetched.topics), *unknown]
+        identifying = partial(_identified, image, fetched.topics)
+        known = await ctx.work(identifying) if is_long else identifying()
+        fetched.topics = [*known, *unknown]
     return fetched
 
 

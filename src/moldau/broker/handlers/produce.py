@@ -16,6 +16,8 @@ from moldau.broker.leader_hints import leader_hint
 from moldau.broker.partition import Partition
 from moldau.broker.topic_settings import INTERNAL_TOPICS
 from moldau.core.partition.leader import ACKS_ALL
+from moldau.net.frames_in import SCRATCH_BYTES
+from moldau.net.slices import Slices
 from moldau.protocol.batch_validation import InvalidRecordsError
 from moldau.protocol.batches import (
     ATTRIBUTES_OFFSET,
@@ -57,6 +59,7 @@ RECORD_ERRORS_MAX = 100
 # The second byte of the attributes holds all flags that are in use.
 _FLAGS_AT = ATTRIBUTES_OFFSET + 1
 _BUFFERS = (memoryview, bytearray, bytes)
+LONG_BYTES = 4 * SCRATCH_BYTES
 _UNCOMMON = COMPRESSION_MASK | TRANSACTIONAL_FLAG
 _PRODUCER = struct.Struct(">qhi")
 
@@ -102,6 +105,8 @@ class _Appended(NamedTuple):
 def handle_produce(
     ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Staged | Awaitable[ProduceResponse | Staged | None] | None:
+    if ctx.is_large or _is_long(request):
+        return _append_many(ctx, request)
     appends = _Appends(ctx, request)
     response = ProduceResponse(responses=[appends.topic(topic) for topic in request.topic_data])
     if appends.heavy or appends.unverified:
@@ -124,6 +129,36 @@ def _answer(appends: "_Appends", response: ProduceResponse) -> ProduceResponse |
     if not appends.uncommitted:
         return _with_hints(ctx, response)
     return Staged(_Waiting(ctx, request, response, appends.uncommitted).answered)
+
+
+def _is_long(request: ProduceRequest) -> bool:
+    """Whether it has several batches that take more than a few milliseconds to append. They lie in
+    a buffer of their own then, so that their views stay valid.
+    """
+    topics = request.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return False
+    sizes = (len(sent.records or b"") for topic in topics for sent in topic.partition_data)
+    return sum(sizes) > LONG_BYTES
+
+
+async def _append_many(
+    ctx: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Staged | None:
+    """Thousands of partitions, with a turn for others in between."""
+    appends = await ctx.work(_Appends, ctx, request)
+    slices = Slices()
+    responses = []
+    for topic in request.topic_data:
+        response = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+        for sent in topic.partition_data:
+            response.partition_responses.append(appends.partition(topic, sent))
+            if slices.is_over:
+                await slices.next()
+        responses.append(response)
+        if slices.is_over:
+            await slices.next()
+    return await _append_later(appends, ProduceResponse(responses=responses))
 
 
 async def _append_later(
@@ -156,21 +191,24 @@ class _Appends:
         """Batches that begin a transaction on their partitions."""
 
     def topic(self, topic: TopicProduceData) -> TopicProduceResponse:
-        name: str | None = topic.name
-        if self.ctx.version >= TOPIC_IDS_SINCE_VERSION:
-            name = self.ctx.broker.image.topic_name(topic.topic_id)
-        answers = []
-        for sent in topic.partition_data:
-            try:
-                self._check(name, topic, sent)
-                answers.append(self._append(name or "", sent))
-            except KafkaError as error:
-                refused = PartitionProduceResponse(index=sent.index, base_offset=-1)
-                _put_error(refused, error)
-                answers.append(refused)
+        answers = [self.partition(topic, sent) for sent in topic.partition_data]
         return TopicProduceResponse(
             name=topic.name, topic_id=topic.topic_id, partition_responses=answers
         )
+
+    def partition(
+        self, topic: TopicProduceData, sent: PartitionProduceData
+    ) -> PartitionProduceResponse:
+        name: str | None = topic.name
+        if self.ctx.version >= TOPIC_IDS_SINCE_VERSION:
+            name = self.ctx.broker.image.topic_name(topic.topic_id)
+        try:
+            self._check(name, topic, sent)
+            return self._append(name or "", sent)
+        except KafkaError as error:
+            refused = PartitionProduceResponse(index=sent.index, base_offset=-1)
+            _put_error(refused, error)
+            return refused
 
     def _check(self, name: str | None, topic: TopicProduceData, sent: PartitionProduceData) -> None:
         """What can be wrong with the question. The batch is the log's to check."""

@@ -53,7 +53,7 @@ async def handle_write_txn_markers(
         await writes.settled()
     finally:
         writes.forget()
-    return writes.response()
+    return await ctx.work(writes.response)
 
 
 def _places(request: WriteTxnMarkersRequest) -> Iterator[tuple[WritableTxnMarker, str, int]]:
