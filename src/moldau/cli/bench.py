@@ -36,9 +36,9 @@ _Topic = Annotated[
     ),
 ]
 _Records = Annotated[int, typer.Option("--records", "-n", min=1, help="How many.")]
-_Size = Annotated[str, typer.Option("--size", "-s", metavar="BYTES", help="Of a value.")]
+_Size = Annotated[str, typer.Option("--size", "-s", metavar="BYTES", help="Size of each value.")]
 _Partitions = Annotated[
-    int, typer.Option("--partitions", "-p", min=1, help="Of the topic that is made.")
+    int, typer.Option("--partitions", "-p", min=1, help="Partitions of the topic that is created.")
 ]
 
 _RECORDS_AT_ONCE = 10_000
@@ -87,7 +87,10 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
     compression: Codec = CompressionChoice.NONE,
     partitions: _Partitions = 1,
     fetch_size: Annotated[
-        str, typer.Option("--fetch-size", metavar="BYTES", help="Of a partition, in one answer.")
+        str,
+        typer.Option(
+            "--fetch-size", metavar="BYTES", help="Bytes of one partition in one answer, at most."
+        ),
     ] = "1m",
     as_json: AsJson = False,
 ) -> None:

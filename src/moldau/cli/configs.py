@@ -31,7 +31,10 @@ class KindChoice(Enum):
     CLIENT_METRICS = "client-metrics"
 
 
-Kind = Annotated[KindChoice, typer.Argument(metavar="KIND", help="Of what.", show_default=False)]
+Kind = Annotated[
+    KindChoice,
+    typer.Argument(metavar="KIND", help="What the settings belong to.", show_default=False),
+]
 Name = Annotated[
     str,
     typer.Argument(

@@ -33,51 +33,69 @@ class CompressionChoice(Enum):
     ZSTD = "zstd"
 
 
-Acks = Annotated[AcksChoice, typer.Option("--acks", help="Who must have it before it counts.")]
-Codec = Annotated[CompressionChoice, typer.Option("--compression", "-z", help="Of batches.")]
+Acks = Annotated[
+    AcksChoice,
+    typer.Option(
+        "--acks",
+        help="Which replicas must have a record before it counts as written: all that are in "
+        "sync, 1 (the leader), or 0 (none: the broker does not even answer).",
+    ),
+]
+Codec = Annotated[
+    CompressionChoice, typer.Option("--compression", "-z", help="How batches are compressed.")
+]
 Rate = Annotated[
     float | None,
     typer.Option("--rate", min=0.001, metavar="N", help="At most so many records a second."),
 ]
 LingerMs = Annotated[
-    float, typer.Option("--linger-ms", min=0, help="How long a batch waits to fill.")
+    float, typer.Option("--linger-ms", min=0, help="How long a batch waits for more records.")
 ]
 BatchSize = Annotated[
-    str, typer.Option("--batch-size", metavar="BYTES", help="When a batch is full.")
+    str, typer.Option("--batch-size", metavar="BYTES", help="How large a batch may become.")
 ]
 _Topic = Annotated[
     str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics, show_default=False)
 ]
 _Files = Annotated[
     list[Path] | None,
-    typer.Option("--file", "-f", metavar="FILE", help="Read this, not stdin; may be repeated."),
+    typer.Option(
+        "--file", "-f", metavar="FILE", help="Read this file, not stdin; may be repeated."
+    ),
 ]
 _Whole = Annotated[bool, typer.Option("--whole", help="Each file is the value of one record.")]
 _JsonLines = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="Lines are objects with key, value, headers, partition, timestamp; the summary too.",
+        help="Each line is a JSON object with key, value, headers, partition, timestamp; the "
+        "summary is JSON too.",
     ),
 ]
 _KeySeparator = Annotated[
     str | None,
-    typer.Option("--key-separator", "-k", metavar="TEXT", help="What divides key and value."),
+    typer.Option(
+        "--key-separator", "-k", metavar="TEXT", help="What stands between key and value in a line."
+    ),
 ]
-_Key = Annotated[str | None, typer.Option("--key", help="The key of all records.")]
+_Key = Annotated[str | None, typer.Option("--key", help="The key of every record.")]
 _Headers = Annotated[
     list[str] | None,
-    typer.Option("--header", "-H", metavar="NAME=VALUE", help="For all; may be repeated."),
+    typer.Option(
+        "--header", "-H", metavar="NAME=VALUE", help="A header of every record; may be repeated."
+    ),
 ]
 _Null = Annotated[
-    str | None, typer.Option("--null", metavar="TEXT", help="A key or value like this is null.")
+    str | None,
+    typer.Option("--null", metavar="TEXT", help="A key or value that is this text is null."),
 ]
 _Partition = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, help="Instead of choosing by key.")
+    int | None,
+    typer.Option("--partition", "-p", min=0, help="Write to this partition, whatever the key."),
 ]
 _Create = Annotated[bool, typer.Option("--create", help="Make the topic if it is missing.")]
-_KeepGoing = Annotated[bool, typer.Option("--keep-going", help="Go on behind records that fail.")]
-_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary.")]
+_KeepGoing = Annotated[bool, typer.Option("--keep-going", help="Continue after records that fail.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.")]
 
 
 @connected
@@ -103,7 +121,7 @@ def produce(  # noqa: PLR0913 - each parameter is an option of the command
 ) -> None:
     """Write records to a topic: each line of stdin is one.
 
-    With acks=all nothing is doubled when a broker is asked again.
+    With --acks all, a batch that has to be sent again is stored once.
 
     [bold]Examples[/]
 
