@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -19,8 +20,9 @@ from wire_client import parse_address
 
 from moldau import Producer
 from moldau.errors import ClientError, ClientTimeoutError, ConfigError, ErrorCode, KafkaError
-from moldau.protocol.batch_builder import build_batch
+from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batches import Record
+from moldau.protocol.compression import Compression
 from moldau.protocol.frame import build_request
 from moldau.protocol.messages.produce import (
     PartitionProduceData,
@@ -73,6 +75,23 @@ def test_what_waits_for_its_turn_is_written_though_its_client_has_left(
         with socket.create_connection(parse_address(running_broker.bootstrap)) as client:
             client.sendall(frame * 3_000)
     wait_for(lambda: len(values_of(running_broker, topic)) == 15_000, "all records")
+
+
+def test_what_a_thread_looks_at_is_written_though_its_client_has_left(
+    running_broker: ThreadBroker,
+) -> None:
+    """A compressed batch of this size is not checked in the event loop."""
+    topic = fresh_topic(running_broker)
+    value = random.Random(1).randbytes(800_000)
+    options = BatchOptions(compression=Compression.GZIP)
+    records = build_batch([Record(0, 1, None, value, ())], options)
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(records=records)])
+    request = ProduceRequest(acks=0, topic_data=[data])
+    frame = b"".join(build_request(request, 9, correlation_id=1, client_id=None))
+    for _ in range(5):
+        with socket.create_connection(parse_address(running_broker.bootstrap)) as client:
+            client.sendall(frame)
+    wait_for(lambda: len(values_of(running_broker, topic)) == 5, "all records")
 
 
 @pytest.mark.parametrize("has_uvloop", [True, False])

@@ -100,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         self._hold_answers(0)
         self._hold_unfinished(0)
         for exchange in self._exchanges:
-            if exchange.task is not None:
+            if exchange.task is not None and not exchange.is_being_appended:
                 exchange.task.cancel()
         self._exchanges.clear()
 
@@ -138,9 +138,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         """A producer that wants no answers leaves when all is sent: what waits is served first."""
-        is_plain = self._transport is not None and not self._transport.get_extra_info("sslcontext")
         is_waiting = self._is_queued or (self._is_stuffed() and self._waiting_bytes > 0)
-        self._is_at_end = is_plain and is_waiting  # TLS ends in both directions at once.
+        self._is_at_end = is_waiting or any(each.is_being_appended for each in self._exchanges)
         return self._is_at_end
 
     def pause_writing(self) -> None:

@@ -50,6 +50,12 @@ class Exchange:
         self.task: asyncio.Future[Any] | None = None
 
     @property
+    def is_being_appended(self) -> bool:
+        """Records that a thread looks at, or some of many: nobody else takes them along."""
+        is_staged = isinstance(self.begun.outcome, Staged)
+        return self.begun.api_key is ApiKey.PRODUCE and not self.is_done and not is_staged
+
+    @property
     def to_send(self) -> "tuple[Begun, Message | None, float, list[Buffer] | None]":
         return self.begun, self.answer, self.started_ms, self.chunks
 
