@@ -26,7 +26,7 @@ from node.questions import (
 )
 from node.small_disk import SmallDisk, small_disk
 from node.starting import assert_refused, start_and_wait
-from running_node import QUICK_SETTINGS, RunningNode, wait_for
+from running_node import QUICK_SETTINGS, NodeDidNotStartError, RunningNode, wait_for
 from wire_client import WireClient
 
 from moldau.protocol.error_codes import ErrorCode
@@ -352,6 +352,21 @@ def test_a_sync_that_fails_acknowledges_nothing_and_is_final(tmp_path: Path) -> 
             wait_until_taken(client, lost)
             assert read_all(client, lost)[0] == RECORD
         assert node.stop() == 0
+
+
+def test_a_directory_that_fails_while_its_logs_are_loaded_ends_the_start(tmp_path: Path) -> None:
+    with RunningNode(tmp_path) as node:
+        node.start()
+        set_up(node)
+        assert node.stop() == 0
+        (log,) = (node.log_folder / "kept-0").glob("*.log")
+        log.unlink()
+        log.mkdir()
+        with pytest.raises(NodeDidNotStartError, match="status 1"):
+            node.start()
+        assert f"log directory {node.log_folder} is offline" in node.errors
+        assert node.errors.splitlines()[-1] == "moldau: all log directories are offline"
+        assert "Traceback" not in node.errors
 
 
 def test_the_failure_of_the_only_directory_ends_the_node_in_one_line(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from moldau.broker.transaction_markers import TransactionMarkers
 from moldau.broker.transaction_verification import TransactionVerification
 from moldau.core.metadata.image import MIGRATING_DIRECTORY
 from moldau.net.tasks import Tasks
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, MoldauError
 
 if TYPE_CHECKING:
     from moldau.broker.node import Node
@@ -159,6 +159,9 @@ class NodeParts:
         await self.lifecycle.start()
         self._is_loaded = True
         self.replicas.load(self.feed.image)
+        if self._node.failure is not None:
+            # Nobody would ever unfence a broker without a directory.
+            raise MoldauError(self._node.failure)
         self.feed.subscribe(self.replicas.apply)
         self.groups.start()
         self.transactions.start()
@@ -173,7 +176,7 @@ class NodeParts:
         try:
             await self.lifecycle.leave(_LEAVE_TIMEOUT_MS)
         except KafkaError as error:
-            _log.warning("the controller did not let go: %s", error.detail)
+            _log.warning("controlled shutdown failed: %s", error.detail)
         await self.tasks.close()
         await self.transactions.stop()
         await self.markers.stop()
