@@ -293,12 +293,15 @@ async def test_a_registration_that_is_refused_for_good_ends_at_once(tmp_path: Pa
         assert refused.value.code is ErrorCode.INVALID_REGISTRATION
 
 
-async def test_a_broker_that_was_unregistered_stops_without_waiting(tmp_path: Path) -> None:
+async def test_a_broker_that_was_unregistered_says_so_and_stops_without_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with bench(tmp_path / "data") as node:
         await node.ask(UnregisterBrokerRequest(broker_id=1))
         with pytest.raises(KafkaError) as refused:
             await node.lifecycle.leave(30_000)
         assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
+        assert "it was unregistered, start it again to have it back" in caplog.text
 
 
 async def test_a_failed_disk_ends_the_wait_for_an_answer(tmp_path: Path) -> None:

@@ -193,9 +193,9 @@ class BrokerLifecycle:
 
     def _next_retry(self, error: KafkaError) -> int:
         if self._refusal is None or error.code is not self._refusal.code:
-            _log.warning(
-                "the controller does not take broker %s: %s", self._identity.node_id, error
-            )
+            broker_id, is_unregistered = self._identity.node_id, self._is_unregistered(error)
+            advice = "; it was unregistered, start it again to have it back" * is_unregistered
+            _log.warning("the controller refuses broker %s: %s%s", broker_id, error, advice)
         self._refusal = error
         ends = _LEAVING_ENDS if self.state is LifecycleState.LEAVING else _REGISTRATION_ENDS
         if error.code in ends:
@@ -204,6 +204,10 @@ class BrokerLifecycle:
         interval_ms = self._settings.current.broker_heartbeat_interval_ms
         self._retry_ms = min(2 * self._retry_ms, interval_ms)
         return delay_ms
+
+    def _is_unregistered(self, error: KafkaError) -> bool:
+        is_known = self._identity.node_id in self._metadata.image.brokers
+        return error.code is ErrorCode.STALE_BROKER_EPOCH and not is_known
 
     async def _communicate(self) -> int:
         """In how many milliseconds to talk again."""
