@@ -22,6 +22,10 @@ ATTEMPTS_MAX = 20
 """How often one read may find that something else is missing: an index, headers, the batches. More
 means that the log changes faster than it can be read.
 """
+READS_PER_SEGMENT = 4
+"""For its largest timestamp: two indexes, what lies behind their ends, and new indexes if they are
+broken.
+"""
 
 
 class ColdReads:

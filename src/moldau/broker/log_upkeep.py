@@ -8,11 +8,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from moldau.broker.cold_reads import ATTEMPTS_MAX, READS_PER_SEGMENT
 from moldau.protocol.errors import KafkaError
+from moldau.storage.cached_reads import NotCachedError
 from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
 from moldau.storage.retention import delete_old_segments
 
 if TYPE_CHECKING:
+    from moldau.broker.cold_reads import ColdReads
     from moldau.broker.context import ConfigHolder
     from moldau.broker.disk_reports import DiskReports
     from moldau.broker.disk_threads import DiskThreads
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from moldau.config.broker import BrokerConfig
     from moldau.net.clock import Clock
     from moldau.net.tasks import Tasks
+    from moldau.storage.log import Log
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +52,7 @@ class LogUpkeep:
         self._settings = settings
         self._reports = reports
 
-    def start(self) -> None:
+    def start(self, cold_reads: "ColdReads") -> None:
         checkpoints: list[tuple[str, Interval]] = [
             (HIGH_WATERMARK_FILE, lambda c: c.replica_high_watermark_checkpoint_interval_ms),
             (RECOVERY_POINT_FILE, lambda c: c.log_flush_offset_checkpoint_interval_ms),
@@ -57,7 +61,9 @@ class LogUpkeep:
         for file_name, interval in checkpoints:
             self._repeat(file_name, partial(self._checkpoint, file_name), interval)
         self._repeat(
-            "delete old segments", self._delete_old, lambda c: c.log_retention_check_interval_ms
+            "delete old segments",
+            partial(self._delete_old, cold_reads),
+            lambda c: c.log_retention_check_interval_ms,
         )
         self._repeat(
             "forget producers",
@@ -78,10 +84,10 @@ class LogUpkeep:
 
         _ = self._tasks.start(run(), name)
 
-    async def _delete_old(self) -> None:
+    async def _delete_old(self, cold_reads: "ColdReads") -> None:
         for log in list(self._store):
             try:
-                deleted = delete_old_segments(log, self._clock.wall_ms())
+                deleted = await self._delete_segments(log, cold_reads)
             except KafkaError as error:
                 self._reports.failed("retention", log.topic_partition, error)
             else:
@@ -91,6 +97,19 @@ class LogUpkeep:
                         log.topic_partition, deleted, log.log_start_offset,
                     )  # fmt: skip
             await asyncio.sleep(0)
+
+    async def _delete_segments(self, log: "Log", cold_reads: "ColdReads") -> int:
+        """Their times may be in files that nobody has read since the start."""
+        reads = cold_reads.reads()
+        deleted = 0
+        for _ in range(ATTEMPTS_MAX + READS_PER_SEGMENT * len(log.segments)):
+            try:
+                deleted += delete_old_segments(log, self._clock.wall_ms(), reads)
+            except NotCachedError as cold:
+                await cold_reads.load(log, cold)
+            else:
+                break
+        return deleted
 
     async def _remove_deleted(self) -> None:
         for logs in self._store.online():

@@ -153,7 +153,7 @@ class Replicas:
         self.catch_up_here()
         for partition in self._partitions.values():
             self._moves.resume(partition)
-        self._upkeep.start()
+        self._upkeep.start(self.cold_reads)
         self.cleaning.start()
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:

@@ -25,6 +25,7 @@ look at the next.
 _INTERVAL_BYTES = 4096 + 256
 """Between two indexed batches that are small, and a header."""
 _SMALL_BYTES = 64 * 1024
+_AT_ONCE_BYTES_MAX = 1 << 20
 _HEADER_BYTES = 61
 
 
@@ -121,10 +122,12 @@ class CachedReads:
         self._indexes_tried: set[Path] = set()
         self._examined: set[Path] = set()
         self._wanted_bytes = 0
+        self._reads_at_once = True
 
-    def next_log(self, wanted_bytes: int) -> None:
-        """So much is wanted next."""
+    def next_log(self, wanted_bytes: int, *, is_sure: bool = False) -> None:
+        """So much is wanted next, and `is_sure` if all that is found will be read too."""
         self._wanted_bytes = wanted_bytes
+        self._reads_at_once = wanted_bytes <= (_AT_ONCE_BYTES_MAX if is_sure else _SMALL_BYTES)
 
     def forget(self) -> None:
         """What threads brought."""
@@ -157,13 +160,13 @@ class CachedReads:
 
     def window(self, segment: ReadSegment, start: int, size: int) -> memoryview:
         """As much as is at hand from a batch's header on; at least the header, unless the file
-        ends. Of a small read all is read at once, and `read` finds it at hand.
+        ends. Where that is little, or will be needed, all is read at once, and `read` finds it.
         """
         end = start + min(size, _HEADER_BYTES)
         for loaded in self._loaded:
             if loaded.holds(segment, start, end):
                 return loaded.content[start - loaded.start :]
-        if self._wanted_bytes > _SMALL_BYTES:
+        if not self._reads_at_once:
             return self._read(segment, start, size)
         size = min(max(size, self._wanted_bytes + _INTERVAL_BYTES), segment.size - start)
         loaded = _LoadedBytes(segment, start, self._read(segment, start, size))

@@ -2,14 +2,21 @@
 caches: one that is missing, broken or points nowhere is rebuilt from the log on the spot.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from moldau.storage.cached_reads import CachedReads
+from moldau.storage.cached_reads import Adopt, CachedReads
 from moldau.storage.damaged_bytes import TolerantScan
-from moldau.storage.failures import CorruptIndexError, DamagedFileError, InvalidIndexEntryError
-from moldau.storage.filesystem import FileSystem
+from moldau.storage.failures import (
+    CorruptIndexError,
+    DamagedFileError,
+    DiskFullError,
+    InvalidIndexEntryError,
+    refused_if_full,
+)
+from moldau.storage.filesystem import File, FileSystem
 from moldau.storage.segment_files import SegmentSettings
 from moldau.storage.segment_reads import ReadableSegment
 from moldau.storage.segment_walk import INT32_MAX, BatchSpan, CorruptSegmentError, walk_batches
@@ -86,9 +93,11 @@ class IndexedSegment(ReadableSegment):
         """The largest timestamp and the last offset of the first batch that has it; (-1, base
         offset) without timestamps.
         """
-        if self._max_timestamp is None:
-            # An index that lost its end would hide the newest records from searches by time.
-            self.complete_indexes()
+        return self._max_timestamp or self._learn_max_timestamp()
+
+    def _learn_max_timestamp(self, reads: CachedReads | None = None) -> tuple[int, int]:
+        # An index that lost its end would hide the newest records from searches by time.
+        self.complete_indexes(reads)
         if self._max_timestamp is None:
             timestamp_ms, offset = self.time_index.last_entry
             self._max_timestamp = (timestamp_ms, offset)
@@ -128,7 +137,7 @@ class IndexedSegment(ReadableSegment):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> ResultT:
-        """As `with_indexes`, but damage of the log itself is looked for in a thread."""
+        """As `with_indexes`, but what is wrong is found out and rebuilt in a thread."""
         try:
             return use(*args, **kwargs)
         except (CorruptIndexError, CorruptSegmentError, InvalidIndexEntryError):
@@ -137,7 +146,14 @@ class IndexedSegment(ReadableSegment):
             self.rebuild_indexes()
             return use(*args, **kwargs)
 
-    def complete_indexes(self) -> None:
+    def know_max_timestamp(self, reads: CachedReads | None) -> None:
+        """So that `max_timestamp` asks no disk; this does not wait for one, given `reads`."""
+        if reads is not None and self._max_timestamp is None:
+            reads.need(self.offset_index)
+            reads.need(self.time_index)
+            self._learn_max_timestamp(reads)
+
+    def complete_indexes(self, reads: CachedReads | None = None) -> None:
         """Rebuild the indexes if their ends are missing, as after a crash before they were synced.
         Looks at the headers behind the last entries only.
         """
@@ -147,7 +163,7 @@ class IndexedSegment(ReadableSegment):
             indexed_position = self.offset_index.lookup(self.offset_index.last_offset)[1]
             first = self.offset_index.lookup(offset)[1]
             largest, last_position = int(NO_TIMESTAMP), 0
-            for span in self.walk(min(first, indexed_position)):
+            for span in self.walk(min(first, indexed_position), reads):
                 largest, last_position = max(largest, span.max_timestamp_ms), span.position
             interval = self.settings.index_interval_bytes
             return largest == timestamp_ms and last_position - indexed_position <= interval
@@ -157,6 +173,8 @@ class IndexedSegment(ReadableSegment):
                 return
         except DamagedFileError:
             pass
+        if reads is not None:
+            reads.examine(self)
         self.rebuild_indexes()
 
     def rebuild_indexes(self) -> None:
@@ -170,6 +188,49 @@ class IndexedSegment(ReadableSegment):
         # Rare, and possibly of a segment that no later flush would look at.
         self.offset_index.flush()
         self.time_index.flush()
+        self.release_indexes()
+
+    def examination(self) -> Callable[[], Adopt]:
+        """With it come new indexes, unless the segment grows meanwhile."""
+        if not self.sealed:
+            return super().examination()
+        path, size, times_shortened = self.path(), self.size, self.times_shortened
+        apart = IndexedSegment(
+            self.filesystem,
+            self.directory,
+            self.base_offset,
+            self.settings,
+            created_ms=self.created_ms,
+            life=self._life,
+        )
+
+        def examine() -> Adopt:
+            file = self.filesystem.open(path)
+            try:
+                apart.rebuild_from(file, size)
+            finally:
+                file.close()
+            return adopt
+
+        def adopt() -> None:
+            if self.times_shortened == times_shortened and self.path() == path:
+                self.offset_index, self.time_index = apart.offset_index, apart.time_index
+                self._max_timestamp, self._is_full = apart.max_timestamp, None
+                self.note_damaged(apart.damaged)
+
+        return examine
+
+    def rebuild_from(self, file: File, size: int) -> None:
+        """As `rebuild_indexes`, from an open file. On a full disk entries stay in memory."""
+        self.begin_index_rebuild()
+        scan = TolerantScan(file, 0, size, next_offset=self.base_offset)
+        for headers in scan:
+            self.index_scanned(headers)
+        self.damaged = tuple(scan.damaged)
+        with contextlib.suppress(DiskFullError), refused_if_full(self.offset_index.path):
+            self.finish_index_rebuild()
+            self.offset_index.flush()
+            self.time_index.flush()
         self.release_indexes()
 
     def begin_index_rebuild(self) -> None:

@@ -10,6 +10,7 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from operator import ge, gt
 from pathlib import Path
@@ -46,6 +47,8 @@ class _Index:
         self._filesystem = filesystem
         self._file: File | None = None
         self._loaded = False
+        self._broken: CorruptIndexError | None = None
+        """What a thread found that has read the file."""
         # Entries [0, _written) are in the file.
         self._written = 0
         self._keys, self._values = self._unpack(b"")
@@ -67,6 +70,14 @@ class _Index:
     @property
     def size_in_bytes(self) -> int:
         return self.entry_count * self.entry_bytes
+
+    @property
+    def bytes_at_most(self) -> int:
+        """As `size_in_bytes`, or the size of a file that was not read: it may have room ahead."""
+        if self._loaded:
+            return self.size_in_bytes
+        has_file = self._filesystem.exists(self.path)
+        return self._filesystem.file_size(self.path) if has_file else 0
 
     def can_append_offset(self, offset: Offset) -> bool:
         return 0 <= offset - self.base_offset <= _INT32_MAX
@@ -154,8 +165,8 @@ class _Index:
         return self._loaded
 
     def loading(self) -> Callable[[], Callable[[], None]]:
-        """Reads the file, in any thread, and gives what its owner shall call then. A broken one is
-        left as it is: its first use says so.
+        """Reads the file, in any thread, and gives what its owner shall call then. The first use of
+        a broken one says so.
         """
         path = self.path
 
@@ -163,17 +174,24 @@ class _Index:
             if not self._loaded and self.path == path:
                 self._take(columns)
 
+        def note_broken(error: CorruptIndexError) -> None:
+            if not self._loaded and self.path == path:
+                self._broken = error
+
         def read() -> Callable[[], None]:
             try:
                 columns = self._read(path)
-            except CorruptIndexError:
-                return lambda: None
+            except CorruptIndexError as error:
+                return partial(note_broken, error)
             return lambda: adopt(columns)
 
         return read
 
     def _load(self) -> None:
         if not self._loaded:
+            if self._broken is not None:
+                error, self._broken = self._broken, None
+                raise error
             self._take(self._read(self.path))
 
     def _take(self, columns: tuple["array[int]", "array[int]"]) -> None:

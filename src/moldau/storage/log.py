@@ -124,12 +124,14 @@ class Log(LogState):
         with self.guard:
             return log_read.offset_for_timestamp(self, timestamp_ms)
 
-    def batch_of_time(self, timestamp_ms: int, start_offset: int) -> BatchOfTime | None:
+    def batch_of_time(
+        self, timestamp_ms: int, start_offset: int, reads: CachedReads
+    ) -> BatchOfTime | None:
         """Where `offset_for_timestamp` looks for a time or for the largest one, for those who look
-        into large batches elsewhere.
+        into large batches elsewhere. Raises NotCachedError rather than wait for the disk.
         """
         with self.guard:
-            return log_read.batch_of_time(self, timestamp_ms, start_offset)
+            return log_read.batch_of_time(self, timestamp_ms, start_offset, reads)
 
     def start_leader_epoch(self, epoch: int) -> None:
         """We lead from here on: the epoch is known before its first record is, which also takes it

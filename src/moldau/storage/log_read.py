@@ -247,28 +247,37 @@ class BatchOfTime(NamedTuple):
         return None if found is None else FoundOffset(found[1], found[0], self.leader_epoch)
 
 
-def batch_of_time(log: "Log", timestamp_ms: int, start_offset: int) -> BatchOfTime | None:
+def batch_of_time(
+    log: "Log", timestamp_ms: int, start_offset: int, reads: CachedReads | None = None
+) -> BatchOfTime | None:
     """The first batch from an offset on with a record at or after a time; for MAX_TIMESTAMP the one
-    with the largest time of all. If nothing is found in it, ask from behind it.
+    with the largest time of all. If nothing is found in it, ask from behind it. Without `reads` it
+    may wait for the disk.
     """
     if timestamp_ms == MAX_TIMESTAMP:
-        return _latest_batch(log)
+        return _latest_batch(log, reads)
     for segment in log.segments:
+        segment.know_max_timestamp(reads)
         if segment.largest_timestamp_ms() >= timestamp_ms:
-            for span in segment.batches_from_time(timestamp_ms, start_offset):
+            for span in segment.batches_from_time(timestamp_ms, start_offset, reads):
                 if span.max_timestamp_ms >= timestamp_ms and span.last_offset >= start_offset:
-                    return _of_span(segment, span, timestamp_ms, start_offset)
+                    return _of_span(segment, span, (timestamp_ms, start_offset), reads)
     return None
 
 
-def _latest_batch(log: "Log") -> BatchOfTime | None:
+def _latest_batch(log: "Log", reads: CachedReads | None) -> BatchOfTime | None:
+    for each in log.segments:
+        each.know_max_timestamp(reads)
     segment = max(log.segments, key=lambda candidate: candidate.max_timestamp[0])
     max_ms, last_offset = segment.max_timestamp
-    span = segment.locate(last_offset) if max_ms >= 0 else None
-    return None if span is None else _of_span(segment, span, max_ms, span.base_offset)
+    span = segment.locate(last_offset, reads) if max_ms >= 0 else None
+    return None if span is None else _of_span(segment, span, (max_ms, span.base_offset), reads)
 
 
-def _of_span(segment: Segment, span: BatchSpan, timestamp_min: int, offset_min: int) -> BatchOfTime:
-    batch = RecordBatch(segment.slice(span.position, span.position + span.size))
+def _of_span(
+    segment: Segment, span: BatchSpan, least: tuple[int, int], reads: CachedReads | None
+) -> BatchOfTime:
+    """`least`: the time and the offset of the record that is looked for."""
+    batch = RecordBatch(segment.slice(span.position, span.position + span.size, reads))
     epoch = span.leader_epoch if span.leader_epoch >= 0 else None
-    return BatchOfTime(batch, timestamp_min, offset_min, span.last_offset, epoch)
+    return BatchOfTime(batch, *least, span.last_offset, epoch)

@@ -206,6 +206,7 @@ class _Loader:
             self._epochs.truncate_from_start(Offset(log_start_offset))
             self._epochs.truncate_from_end(Offset(end_offset))
             self._epochs.flush_if_possible()
+            segments[-1].prepare_appends()
         flushed = end_offset if is_clean else min(checkpointed.recovery_point, end_offset)
         return LoadedLog(
             segments=Segments(segments),

@@ -5,6 +5,7 @@ log that only compacts loses what lies behind its start.
 
 from collections.abc import Callable
 
+from moldau.storage.cached_reads import CachedReads
 from moldau.storage.failures import DiskFullError
 from moldau.storage.log import Log
 from moldau.storage.segment import Segment
@@ -12,8 +13,10 @@ from moldau.storage.segment import Segment
 _Expired = Callable[[Segment, int], bool]
 
 
-def delete_old_segments(log: Log, now_ms: int) -> int:
-    """First step of their deletion; `log.remove_deleted` is the second. How many there were."""
+def delete_old_segments(log: Log, now_ms: int, reads: CachedReads | None = None) -> int:
+    """First step of their deletion; `log.remove_deleted` is the second. How many there were. Given
+    `reads` it raises NotCachedError rather than wait for the disk: then ask again.
+    """
     if log.is_swapping:
         # The next round looks again.
         return 0
@@ -21,7 +24,7 @@ def delete_old_segments(log: Log, now_ms: int) -> int:
         deleted = _delete(log, now_ms, lambda _, end: end <= log.log_start_offset)
         if log.config.deletes:
             deleted += _delete_by_size(log, now_ms)
-            deleted += _delete_by_time(log, now_ms)
+            deleted += _delete_by_time(log, now_ms, reads)
         return deleted
 
 
@@ -41,13 +44,16 @@ def _delete_by_size(log: Log, now_ms: int) -> int:
     return _delete(log, now_ms, is_too_much)
 
 
-def _delete_by_time(log: Log, now_ms: int) -> int:
+def _delete_by_time(log: Log, now_ms: int, reads: CachedReads | None) -> int:
     retention_ms = log.config.retention_ms
     if retention_ms < 0:
         return 0
-    return _delete(
-        log, now_ms, lambda segment, _: now_ms - segment.largest_timestamp_ms() > retention_ms
-    )
+
+    def is_too_old(segment: Segment, _end_offset: int) -> bool:
+        segment.know_max_timestamp(reads)
+        return now_ms - segment.largest_timestamp_ms() > retention_ms
+
+    return _delete(log, now_ms, is_too_old)
 
 
 def _delete(log: Log, now_ms: int, is_expired: _Expired) -> int:

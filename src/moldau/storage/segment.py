@@ -122,6 +122,14 @@ class Segment(IndexedSegment):
             self._first_timestamp_ms = first.max_timestamp_ms
         return self._first_timestamp_ms
 
+    def prepare_appends(self) -> None:
+        """Read now what the first append would ask the disk for."""
+        _ = self.max_timestamp, self.is_full_of_entries
+        try:
+            self.first_timestamp_ms()
+        except CorruptSegmentError:
+            self.examine()
+
     def waited_for_roll_ms(self, now_ms: int, newest_timestamp_ms: int) -> int:
         """Records' time if they have one: a log that is filled with old records rolls like one that
         is filled now.
@@ -129,18 +137,23 @@ class Segment(IndexedSegment):
         first_ms = self.first_timestamp_ms()
         return newest_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.created_ms
 
-    def batches_from_time(self, timestamp_ms: int, start_offset: int) -> Iterator[BatchSpan]:
+    def batches_from_time(
+        self, timestamp_ms: int, start_offset: int, reads: CachedReads | None = None
+    ) -> Iterator[BatchSpan]:
         """From a batch that surely lies before the first record at or after `timestamp_ms`."""
+        if reads is not None:
+            reads.need(self.offset_index)
+            reads.need(self.time_index)
 
         def position() -> int:
             indexed_ms, offset = self.time_index.lookup(TimestampMs(timestamp_ms))
             if indexed_ms >= 0:
-                span = self._locate(offset)
+                span = self._locate(offset, reads)
                 if span is None or span.max_timestamp_ms != indexed_ms:
                     raise CorruptIndexError(self.time_index.path, f"({indexed_ms}, {offset})")
             return self.offset_index.lookup(Offset(max(offset, start_offset)))[1]
 
-        return self.walk(self.with_indexes(position))
+        return self.walk(self.with_cached(reads, position), reads)
 
     # Shortening
 

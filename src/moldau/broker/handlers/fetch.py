@@ -251,7 +251,8 @@ class _Fetch:
                 self._is_urgent = True
                 return answer
         max_bytes = min(wanted.partition_max_bytes, max(self._max_bytes - self._bytes_found, 0))
-        self._reads.next_log(max_bytes)
+        # Any record is enough: then what is found is answered.
+        self._reads.next_log(max_bytes, is_sure=self._min_bytes - self._bytes_found <= 1)
         found = log.find(
             offset,
             max_bytes,

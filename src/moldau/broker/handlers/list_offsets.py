@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Iterator
 from typing import NamedTuple
 
+from moldau.broker.cold_reads import ATTEMPTS_MAX, READS_PER_SEGMENT
 from moldau.broker.context import RequestContext
 from moldau.broker.partition import Partition
 from moldau.net.slices import in_slices, slices_of
@@ -17,6 +18,7 @@ from moldau.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from moldau.storage.cached_reads import NotCachedError
 from moldau.storage.log import Log
 from moldau.storage.log_read import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -55,13 +57,13 @@ def handle_list_offsets(
     answering = _Answering(ctx, request)
     by_time = any(_is_by_time(p.timestamp) for topic in request.topics for p in topic.partitions)
     if by_time:
-        return answering.with_large_batches()
+        return answering.with_times()
     return in_slices(answering.add, answering.asked(), lambda _: answering.response)
 
 
 async def _answer_many(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     answering = await ctx.work(_Answering, ctx, request)
-    return await answering.with_large_batches()
+    return await answering.with_times()
 
 
 def _is_by_time(timestamp_ms: int) -> bool:
@@ -86,7 +88,7 @@ class _Answering:
         self._ctx = ctx
         self._request = request
         self._doubled = _doubled(request)
-        self._large: list[tuple[_Search, BatchOfTime]] = []
+        self._by_time: list[_Search] = []
         self.response = ListOffsetsResponse(
             topics=[ListOffsetsTopicResponse(name=t.name, partitions=[]) for t in request.topics]
         )
@@ -110,23 +112,38 @@ class _Answering:
             with self._told(answer):
                 self._search(topic.name, asked, answer)
 
-    async def with_large_batches(self) -> ListOffsetsResponse:
-        """They are looked into in a thread; everything else at once."""
+    async def with_times(self) -> ListOffsetsResponse:
+        """Threads read what is not cached, and look into large batches; the rest is done here."""
         await slices_of(self.add, self.asked())
-        for search, batch in self._large:
+        for search in self._by_time:
             with self._told(search.answer):
-                self._tell(search, await self._look_into(search, batch))
+                self._tell(search, await self._find(search))
+            await asyncio.sleep(0)
         return self.response
 
-    async def _look_into(self, search: _Search, batch: BatchOfTime) -> FoundOffset | None:
+    async def _find(self, search: _Search) -> FoundOffset | None:
         loop, workers = asyncio.get_running_loop(), self._ctx.broker.replicas.workers
-        looked_into: BatchOfTime | None = batch
-        while looked_into is not None:
-            found = await loop.run_in_executor(workers, looked_into.detached().find)
+        batch = await self._batch_of_time(search, search.log.log_start_offset)
+        while batch is not None:
+            if batch.is_heavy:
+                found = await loop.run_in_executor(workers, batch.detached().find)
+            else:
+                found = batch.find()
             if found is not None or search.timestamp_ms == MAX_TIMESTAMP:
                 return found
-            looked_into = search.log.batch_of_time(search.timestamp_ms, looked_into.last_offset + 1)
+            batch = await self._batch_of_time(search, batch.last_offset + 1)
         return None
+
+    async def _batch_of_time(self, search: _Search, start_offset: int) -> BatchOfTime | None:
+        cold_reads = self._ctx.broker.replicas.cold_reads
+        reads, log = cold_reads.reads(), search.log
+        for _ in range(ATTEMPTS_MAX + READS_PER_SEGMENT * len(log.segments)):
+            try:
+                return log.batch_of_time(search.timestamp_ms, start_offset, reads)
+            except NotCachedError as cold:
+                await cold_reads.load(log, cold)
+        # It changes faster than it can be read.
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
 
     @contextlib.contextmanager
     def _told(self, answer: ListOffsetsPartitionResponse) -> Iterator[None]:
@@ -150,12 +167,7 @@ class _Answering:
         elif not _is_by_time(asked.timestamp):
             self._tell(search, log.offset_for_timestamp(asked.timestamp))
         else:
-            batch = log.batch_of_time(asked.timestamp, log.log_start_offset)
-            found = None if batch is None or batch.is_heavy else batch.find()
-            if batch is not None and found is None:
-                self._large.append((search, batch))
-            else:
-                self._tell(search, found)
+            self._by_time.append(search)
 
     def _tell(self, search: _Search, found: FoundOffset | None) -> None:
         answer, timestamp_ms = search.answer, search.timestamp_ms

@@ -167,20 +167,19 @@ def _make_plan(cleanable: CleanableLog, now_ms: int) -> CompactionPlan:
 
 
 def _position_of(segment: Segment, offset: int) -> int:
+    if not segment.offset_index.is_loaded:
+        # The pass reads from the beginning, in its thread, rather than the owner an index here.
+        return 0
     return segment.with_indexes(lambda: segment.offset_index.lookup(Offset(offset))[1])
 
 
 def _source(segment: Segment) -> SourceSegment:
-    return segment.with_indexes(lambda: _read_source(segment))
-
-
-def _read_source(segment: Segment) -> SourceSegment:
     return SourceSegment(
         base_offset=segment.base_offset,
         path=segment.path(),
         size_bytes=segment.size,
-        offset_index_bytes=segment.offset_index.entry_count * segment.offset_index.entry_bytes,
-        time_index_bytes=segment.time_index.entry_count * segment.time_index.entry_bytes,
+        offset_index_bytes=segment.offset_index.bytes_at_most,
+        time_index_bytes=segment.time_index.bytes_at_most,
         damaged=segment.damaged,
     )
 
