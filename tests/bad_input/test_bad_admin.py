@@ -24,6 +24,7 @@ from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.heartbeat import HeartbeatRequest
 from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -94,6 +95,16 @@ def test_bi_117_names_that_metrics_would_confuse(client: WireClient) -> None:
     stem = fresh_name("collides")
     assert codes(client.ask(creating(topic(f"{stem}.b")), 7)) == [0]
     assert codes(client.ask(creating(topic(f"{stem}_b")), 7)) == [17]
+
+
+def test_many_topics_that_cannot_be_made_are_one_line_of_the_log(client: WireClient) -> None:
+    """The fixture around each test counts the lines."""
+    prefix = fresh_name("many")
+    dotted = [f"{prefix}.{number}" for number in range(20)]
+    assert set(codes(client.ask(creating(*map(topic, dotted)), 7))) == {0}
+    asked = [MetadataRequestTopic(name=name.replace(".", "_")) for name in dotted]
+    answer = client.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=True))
+    assert set(codes(answer)) == {17}
 
 
 def test_bi_120_a_topic_twice(client: WireClient) -> None:

@@ -135,6 +135,23 @@ async def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path) -> N
         assert (again.error_code, again.producer_epoch) == (0, me[1] + 1)
 
 
+async def test_many_transactions_that_take_too_long_are_one_short_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    names = [f"{number}-" + "x" * 5_000 for number in range(12)]
+    async with transaction_node(tmp_path) as node:
+        for name in names:
+            await node.add(await node.begun(name, timeout_ms=30_000), 0, name=name)
+        await node.advance(31_000 + CHECK_MS)
+        for name in names:
+            assert (await node.settled(name)).state is S.COMPLETE_ABORT
+        await eventually(lambda: "took too long" in caplog.text)
+        (line,) = [one for one in caplog.messages if "took too long" in one]
+        assert line.endswith("… and 7 more")
+        assert len(line) < 1_000
+
+
 async def test_the_time_runs_on_while_the_node_is_down(tmp_path: Path) -> None:
     async with transaction_node(tmp_path) as node:
         me = await node.begun(timeout_ms=30_000)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from moldau.broker.context import ConfigHolder, ControllerChannel
+from moldau.broker.log_texts import few_of
 from moldau.config.broker import BrokerConfig
 from moldau.core.controller.topic_names import (
     CONSUMER_OFFSETS,
@@ -85,23 +86,21 @@ class TopicCreation:
         try:
             response = await self._channel.send(request)
         except KafkaError as error:
-            _log.warning("topics %s could not be created: %s", ", ".join(names[:10]), error)
+            _log.warning("topics could not be created: %s: %s", few_of(names), error)
             return dict.fromkeys(names, error.code)
         finally:
             for name in names:
                 del self._running[name]
         assert isinstance(response, CreateTopicsResponse)
         outcomes = {}
+        news: dict[str, list[str]] = {}
         for topic in response.topics:
             code = ErrorCode(topic.error_code)
             outcomes[topic.name] = ErrorCode.NONE if code in _FINE else code
             if code not in _FINE and self._is_news(topic.name, code):
-                _log.warning(
-                    "topic %s could not be created: %s %s",
-                    topic.name,
-                    code.name,
-                    topic.error_message or "",
-                )
+                news.setdefault(code.name, []).append(f"{topic.name} ({topic.error_message or ''})")
+        for reason, failed in news.items():
+            _log.warning("topics could not be created: %s: %s", few_of(failed), reason)
         return outcomes
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.coordinator_shard import HostOptions, HostServices, HostState, ShardHost
+from moldau.broker.log_texts import few_of, short
 from moldau.broker.shard_hosts import ShardHosts, ShardKind
 from moldau.broker.transaction_markers import MarkersToSend
 from moldau.core.controller.topic_names import TRANSACTION_STATE
@@ -279,7 +280,8 @@ class TransactionCoordinator:
         def on_done(code: ErrorCode) -> None:
             if code is not ErrorCode.NONE:
                 # A later coordinator has taken over. It completes what is open.
-                _log.warning("%s is not completed here: %s", what.transactional_id, code.name)
+                name = short(what.transactional_id)
+                _log.warning("%s is not completed here: %s", name, code.name)
             elif host.state is HostState.ACTIVE:
                 host.run(
                     lambda turn: host.shard.markers_written(what.transactional_id, turn),
@@ -300,28 +302,36 @@ class TransactionCoordinator:
         _ = self._tasks.start(self._abort_overdue(), "abort-overdue-transactions")
 
     async def _abort_overdue(self) -> None:
+        aborted: list[str] = []
+        refused: dict[str, KafkaError] = {}
         try:
             for host in list(self._hosts.active()):
                 for transactional_id in host.shard.overdue(self._clock.wall_ms()):
-                    await self._abort_one(host, transactional_id)
+                    try:
+                        await self._abort_one(host, transactional_id)
+                        aborted.append(transactional_id)
+                    except KafkaError as error:
+                        refused[transactional_id] = error
                     # There may be many; clients come first.
                     await asyncio.sleep(0)
         finally:
+            # One client may leave thousands behind: not a line for each.
+            if aborted:
+                _log.info("transactions took too long and are aborted: %s", few_of(aborted))
+            if refused:
+                names, reason = list(refused), next(iter(refused.values()))
+                _log.warning("transactions are not aborted yet: %s: %s", few_of(names), reason)
             self._look_for_overdue_later()
 
     async def _abort_one(self, host: TransactionHost, transactional_id: str) -> None:
-        try:
-            fresh_id = None
-            if host.shard.needs_producer_id(transactional_id):
-                fresh_id = await self._producer_ids.next()
-            if host.state is HostState.ACTIVE:
-                _log.info("the transaction of %s took too long and is aborted", transactional_id)
-                host.run(
-                    lambda turn: host.shard.abort_overdue(transactional_id, fresh_id, turn),
-                    depends=False,
-                )
-        except KafkaError as error:
-            _log.warning("the transaction of %s is not aborted yet: %s", transactional_id, error)
+        fresh_id = None
+        if host.shard.needs_producer_id(transactional_id):
+            fresh_id = await self._producer_ids.next()
+        if host.state is HostState.ACTIVE:
+            host.run(
+                lambda turn: host.shard.abort_overdue(transactional_id, fresh_id, turn),
+                depends=False,
+            )
 
 
 def _core_settings(config: "BrokerConfig", transaction_version: int) -> TransactionSettings:
