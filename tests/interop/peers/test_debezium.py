@@ -87,7 +87,7 @@ def test_debezium_sends_each_change_once(
     wanted: list[tuple[Any, ...]] = [("r", None, ada), ("r", None, bob), ("c", None, eve)]
 
     def worker() -> ConnectWorker:
-        return ConnectWorker(f"{apache.jar_folder}/*", node, tmp_path, plugins.parent)
+        return ConnectWorker(f"{apache.jar_folder}/*", node, tmp_path, plugins)
 
     with worker() as first:
         first.configure("customers", settings)

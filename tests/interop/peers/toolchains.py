@@ -83,20 +83,23 @@ def older_java_clients(cache: Path) -> Path:
 
 
 def debezium(cache: Path) -> Path:
-    """The folder of Debezium's connector for PostgreSQL, a plug-in of Kafka Connect."""
-    return _all_jars(cache, "debezium", DEBEZIUM_JARS)
+    """A folder for Kafka Connect's plug-ins that holds one, Debezium's connector for PostgreSQL.
+    Connect looks into all that is there, so it is in a folder without anything else.
+    """
+    return _all_jars(cache, "debezium", DEBEZIUM_JARS, inside="connector")
 
 
-def _all_jars(cache: Path, name: str, names: Path) -> Path:
-    """The folder with all that a list of Maven's names needs."""
+def _all_jars(cache: Path, name: str, names: Path, inside: str = "") -> Path:
+    """The folder with all that a list of Maven's names needs, in itself or one `inside`."""
     maven = require_tool("mvn")
 
     def fetch(folder: Path) -> None:
         copy = [maven, "-q", "-B", "-f", str(names), "dependency:copy-dependencies"]
-        copy += ["-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+        copy += ["-DincludeScope=runtime", f"-DoutputDirectory={folder / inside}"]
         run_step(copy, f"fetching {name}", timeout_s=FETCH_TIMEOUT_S)
 
-    return made_once(cache / f"{name}-{digest_of(names)}", fetch)
+    kind = f"{name}-{inside}" if inside else name
+    return made_once(cache / f"{kind}-{digest_of(names)}", fetch)
 
 
 def connect_plugins(cache: Path) -> Path:
