@@ -100,11 +100,11 @@ def test_bi_117_names_that_metrics_would_confuse(client: WireClient) -> None:
 def test_many_topics_that_cannot_be_made_are_one_line_of_the_log(client: WireClient) -> None:
     """The fixture around each test counts the lines."""
     prefix = fresh_name("many")
-    dotted = [f"{prefix}.{number}" for number in range(20)]
+    dotted = [f"{prefix}.{number}" for number in range(10)]
     assert set(codes(client.ask(creating(*map(topic, dotted)), 7))) == {0}
     asked = [MetadataRequestTopic(name=name.replace(".", "_")) for name in dotted]
     answer = client.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=True))
-    assert set(codes(answer)) == {17}
+    assert set(codes(answer)) == {3}
 
 
 def test_bi_120_a_topic_twice(client: WireClient) -> None:
