@@ -1,12 +1,13 @@
 """What does a fetch cost, by the clock and by the node's processor time per byte, and what do
 fetches that wait cost those who produce?
 
-    python benchmarks/fetching.py [--label after] [--megabytes 256] [--rounds 5]
+    python benchmarks/fetching.py [--label after] [--megabytes 256] [--rounds 5] [--against SRC]
 
 One node in a process of its own, with the policy `os`, whose segments are sealed and in the page
 cache; one raw connection that asks for the next piece when it has the last, so that a fetch is
 never merged with another. The best round by processor time counts: other programs only add to it.
-Results are kept by label, so that two versions of the code can be compared.
+Results are kept by label, so that two versions of the code can be compared; with `--against`, the
+`src` folder of another checkout with compiled loops, both take turns, and the other is "before".
 """
 
 import argparse
@@ -14,6 +15,7 @@ import contextlib
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
@@ -109,29 +111,51 @@ def _next_offset(records: memoryview) -> int:
     return following
 
 
-def fetch_rows(peer: Peer, total: int, rounds: int) -> Iterator[dict[str, object]]:
-    into = memoryview(bytearray(4 << 20))
-    for size in PIECES:
+class Reader:
+    """Reads a topic of one node in pieces, again and again."""
+
+    def __init__(self, peer: Peer, size: int, total: int) -> None:
         topic = f"pieces-{size}"
         fill(peer.port, topic, BATCH_BYTES[size], total)
-        frames = frames_of(peer.port, topic, size)
-        best_cpu = best_clock = float("inf")
-        with RawConnection(peer.port) as connection:
+        self._peer = peer
+        self._size = size
+        self._frames = frames_of(peer.port, topic, size)
+        self._repeats = max(1, 20_000 // len(self._frames)) if size == 4 * KIB else 4
+        self._into = memoryview(bytearray(4 << 20))
+        self._costs: list[tuple[float, float]] = []
+        self._bytes_each = 0.0
+
+    def run(self) -> None:
+        with RawConnection(self._peer.port) as connection:
+            cpu, began = self._peer.cpu_seconds(), perf_counter()
             got = 0
-            repeats = max(1, 20_000 // len(frames)) if size == 4 * KIB else 4
-            for _ in range(rounds):
-                cpu, began = peer.cpu_seconds(), perf_counter()
-                got = sum(pass_through(connection.socket, frames, into) for _ in range(repeats))
-                best_clock = min(best_clock, (perf_counter() - began) / got)
-                best_cpu = min(best_cpu, (peer.cpu_seconds() - cpu) / got)
-        bytes_each = got / repeats / len(frames)
-        yield {
-            "case": f"fetch of {size // KIB} KiB",
-            "bytes_per_fetch": round(bytes_each),
-            "cpu_us_per_fetch": round(best_cpu * bytes_each * 1e6, 2),
-            "clock_us_per_fetch": round(best_clock * bytes_each * 1e6, 2),
-            "cpu_us_per_mib": round(best_cpu * (1 << 20) * 1e6, 1),
+            for _ in range(self._repeats):
+                got += pass_through(connection.socket, self._frames, self._into)
+            spent_s = perf_counter() - began
+            self._costs.append(((self._peer.cpu_seconds() - cpu) / got, spent_s / got))
+        self._bytes_each = got / self._repeats / len(self._frames)
+
+    def row(self) -> dict[str, object]:
+        cpu, clock = (min(costs) for costs in zip(*self._costs, strict=True))
+        usual = median(cost for cost, _ in self._costs)
+        return {
+            "case": f"fetch of {self._size // KIB} KiB",
+            "bytes_per_fetch": round(self._bytes_each),
+            "cpu_us_per_fetch": round(cpu * self._bytes_each * 1e6, 2),
+            "median_cpu_us_per_fetch": round(usual * self._bytes_each * 1e6, 2),
+            "clock_us_per_fetch": round(clock * self._bytes_each * 1e6, 2),
+            "cpu_us_per_mib": round(cpu * (1 << 20) * 1e6, 1),
         }
+
+
+def fetch_rows(peers: list[Peer], total: int, rounds: int) -> Iterator[list[dict[str, object]]]:
+    """For each size a row of each node; they take turns."""
+    for size in PIECES:
+        readers = [Reader(peer, size, total) for peer in peers]
+        for number in range(rounds):
+            for reader in readers if number % 2 else readers[::-1]:
+                reader.run()
+        yield [reader.row() for reader in readers]
 
 
 @contextlib.contextmanager
@@ -170,24 +194,30 @@ def main() -> None:
     parser.add_argument("--label", default="after")
     parser.add_argument("--megabytes", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--against", type=Path)
     asked = parser.parse_args()
-    rows: list[dict[str, object]] = []
-    with running_peers(["moldau os"]) as (peer,):
-        started_mb = peer.rss_mb()
-        for row in fetch_rows(peer, asked.megabytes << 20, asked.rounds):
-            rows.append(row)
-            print(row)
-        rows.append(
-            {
-                "case": "memory of the node after that, beyond its start",
-                "rss_mb": round(peer.rss_mb() - started_mb, 1),
-            }
-        )
-        print(rows[-1])
-        for count in (0, WAITING):
-            rows.append(waiting_row(peer, count))
-            print(rows[-1])
-    keep("fetching", runs=kept("fetching").get("runs", {}) | {asked.label: rows})
+    labels = [asked.label] if asked.against is None else ["before", asked.label]
+    runs: dict[str, list[dict[str, object]]] = {label: [] for label in labels}
+    with contextlib.ExitStack() as stack:
+        peers: list[Peer] = []
+        for source in [asked.against, None][-len(labels) :]:
+            peers += stack.enter_context(running_peers(["moldau os"], source))
+        started_mb = [peer.rss_mb() for peer in peers]
+        for together in fetch_rows(peers, asked.megabytes << 20, asked.rounds):
+            for label, row in zip(labels, together, strict=True):
+                runs[label].append(row)
+                print(label, row)
+        for label, peer, before_mb in zip(labels, peers, started_mb, strict=True):
+            rows = runs[label]
+            rows.append(
+                {
+                    "case": "memory of the node after that, beyond its start",
+                    "rss_mb": round(peer.rss_mb() - before_mb, 1),
+                }
+            )
+            rows += [waiting_row(peer, count) for count in (0, WAITING)]
+            print(label, *rows[-3:], sep="\n")
+    keep("fetching", runs=kept("fetching").get("runs", {}) | runs)
 
 
 if __name__ == "__main__":

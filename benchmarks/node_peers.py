@@ -54,6 +54,7 @@ class Peer(ABC):
         self.folder = folder
         self.data = folder / "data"
         self.port = free_port()
+        self.source: Path | None = None
         self._process: psutil.Popen | None = None
 
     @property
@@ -67,7 +68,9 @@ class Peer(ABC):
     def command(self) -> list[str]: ...
 
     def environment(self) -> dict[str, str]:
-        return dict(os.environ)
+        if self.source is None:
+            return dict(os.environ)
+        return os.environ | {"PYTHONPATH": str(self.source)}
 
     def start(self) -> float:
         """Seconds until it answers its first request."""
@@ -216,14 +219,17 @@ def new_peer(label: str, folder: Path) -> Peer:
 
 
 @contextlib.contextmanager
-def running_peers(labels: list[str]) -> Iterator[list[Peer]]:
-    """Started nodes in temporary directories (below BENCH_DIR if that is set)."""
+def running_peers(labels: list[str], source: Path | None = None) -> Iterator[list[Peer]]:
+    """Started nodes in temporary directories (below BENCH_DIR if that is set), with the code in
+    `source` instead of ours if that is given.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="bench-", dir=os.environ.get("BENCH_DIR")) as folder,
         contextlib.ExitStack() as stack,
     ):
         peers = [new_peer(label, Path(folder) / str(n)) for n, label in enumerate(labels)]
         for peer in peers:
+            peer.source = source
             stack.callback(peer.stop)
             peer.format()
             peer.start()
