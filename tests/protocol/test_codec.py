@@ -440,6 +440,18 @@ def test_what_is_written_at_once_has_a_budget_too(loops: Any) -> None:
         loops.encode_chunks(message, 9, budget=7)
 
 
+def test_a_long_text_counts_as_several_elements_when_it_is_written(loops: Any) -> None:
+    message = MetadataRequest(topics=[MetadataRequestTopic(name="t" * 25_600)] * 2)
+    assert b"".join(loops.encode_chunks(message, 9, budget=202)) == loops.encode(message, 9)
+    with pytest.raises(codec.MessageTooLargeError, match="more than 201 elements"):
+        loops.encode_chunks(message, 9, budget=201)
+
+
+def test_what_is_long_is_written_in_several_chunks(loops: Any) -> None:
+    message = MetadataRequest(topics=[MetadataRequestTopic(name="t" * 25_600)] * 100)
+    assert b"".join(loops.encode_chunks(message, 9)) == loops.encode(message, 9)
+
+
 def test_what_was_read_is_freed_without_the_cycle_collector(loops: Any) -> None:
     """Read messages are hidden from it, so nothing but counting may be needed."""
     wire = loops.encode(produce(b"hello"), 9)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from moldau.broker.context import BrokerServices, Handler, Peer, RequestContext, Staged
 from moldau.broker.error_responses import error_response
-from moldau.broker.large_messages import AT_ONCE, LargeMessages
+from moldau.broker.large_messages import AT_ONCE, AT_ONCE_BYTES, LargeMessages
 from moldau.broker.loop_watch import LoopWatch, Watched
 from moldau.broker.request_pieces import SHAPES, serve_in_pieces
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
@@ -222,12 +222,13 @@ class Dispatcher:
         header, start = decode_prefix(RequestHeader, header_version, frame)
         if version == answer_version:
             # librdkafka 2.x leaves bytes behind some requests; Kafka does not look at them either.
-            try:
-                request, _ = decode_prefix(message_class, version, frame, start, budget=AT_ONCE)
-            except MalformedRequestError:
-                if len(frame) < AT_ONCE:
-                    raise
-                request = None
+            request = None
+            if len(frame) <= AT_ONCE_BYTES or api_key is ApiKey.PRODUCE:
+                try:
+                    request, _ = decode_prefix(message_class, version, frame, start, budget=AT_ONCE)
+                except MalformedRequestError:
+                    if len(frame) < AT_ONCE:
+                        raise
         else:
             request = message_class()
         peer.client_id = client_id = header.client_id or ""

@@ -29,6 +29,8 @@ million bytes, and many clients take no more than this.
 """
 _DECODED_TIMES = 8
 """How much more memory a request takes than its bytes, unless they are mostly records."""
+_DECODED_BYTES_MAX = 40 * 1024 * 1024
+"""Beside the bytes: so much take as many elements as a request may have."""
 
 
 _REFUSALS = (KafkaError, MalformedRequestError)
@@ -41,7 +43,8 @@ class Exchange:
 
     def __init__(self, begun: Begun, size: int, started_ms: float) -> None:
         self.begun = begun
-        self.bytes = size if begun.api_key is ApiKey.PRODUCE else size * _DECODED_TIMES
+        decoded = min(size * (_DECODED_TIMES - 1), _DECODED_BYTES_MAX)
+        self.bytes = size if begun.api_key is ApiKey.PRODUCE else size + decoded
         self.started_ms = started_ms
         self.answer: Message | None = None
         self.chunks: list[Buffer] | None = None

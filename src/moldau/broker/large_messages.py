@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 4_000
 """Elements that the event loop itself reads and writes: a millisecond of work."""
+AT_ONCE_BYTES = 1 << 20
+"""Likewise, of anything but records, which are not copied."""
 
 MessageT = TypeVar("MessageT", bound=Message)
 ResultT = TypeVar("ResultT")

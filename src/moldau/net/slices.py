@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
-SLICE_S = 0.004
+SLICE_S = 0.002
 ITEMS_BETWEEN_LOOKS = 8
 """A look at the time costs a tenth of what a small item does."""
 

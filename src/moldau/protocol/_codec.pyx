@@ -60,6 +60,7 @@ cdef extern from "Python.h":
     PyObject *Py_False
     double PyFloat_AS_DOUBLE(object value)
     void PyObject_GC_UnTrack(object value)
+    Py_ssize_t PyObject_Hash(object value) except? -1
     ctypedef struct PyThreadState
     PyThreadState *PyEval_SaveThread()
     void PyEval_RestoreThread(PyThreadState *state)
@@ -86,6 +87,8 @@ cdef int UNKNOWN_TAGS_MAX = primitives.UNKNOWN_TAGS_MAX
 cdef Py_ssize_t ELEMENT_BUDGET = primitives.ELEMENT_BUDGET
 cdef Py_ssize_t NO_BUDGET = primitives.NO_BUDGET
 cdef int ELEMENTS_BETWEEN_PAUSES = 500
+cdef Py_ssize_t BYTES_LIKE_ELEMENT = primitives.BYTES_LIKE_ELEMENT
+cdef Py_ssize_t CHUNK_BYTES = 1 << 20
 
 cdef struct Op:
     int kind

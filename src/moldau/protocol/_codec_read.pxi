@@ -144,7 +144,7 @@ cdef PyObject *read_array(Op *op, Source *source) except NULL:
     for index in range(count):
         set_item(items, index, read_value(op, source, False))
         source.until_pause -= 1
-        if source.until_pause == 0:
+        if source.until_pause <= 0:
             source.until_pause = ELEMENTS_BETWEEN_PAUSES
             let_others_run()
     Py_INCREF(items)
@@ -202,6 +202,10 @@ cdef PyObject *read_string(Op *op, Source *source, bint is_nullable) except NULL
     if text == NULL:
         PyErr_Clear()
         malformed(source, <object>op.name, "not UTF-8")
+    if size > BYTES_LIKE_ELEMENT:
+        source.until_pause -= <int>(size // BYTES_LIKE_ELEMENT)
+        # It is kept. A handler that looks for thousands of long names would have to do it at once.
+        PyObject_Hash(<object>text)
     return text
 
 

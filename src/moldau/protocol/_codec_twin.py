@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.primitives import (
+    BYTES_LIKE_ELEMENT,
     ELEMENT_BUDGET,
     INLINE_BYTES_MAX,
     LENGTH_MAX,
@@ -304,10 +305,7 @@ class _Writer:
         elif step.is_array:
             if not isinstance(value, list | tuple):
                 unwritable(self.label, step.name, f"needs a list, got {type(value).__name__}")
-            self.left -= len(value)
-            if self.left < 0:
-                text = f"{self.label}: more than {self.budget} elements in one message"
-                raise MessageTooLargeError(text)
+            self._spend(len(value))
             self._write_length(len(value), step, INT32)
             for element in value:
                 if element is None:
@@ -381,6 +379,14 @@ class _Writer:
             unwritable(self.label, step.name, f"string of {len(content)} bytes")
         self._write_length(len(content), step, INT16)
         self.out += content
+        if len(content) > BYTES_LIKE_ELEMENT:
+            self._spend(len(content) // BYTES_LIKE_ELEMENT)
+
+    def _spend(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            text = f"{self.label}: more than {self.budget} elements in one message"
+            raise MessageTooLargeError(text)
 
     def _write_buffers(self, step: Step, value: Any) -> None:
         parts = value if step.kind == RECORDS and isinstance(value, list | tuple) else (value,)

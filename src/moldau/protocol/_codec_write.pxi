@@ -205,6 +205,15 @@ cdef int write_null(Op *op, Target *target, bint is_tagged) except -1:
     return 0
 
 
+cdef inline int spend(Target *target, Py_ssize_t count) except -1:
+    target.elements_left -= count
+    if target.elements_left < 0:
+        raise MessageTooLargeError(
+            f"{<object>target.label}: more than {target.budget} elements in one message"
+        )
+    return 0
+
+
 cdef int write_array(Op *op, object items, Target *target) except -1:
     cdef Py_ssize_t index, count
     cdef object item
@@ -217,11 +226,7 @@ cdef int write_array(Op *op, object items, Target *target) except -1:
     else:
         unwritable(target, op, f"needs a list, got {type_name(items)}")
         return -1
-    target.elements_left -= count
-    if target.elements_left < 0:
-        raise MessageTooLargeError(
-            f"{<object>target.label}: more than {target.budget} elements in one message"
-        )
+    spend(target, count)
     write_length(target, op, count, False)
     for index in range(count):
         if PyTuple_Check(items):
@@ -234,7 +239,7 @@ cdef int write_array(Op *op, object items, Target *target) except -1:
             unwritable(target, op, "null is not allowed")
         write_value(op, item, target)
         target.until_pause -= 1
-        if target.until_pause == 0:
+        if target.until_pause <= 0:
             target.until_pause = ELEMENTS_BETWEEN_PAUSES
             let_others_run()
     return 0
@@ -336,6 +341,9 @@ cdef int write_string(Op *op, object value, Target *target) except -1:
         unwritable(target, op, f"string of {size} bytes")
     write_length(target, op, size, True)
     memcpy(room(target, size), text, size)
+    if size > BYTES_LIKE_ELEMENT:
+        target.until_pause -= <int>(size // BYTES_LIKE_ELEMENT)
+        spend(target, size // BYTES_LIKE_ELEMENT)
     return 0
 
 
@@ -388,21 +396,28 @@ cdef int write_content(
     return 0
 
 
+cdef int add_chunks(list chunks, Target *target, Py_ssize_t start, Py_ssize_t end) except -1:
+    cdef Py_ssize_t size
+    while start < end:
+        size = min(end - start, CHUNK_BYTES)
+        chunks.append(PyBytes_FromStringAndSize(<char *>target.bytes + start, size))
+        start += size
+        if start < end:
+            let_others_run()
+    return 0
+
+
 cdef list chunks_of(Target *target):
     cdef Py_ssize_t start = 0
     cdef Py_ssize_t position
     cdef list chunks = []
     if target.outside != NULL:
         for position, owner, _ in <list>target.outside:
-            if position > start:
-                chunks.append(
-                    PyBytes_FromStringAndSize(<char *>target.bytes + start, position - start)
-                )
+            add_chunks(chunks, target, start, position)
             chunks.append(owner)
             start = position
-    if target.size > start or not chunks:
-        chunks.append(PyBytes_FromStringAndSize(<char *>target.bytes + start, target.size - start))
-    return chunks
+    add_chunks(chunks, target, start, target.size)
+    return chunks if chunks else [b""]
 
 
 cdef object write_message(

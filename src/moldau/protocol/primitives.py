@@ -19,6 +19,8 @@ TRUSTED_ELEMENT_BUDGET = 50_000_000
 """For answers of a server that we chose to talk to, and for our own files."""
 NO_BUDGET = 1 << 62
 """For what is written, which is ours."""
+BYTES_LIKE_ELEMENT = 256
+"""Of a text that is longer, so many bytes count as one more element where time is what counts."""
 
 INLINE_BYTES_MAX = 4096
 """Longer `records` and `bytes` stay where they are until the message is joined."""
