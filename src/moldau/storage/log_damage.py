@@ -43,7 +43,8 @@ def _found(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedByt
     _limit(log, segment)
     _tell(log, segment, [each for each in segment.damaged if each.position in _positions(found)])
     reasons = {s.base_offset: str(each) for s, each in log.damaged}
-    log.directory.do(_noting_segments(log, reasons))
+    if reasons:
+        log.directory.do(_noting_segments(log, reasons))
 
 
 def _positions(found: "Sequence[DamagedBytes]") -> set[int]:

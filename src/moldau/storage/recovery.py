@@ -322,9 +322,13 @@ class _Loader:
     # After a crash
 
     def _recover(self, segments: list[Segment]) -> tuple[int, Damage | None]:
-        if self._epochs.latest_epoch is None:
-            # Nothing was flushed yet, or the file is lost; what is before the start needs none.
-            self._scan_from = min(self._scan_from, self._checkpointed.log_start_offset)
+        earliest = self._epochs.earliest_entry
+        log_start_offset = self._checkpointed.log_start_offset
+        if earliest is None or earliest.start_offset > log_start_offset:
+            # Nothing was flushed yet, the file is lost, or the log's start was lowered for a
+            # truncation that did not happen any more. What is before the start needs no epoch.
+            self._epochs.clear()
+            self._scan_from = min(self._scan_from, log_start_offset)
         first = max(Segments(segments).floor_place(self._scan_from), 0)
         if 0 < first < len(segments) and segments[first].base_offset == self._scan_from:
             # It may have been sealed after its last flush.

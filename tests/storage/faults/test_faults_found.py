@@ -173,3 +173,35 @@ def test_a_crash_while_a_segment_is_deleted_shows_no_aborted_record() -> None:
     assert crashes > 3
     assert RecordBatch(plain.state.batches[0].content).producer_id >= TRANSACTIONAL
     assert str(ROOT) in str(plain.node.log.path)
+
+
+def test_compaction_leaves_segments_alone_that_lie_before_unflushed_ones() -> None:
+    setup = Setup("os", small_log(cleanup_policy=("compact",)))
+    disk, work = worked(*["append"] * 30, setup=setup)
+    log = work.node.log
+    assert sum(segment.is_rolled for segment in log.segments) > 1
+    log.raise_high_watermark(log.log_end_offset)
+    # The start offset is ahead of what is flushed: no record before it is owed any more.
+    run_here(work.node.logs.deleting_records({log: Offset(log.log_end_offset - 1)}))
+    last = checks.held_batches(log)[-1]
+    moments: list[SimulatedDisk] = []
+    disk.on_effect(lambda _: moments.append(disk.after_crash(lambda _: True)))
+    work.node.cleaner.compact(log, LATER_MS)
+    assert moments
+    for moment in moments:
+        found = Node(moment, setup, LATER_MS).log
+        assert found.damage is None
+        assert checks.held_batches(found)[-1] == last
+
+
+def test_epochs_begin_at_a_start_that_was_lowered_for_a_truncation() -> None:
+    disk, work = worked("append", "append", "append", "flush")
+    log = work.node.log
+    log.raise_high_watermark(log.log_end_offset)
+    run_here(work.node.logs.deleting_records({log: Offset(1)}))
+    work.run(["append", "flush", "checkpoint"])
+    # The power goes before the truncation has cut anything.
+    run_here(work.node.directory.writing_checkpoint(LOG_START_FILE, {NAME: Offset(0)}))
+    node = Node(disk.after_crash(lambda _: True), SETUP, LATER_MS)
+    assert node.log.log_start_offset == 0
+    checks.check_epochs(node.log, checks.held_batches(node.log))

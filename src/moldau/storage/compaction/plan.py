@@ -3,6 +3,7 @@ that follows it may run in another thread.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,7 +103,10 @@ def _assess(log: Log, checkpoint: int | None, now_ms: int) -> CleanableLog:
     limit = max(first_dirty, _first_uncleanable(log, segments, first_dirty, now_ms))
     # Whole segments only: the one that contains the limit stays.
     later = segments_between(segments, limit, segments[-1].base_offset)
-    first_uncleanable = later[0].base_offset if later else segments[-1].base_offset
+    first_uncleanable = min(
+        later[0].base_offset if later else segments[-1].base_offset,
+        _first_followed_by_rolled(segments),
+    )
     clean = segments_between(segments, -1, first_dirty)
     cleanable = segments_between(segments, min(first_dirty, first_uncleanable), first_uncleanable)
     return CleanableLog(
@@ -119,9 +123,6 @@ def _assess(log: Log, checkpoint: int | None, now_ms: int) -> CleanableLog:
 def _first_uncleanable(log: Log, segments: Sequence[Segment], first_dirty: int, now_ms: int) -> int:
     active = segments[-1].base_offset
     limits = [log.last_stable_offset, active]
-    if any(segment.is_rolled for segment in segments):
-        # In front of such a segment a gap means a loss: compaction must make none.
-        limits.append(log.flushed_offset)
     lag_ms = log.config.min_compaction_lag_ms
     if lag_ms > 0:
         for segment in segments_between(segments, first_dirty, active):
@@ -129,6 +130,16 @@ def _first_uncleanable(log: Log, segments: Sequence[Segment], first_dirty: int, 
                 limits.append(segment.base_offset)
                 break
     return min(limits)
+
+
+def _first_followed_by_rolled(segments: Sequence[Segment]) -> int:
+    """After a crash a gap in front of a rolled segment means a loss: compaction must make none,
+    also before the log's start offset, which may be ahead of what is flushed.
+    """
+    for before, segment in pairwise(segments):
+        if segment.is_rolled:
+            return before.base_offset
+    return segments[-1].base_offset
 
 
 def _is_overdue(log: Log, segments: Sequence[Segment], first_dirty: int, now_ms: int) -> bool:
