@@ -28,6 +28,7 @@ from wire_client import HungUpError, WireClient, create_topic
 
 from moldau.broker.garbage_collection import GarbageCollection
 from moldau.cli.start import THREAD_TURN_S
+from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -37,6 +38,8 @@ from moldau.testing import thread_broker
 
 TOPIC, GROUP = "wide", "g"
 COMMIT_VERSION = 9
+FIND_VERSION = 4
+TRIES = 300
 
 
 class Hold(NamedTuple):
@@ -108,11 +111,13 @@ def prepare(address: str, partitions: int) -> Existing:
     ]
     topic = OffsetCommitRequestTopic(name=TOPIC, partitions=offsets)
     with WireClient(address) as client:
-        while True:
+        for _ in range(TRIES):
+            client.ask(FindCoordinatorRequest(coordinator_keys=[GROUP]), FIND_VERSION)
             answer = client.ask(OffsetCommitRequest(group_id=GROUP, topics=[topic]), COMMIT_VERSION)
             if not answer.topics[0].partitions[0].error_code:
                 return Existing(TOPIC, topic_id, GROUP)
             select.select([], [], [], 0.1)
+    raise SystemExit("no coordinator takes offsets")
 
 
 def main() -> None:
