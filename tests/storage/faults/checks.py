@@ -20,6 +20,7 @@ from moldau.storage.log_read import Isolation
 from moldau.storage.producer_entry import ProducerEntry
 from moldau.storage.producer_replay import data_batch, end_marker
 from moldau.storage.producer_state import AppendOrigin, ProducerStateTable
+from moldau.storage.segment import Segment
 from moldau.storage.transaction_index import AbortedTransaction
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import Offset, ProducerId
@@ -28,8 +29,8 @@ READ_BYTES = 1 << 20
 
 
 def held_batches(log: Log) -> list[Stored]:
-    """Straight from the files; every byte of them must be a sound batch. Segments behind the log's
-    start only wait for their deletion.
+    """Straight from the files; every byte of them must be a sound batch, or known as damaged.
+    Segments before the log's start only wait for their deletion.
     """
     found: list[Stored] = []
     for place, segment in enumerate(log.segments):
@@ -37,13 +38,26 @@ def held_batches(log: Log) -> list[Stored]:
         if segment is not log.segments.active and end_offset <= log.log_start_offset:
             continue
         content = segment.file.read(0, segment.size)
-        headers, end, problem = scan_batches(content, 0, len(content), True)
-        assert problem is None, (segment, problem)
-        assert end == len(content)
-        found += [stored(content[h[0] : h[0] + h[1]]) for h in headers]
+        for start, stop in _sound_ranges(segment, log.log_start_offset):
+            headers, end, problem = scan_batches(content, start, stop, True)
+            assert problem is None, (segment, problem)
+            assert end == stop
+            found += [stored(content[h[0] : h[0] + h[1]]) for h in headers]
     for earlier, later in pairwise(found):
         assert earlier.last_offset < later.base_offset
     return found
+
+
+def _sound_ranges(segment: Segment, log_start_offset: int) -> Iterator[tuple[int, int]]:
+    """Damage before the log's start costs nothing; what lies before it is left out as well, so that
+    there is no hole.
+    """
+    start = 0
+    for damaged in segment.damaged:
+        if damaged.next_offset > log_start_offset:
+            yield start, damaged.position
+        start = damaged.end
+    yield start, segment.size
 
 
 def check_is_piece_of(found: Sequence[Stored], candidates: Iterable[Sequence[Stored]]) -> None:
@@ -196,7 +210,10 @@ def check_epochs(log: Log, found: Sequence[Stored]) -> None:
 
 
 def check_offsets(log: Log, found: Sequence[Stored]) -> None:
-    ends = [log.segments.active.base_offset, *(b.last_offset + 1 for b in found[-1:])]
+    active = log.segments.active
+    ends = [active.base_offset, *(b.last_offset + 1 for b in found[-1:])]
+    # The offsets of what is damaged are never given to other records.
+    ends += [damaged.next_offset for damaged in active.damaged]
     assert log.log_end_offset == max(ends)
     assert log.log_start_offset <= log.last_stable_offset <= log.high_watermark
     assert log.high_watermark <= log.log_end_offset
@@ -291,6 +308,7 @@ def check_committed_reads(log: Log, found: Sequence[Stored]) -> None:
 
 def check_log(log: Log, *, is_whole: bool = False) -> list[Stored]:
     """All of the above; the batches that the log holds."""
+    assert not log.damaged
     found = held_batches(log)
     check_offsets(log, found)
     check_producers(log, found, is_whole=is_whole)

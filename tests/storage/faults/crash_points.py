@@ -115,6 +115,9 @@ class Judge:
             assert all(b.last_offset < first for b in self._owed(point, point.flushed))
             self.verdicts.refused += 1
             assert node.logs.accept_damage(NAME, self.now_ms).damage is None
+        if node.log.damaged:
+            self._judge_damaged(node, point)
+            return
         found = checks.check_log(node.log, is_whole=self._is_whole)
         if self._compacts:
             self._check_compacted(found, step)
@@ -134,6 +137,17 @@ class Judge:
         checks.check_can_be_written_on(again, self.now_ms, found)
         again.let_go()
         self.verdicts.recovered += 1
+
+    def _judge_damaged(self, node: Node, point: CrashPoint) -> None:
+        """Batches in the middle are missing that were committed without being flushed."""
+        assert self.setup.policy == "os", node.log.damaged
+        owed = self._owed(point, point.flushed)
+        for _, damaged in node.log.damaged:
+            first, end = damaged.first_offset, damaged.next_offset
+            assert all(b.last_offset < first or b.base_offset >= end for b in owed)
+        self.verdicts.refused += 1
+        self._check_compacted(checks.held_batches(node.log), point.step)
+        node.let_go()
 
     def _owed(self, point: CrashPoint, end: int) -> list[Stored]:
         """Batches before `end` that neither side of the step has cut or deleted."""
