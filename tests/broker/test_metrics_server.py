@@ -30,6 +30,11 @@ class Page:
         return b"moldau_made %d\n" % self.made
 
 
+class StandingClock(ShiftedClock):
+    def mono_ms(self) -> float:
+        return self.ahead_ms
+
+
 @asynccontextmanager
 async def serving(page: Page, clock: ShiftedClock) -> AsyncIterator[MetricsServer]:
     server = MetricsServer("127.0.0.1", 0, clock)
@@ -92,6 +97,20 @@ async def test_a_text_that_takes_long_is_used_for_longer() -> None:
         clock.advance(40_000)
         assert b"moldau_made 1\n" in await got(server)
         clock.advance(20_000)
+        assert b"moldau_made 2\n" in await got(server)
+
+
+async def test_a_text_that_is_made_quickly_is_never_old() -> None:
+    clock = StandingClock()
+
+    class Quick(Page):
+        async def render(self) -> bytes:
+            clock.advance(50)
+            return await super().render()
+
+    async with serving(Quick(), clock) as server:
+        assert b"moldau_made 1\n" in await got(server)
+        clock.advance(1)
         assert b"moldau_made 2\n" in await got(server)
 
 
