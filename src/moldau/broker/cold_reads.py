@@ -38,9 +38,9 @@ class ColdReads:
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="moldau-read")
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
 
-    def reads(self) -> CachedReads:
+    def reads(self, *, sends_files: bool = False) -> CachedReads:
         """For one request."""
-        return CachedReads(self.buffers)
+        return CachedReads(self.buffers, sends_files=sends_files)
 
     async def load(self, log: "Log", cold: NotCachedError) -> None:
         """Afterwards the read can be tried again: it finds what is loaded, or what went wrong."""

@@ -354,9 +354,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         if self._outbox and self._transport is not None and not self._is_closing:
-            chunks, size = self._outbox.take()
-            self._listener.metrics.bytes_out += size
-            self._transport.writelines(chunks)
+            self._listener.metrics.bytes_out += self._outbox.write_to(self._transport)
             if self._outbox.unread_since_ms is not None:
                 self._hold_answers(self._transport.get_write_buffer_size())
 

@@ -47,6 +47,8 @@ class Peer:
     client_software_version: str = ""
     client_id: str = ""
     """Of its latest request."""
+    takes_files: bool = False
+    """Its connection sends parts of files (`storage/cached_views.py`)."""
 
 
 class ControllerChannel(Protocol):

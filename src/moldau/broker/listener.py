@@ -184,7 +184,9 @@ class Listener:
         if delay_ms > 0:
             connection.is_throttled = True
             self.clock.call_later(delay_ms, connection.throttle_is_over)
-        return Peer(self._made, self.name, host, port, self.is_privileged)
+        peer = Peer(self._made, self.name, host, port, self.is_privileged)
+        peer.takes_files = raw is not None and transport.get_extra_info("sslcontext") is None
+        return peer
 
     def _refusal(self, host: str) -> str | None:
         limits = self._services.limits

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.record_loops import scan_batches
+from moldau.storage.cached_views import SIZE_MIN as VIEW_BYTES_MIN
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.read_buffers import ReadBuffers
 from moldau.storage.segment_scan import PIECE_BYTES
@@ -82,6 +83,9 @@ class ReadSegment(Protocol):
     def read_cached(self, target: memoryview, position: int) -> int:
         """As `File.read_into` without waiting, not even for the file to be opened."""
 
+    def cached_view(self, position: int, size: int) -> memoryview | None:
+        """As `File.cached_view`, of bytes that are known to be sound."""
+
     def opened_apart(self) -> None:
         """A thread had the file open: that it is there is known, so it costs nothing to open."""
 
@@ -114,10 +118,13 @@ class _LoadedBytes:
 
 
 class CachedReads:
-    """The reads of one request. What threads brought for it is kept until `forget`."""
+    """The reads of one request. What threads brought for it is kept until `forget`. Whoever only
+    sends what it reads says so with `sends_files`: then it can be a `File.cached_view`.
+    """
 
-    def __init__(self, buffers: ReadBuffers) -> None:
+    def __init__(self, buffers: ReadBuffers, *, sends_files: bool = False) -> None:
         self._buffers = buffers
+        self._sends_files = sends_files
         self._loaded: list[_LoadedBytes] = []
         self._indexes_tried: set[Path] = set()
         self._examined: set[Path] = set()
@@ -156,6 +163,10 @@ class CachedReads:
         for loaded in self._loaded:
             if loaded.holds(segment, start, start + size):
                 return loaded.content[start - loaded.start :][:size]
+        if self._sends_files and size >= VIEW_BYTES_MIN:
+            view = segment.cached_view(start, size)
+            if view is not None:
+                return view
         return self._read(segment, start, size)
 
     def window(self, segment: ReadSegment, start: int, size: int) -> memoryview:
@@ -166,10 +177,11 @@ class CachedReads:
         for loaded in self._loaded:
             if loaded.holds(segment, start, end):
                 return loaded.content[start - loaded.start :]
-        if not self._reads_at_once:
+        all_bytes = min(max(size, self._wanted_bytes + _INTERVAL_BYTES), segment.size - start)
+        is_sent_from_file = self._sends_files and all_bytes >= VIEW_BYTES_MIN
+        if is_sent_from_file or not self._reads_at_once:
             return self._read(segment, start, size)
-        size = min(max(size, self._wanted_bytes + _INTERVAL_BYTES), segment.size - start)
-        loaded = _LoadedBytes(segment, start, self._read(segment, start, size))
+        loaded = _LoadedBytes(segment, start, self._read(segment, start, all_bytes))
         self._loaded.append(loaded)
         return loaded.content
 

@@ -28,6 +28,11 @@ class CheckedBytes:
         self._checked_start = min(self._checked_start, size)
         self._checked_end = min(self._checked_end, size)
 
+    def holds(self, start: int, end: int) -> bool:
+        """Whether all of it is known to be sound."""
+        end = min(end, self.found_bytes)
+        return end <= start or self._checked_start <= start <= end <= self._checked_end
+
     def check(self, path: Path, content: memoryview, start: int) -> None:
         """`content` is what the file holds from `start` on."""
         end = min(start + len(content), self.found_bytes)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from moldau.storage import disk_calls
+from moldau.storage.cached_views import cached_view
 from moldau.storage.disk_calls import sync_directory, sync_file, write_buffers
 from moldau.storage.failures import (
     OUT_OF_DESCRIPTORS,
@@ -48,6 +49,11 @@ class File(Protocol):
     def read_into(self, target: memoryview, offset: int, *, wait: bool = True) -> int:
         """Fill `target`; how many bytes there were, fewer only where the file ends. Without `wait`
         it raises BlockingIOError if the disk would have to be asked.
+        """
+
+    def cached_view(self, offset: int, size: int) -> memoryview | None:
+        """Bytes that the kernel can send from the page cache; nothing else may look into them. None
+        if they are not all there, or not worth it.
         """
 
     def append(self, buffers: Sequence[Buffer]) -> None:
@@ -212,6 +218,9 @@ class DiskFile:
                 break
             got += more
         return got
+
+    def cached_view(self, offset: int, size: int) -> memoryview | None:
+        return cached_view(self._fd, offset, size) if self.tells_cached else None
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         try:

@@ -69,6 +69,13 @@ class ReadableSegment(SegmentFiles):
             return file.read_into(target, position)
         return file.read_into(target, position, wait=False)
 
+    def cached_view(self, position: int, size: int) -> memoryview | None:
+        if self._file is None or self._checked is None:
+            return None
+        if not self._checked.holds(position, position + size):
+            return None
+        return self._file.cached_view(position, size)
+
     def opened_apart(self) -> None:
         _ = self.file
 

@@ -55,6 +55,9 @@ class SimulatedFile:
         self._disk.check_read(self.path)
         return bytes(self._node.content[offset : offset + length])
 
+    def cached_view(self, _offset: int, _size: int) -> memoryview | None:
+        return None
+
     def read_into(self, target: memoryview, offset: int, *, wait: bool = True) -> int:
         self._check()
         if not wait:

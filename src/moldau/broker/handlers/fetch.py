@@ -129,7 +129,7 @@ class _Fetch:
         self._isolation = Isolation.LOG_END
         if replica_id < 0:
             self._isolation = _ISOLATIONS.get(request.isolation_level, Isolation.HIGH_WATERMARK)
-        self._reads = ctx.broker.replicas.cold_reads.reads()
+        self._reads = ctx.broker.replicas.cold_reads.reads(sends_files=ctx.peer.takes_files)
         self._results: list[PartitionData | None] = [None] * len(self._asked)
         self._found: dict[int, FoundBatches] = {}
         """By place: what there is to read. It may be stale once others had their turn."""
