@@ -74,12 +74,16 @@ class ReadSegment(Protocol):
     """The segment that is read from."""
 
     times_shortened: int
+    is_retired: bool
 
     @property
     def filesystem(self) -> FileSystem: ...
     @property
     def size(self) -> int: ...
     def path(self) -> Path: ...
+    def unchanged_since_now(self) -> Callable[[], bool]:
+        """Asked later: was what a thread found under the segment's name the segment's own?"""
+
     def read_cached(self, target: memoryview, position: int) -> int:
         """As `File.read_into` without waiting, not even for the file to be opened."""
 
@@ -148,15 +152,19 @@ class CachedReads:
         if path not in self._examined:
             self._examined.add(path)
             raise NotCachedError(
-                path, segment.examination(), PIECE_BYTES, lambda: segment.path() == path
+                path, segment.examination(), PIECE_BYTES, segment.unchanged_since_now()
             )
 
-    def need(self, index: Loadable) -> None:
+    def need(self, segment: ReadSegment, index: Loadable) -> None:
         """One that is broken is left to whoever rebuilds it."""
         path = index.path
         if not index.is_loaded and path not in self._indexes_tried:
             self._indexes_tried.add(path)
-            raise NotCachedError(path, index.loading(), 0, lambda: index.path == path)
+
+            def is_asked_for() -> bool:
+                return index.path == path and not segment.is_retired
+
+            raise NotCachedError(path, index.loading(), 0, is_asked_for)
 
     def read(self, segment: ReadSegment, start: int, size: int) -> memoryview:
         """Shorter only where the file ends, though nobody of this process has cut it."""
@@ -197,6 +205,7 @@ class CachedReads:
         loaded = _LoadedBytes(segment, start, self._buffers.take(size, start))
         filesystem, path = segment.filesystem, segment.path()
         unchecked_end = segment.unchecked_end(start)
+        is_unchanged = segment.unchanged_since_now()
 
         def load() -> Adopt:
             file = filesystem.open(path)
@@ -210,12 +219,10 @@ class CachedReads:
             return lambda: adopt(checked_end)
 
         def adopt(checked_end: int) -> None:
-            segment.opened_apart()
-            if segment.times_shortened == loaded.times_shortened:
+            # Compaction may have put another file under the name that the thread was given.
+            if is_unchanged():
+                segment.opened_apart()
                 segment.note_checked(start, checked_end)
                 self._loaded.append(loaded)
 
-        def is_asked_for() -> bool:
-            return segment.path() == path
-
-        return NotCachedError(path, load, size, is_asked_for)
+        return NotCachedError(path, load, size, is_unchanged)

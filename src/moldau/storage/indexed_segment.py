@@ -114,6 +114,7 @@ class IndexedSegment(ReadableSegment):
     def seal(self) -> None:
         """No more appends: the time index gets the largest timestamp, which retention goes by."""
         self._complete_time_index()
+        self._write_indexes()
         self.release_indexes()
         self.sealed = True
 
@@ -121,6 +122,8 @@ class IndexedSegment(ReadableSegment):
         timestamp_ms, offset = self.max_timestamp
         if self.time_index.entry_count < self.time_index.max_entries:
             self.time_index.append(TimestampMs(timestamp_ms), Offset(offset), sealing=True)
+
+    def _write_indexes(self) -> None:
         self.offset_index.write_out()
         self.time_index.write_out()
 
@@ -149,8 +152,8 @@ class IndexedSegment(ReadableSegment):
     def know_max_timestamp(self, reads: CachedReads | None) -> None:
         """So that `max_timestamp` asks no disk; this does not wait for one, given `reads`."""
         if reads is not None and self._max_timestamp is None:
-            reads.need(self.offset_index)
-            reads.need(self.time_index)
+            reads.need(self, self.offset_index)
+            reads.need(self, self.time_index)
             self._learn_max_timestamp(reads)
 
     def complete_indexes(self, reads: CachedReads | None = None) -> None:
@@ -194,7 +197,7 @@ class IndexedSegment(ReadableSegment):
         """With it come new indexes, unless the segment grows meanwhile."""
         if not self.sealed:
             return super().examination()
-        path, size, times_shortened = self.path(), self.size, self.times_shortened
+        path, size, is_unchanged = self.path(), self.size, self.unchanged_since_now()
         apart = IndexedSegment(
             self.filesystem,
             self.directory,
@@ -213,29 +216,37 @@ class IndexedSegment(ReadableSegment):
             return adopt
 
         def adopt() -> None:
-            if self.times_shortened == times_shortened and self.path() == path:
+            if is_unchanged():
                 self.offset_index, self.time_index = apart.offset_index, apart.time_index
                 self._max_timestamp, self._is_full = apart.max_timestamp, None
+                # On a full disk entries stay in memory. Nobody waits for a sync here: an index
+                # that a power cut tears is rebuilt by its next reader.
+                with contextlib.suppress(DiskFullError), refused_if_full(self.path()):
+                    self._write_indexes()
+                self.release_indexes()
                 self.note_damaged(apart.damaged)
 
         return examine
 
     def rebuild_from(self, file: File, size: int) -> None:
-        """As `rebuild_indexes`, from an open file. On a full disk entries stay in memory."""
-        self.begin_index_rebuild()
+        """As `rebuild_indexes`, from an open file and in memory only: a thread does not know whose
+        the names of the indexes are meanwhile.
+        """
+        self.offset_index.begin_in_memory()
+        self.time_index.begin_in_memory()
+        self._begin_counting()
         scan = TolerantScan(file, 0, size, next_offset=self.base_offset)
         for headers in scan:
             self.index_scanned(headers)
         self.damaged = tuple(scan.damaged)
-        with contextlib.suppress(DiskFullError), refused_if_full(self.offset_index.path):
-            self.finish_index_rebuild()
-            self.offset_index.flush()
-            self.time_index.flush()
-        self.release_indexes()
+        self._complete_time_index()
 
     def begin_index_rebuild(self) -> None:
         self.offset_index.reset()
         self.time_index.reset()
+        self._begin_counting()
+
+    def _begin_counting(self) -> None:
         self._is_full = None
         self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
         self._indexed_position = 0
@@ -261,3 +272,4 @@ class IndexedSegment(ReadableSegment):
 
     def finish_index_rebuild(self) -> None:
         self._complete_time_index()
+        self._write_indexes()

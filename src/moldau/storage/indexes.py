@@ -51,6 +51,7 @@ class _Index:
         """What a thread found that has read the file."""
         # Entries [0, _written) are in the file.
         self._written = 0
+        self._is_in_memory = False
         self._keys, self._values = self._unpack(b"")
 
     def _unpack(self, content: bytes) -> tuple["array[int]", "array[int]"]:
@@ -94,10 +95,16 @@ class _Index:
         if self._file is not None or self._filesystem.exists(self.path):
             self._opened().truncate(0)
 
+    def begin_in_memory(self) -> None:
+        """Without entries, and without a look at the file until the next `write_out`."""
+        self.abandon()
+        self._is_in_memory = True
+
     def write_out(self) -> File:
         """Put all entries into the file, make it, and trim what Kafka allocated ahead. The caller
         may `sync` the returned file in another thread."""
         self._load()
+        self._is_in_memory = False
         file = self._opened()
         end = self._written * self.entry_bytes
         if file.size() != end:
@@ -243,7 +250,7 @@ class _Index:
     def _add(self, key: int, value: int) -> None:
         self._keys.append(key)
         self._values.append(value)
-        if len(self._keys) - self._written >= _PENDING_ENTRIES_MAX:
+        if len(self._keys) - self._written >= _PENDING_ENTRIES_MAX and not self._is_in_memory:
             # The log has grown already: on a full disk they wait in memory.
             with contextlib.suppress(DiskFullError), refused_if_full(self.path):
                 self.write_out()

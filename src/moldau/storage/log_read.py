@@ -187,9 +187,10 @@ def aborted_transactions(
     """Those that overlap [offset, upper_bound_offset). A marker may lie in a later segment."""
     found: list[AbortedTransaction] = []
     for later in range(place, len(log.segments)):
-        index = log.segments[later].transaction_index
+        segment = log.segments[later]
+        index = segment.transaction_index
         if reads is not None:
-            reads.need(index)
+            reads.need(segment, index)
         some, is_complete = index.collect(Offset(offset), Offset(upper_bound_offset))
         found += some
         if is_complete:

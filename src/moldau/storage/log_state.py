@@ -264,6 +264,9 @@ class LogState:
     def remove_deleted(self, now_ms: int) -> int:
         """Second step, file.delete.delay.ms later: the files go. How many segments went."""
         removed = 0
+        if self.is_swapping:
+            # What is read until the swap is over may have the name of one that went before it.
+            return removed
         with self.guard:
             # A running flush may still hold their files.
             while self._deleted and self._deleted[0][0] <= now_ms and not self._tickets:

@@ -26,7 +26,7 @@ class Segment(IndexedSegment):
             # As for all who wait at the end of a log: what comes is read by each of them.
             return last
         if reads is not None:
-            reads.need(self.offset_index)
+            reads.need(self, self.offset_index)
         found = self._last_located = self.with_cached(reads, self._locate, offset, reads)
         return found
 
@@ -142,8 +142,8 @@ class Segment(IndexedSegment):
     ) -> Iterator[BatchSpan]:
         """From a batch that surely lies before the first record at or after `timestamp_ms`."""
         if reads is not None:
-            reads.need(self.offset_index)
-            reads.need(self.time_index)
+            reads.need(self, self.offset_index)
+            reads.need(self, self.time_index)
 
         def position() -> int:
             indexed_ms, offset = self.time_index.lookup(TimestampMs(timestamp_ms))

@@ -65,6 +65,8 @@ class SegmentFiles:
         self._file: File | None = None
         self._closed_size: int | None = None
         self.times_shortened = 0
+        self.is_retired = False
+        """It is out of the log: its file may be gone, or be another's of the same name."""
         self._checked: CheckedBytes | None = None
         self._last_located: BatchSpan | None = None
         self.damaged: tuple[DamagedBytes, ...] = ()
@@ -87,6 +89,18 @@ class SegmentFiles:
     def path(self, kind: str = LOG_SUFFIX) -> Path:
         life = ROLLED_SUFFIX if self.is_rolled and kind == LOG_SUFFIX else self._life
         return segment_path(self.directory, self.base_offset, kind, life)
+
+    def unchanged_since_now(self) -> Callable[[], bool]:
+        """Asked later: was what a thread found under the segment's name the segment's own? No name
+        comes back once it is given up, and while a segment of the log has one nobody else does.
+        """
+        path, times_shortened = self.path(), self.times_shortened
+
+        def is_unchanged() -> bool:
+            is_same_file = self.path() == path and not self.is_retired
+            return is_same_file and self.times_shortened == times_shortened
+
+        return is_unchanged
 
     @property
     def file(self) -> File:

@@ -98,7 +98,7 @@ class ReadableSegment(SegmentFiles):
     def examination(self) -> Callable[[], Adopt]:
         """Looks for damage in the whole file, in any thread."""
         filesystem, path, size = self.filesystem, self.path(), self.size
-        base_offset, times_shortened = self.base_offset, self.times_shortened
+        base_offset, is_unchanged = self.base_offset, self.unchanged_since_now()
 
         def examine() -> Adopt:
             file = filesystem.open(path)
@@ -109,7 +109,7 @@ class ReadableSegment(SegmentFiles):
             return lambda: adopt(found)
 
         def adopt(found: tuple[DamagedBytes, ...]) -> None:
-            if self.times_shortened == times_shortened:
+            if is_unchanged():
                 self.note_damaged(found)
 
         return examine

@@ -62,3 +62,4 @@ class Segments:
     def remove(self, segment: Segment) -> None:
         place = self._segments.index(segment)
         del self._segments[place], self._bases[place]
+        segment.is_retired = True
