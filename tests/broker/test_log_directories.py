@@ -1,6 +1,7 @@
 """Several log directories: what they hold, replicas that move between them, and one that fails."""
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from moldau.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
 )
 from moldau.protocol.schema import Message
+from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.testing.simulated_faults import Effect, Fault
 
 
 async def fill(node: DataNode, count: int, index: int = 0) -> None:
@@ -157,6 +160,52 @@ async def test_a_move_to_where_the_log_is_calls_the_move_off(tmp_path: Path) -> 
         assert (await describe(node))[1].topics == []
         await asyncio.sleep(0)
         assert home_of(node) == node.directory_paths[0]
+
+
+class FullDisk(SimulatedDisk):
+    """Appends below one directory find no room while the test says so."""
+
+    full: Path | None = None
+
+    def begin(self, kind: str, path: Path, size_bytes: int) -> tuple[int, Fault | None]:
+        number, fault = super().begin(kind, path, size_bytes)
+        if kind == "append" and self.full in path.parents:
+            return number, Fault(OSError(errno.ENOSPC, "No space left on device"), 0)
+        return number, fault
+
+
+async def test_a_move_that_fails_at_its_end_is_undone_and_can_be_asked_for_again() -> None:
+    disk = FullDisk()
+    async with running(Path("/disk"), directories=2, filesystem=disk) as node:
+        node.create_topic("orders", partitions=2, directory=directory_id(0))
+        await fill(node, 10)
+        partition, there = node.replicas.lookup("orders", 0), node.directory_paths[1]
+        promoted = asyncio.Event()
+
+        def write_when_promoted(effect: Effect) -> None:
+            """So that there is something left to copy, for which there is no room."""
+            is_promotion = effect.kind == "rename" and effect.path == str(there / "orders-0")
+            if is_promotion and not promoted.is_set():
+                disk.full = there
+                asyncio.get_running_loop().call_soon(partition.append, batch(b"late"))
+                promoted.set()
+
+        disk.on_effect(write_when_promoted)
+        move(node, there)
+        await promoted.wait()
+        target = node.replicas.store.logs[1]
+        async with asyncio.timeout(30):
+            # Nobody hears of a move that failed.
+            while ("orders", 0) in target.by_partition:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert home_of(node) == node.directory_paths[0]
+        assert not [n for n in disk.list_directory(there) if n == "orders-0"]
+
+        disk.full = None
+        assert move(node, there, index=1) == 0, "another one is not held up"
+        assert move(node, there) == 0
+        await until_moved(node, there)
+        assert node.replicas.lookup("orders", 0).log.log_end_offset == 11
 
 
 async def test_a_log_whose_end_was_compacted_away_moves_with_its_offsets(tmp_path: Path) -> None:

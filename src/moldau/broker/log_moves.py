@@ -5,6 +5,7 @@ A crash on the way leaves the copy as it is; the next start goes on with it.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from moldau.protocol.batches import RecordBatch
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.directory import DirectoryKind, directory_name
+from moldau.storage.failures import DiskFullError
 from moldau.storage.log_read import Isolation
 from moldau.types import TopicPartition, Uuid
 
@@ -32,6 +34,7 @@ _log = logging.getLogger(__name__)
 _PIECE_BYTES = 1 << 20
 # With less than this to go the rest is copied in one go, while appends wait.
 _LAST_PIECE_OFFSETS = 1_000
+_RETRY_MS = 1_000
 
 OnMoved = Callable[["Partition"], None]
 
@@ -84,10 +87,11 @@ class LogMoves:
     async def _work(self) -> None:
         try:
             while self._waiting:
-                name, partition = next(iter(self._waiting.items()))
-                await self._copy(partition)
-                if self._waiting.get(name) is partition:
-                    del self._waiting[name]
+                partition = self._waiting.pop(next(iter(self._waiting)))
+                try:
+                    await self._copy(partition)
+                except Exception:  # noqa: BLE001 - those behind it in the line have their turn
+                    _log.exception("%s stays where it is", partition.topic_partition)
         finally:
             self._is_working = False
 
@@ -139,22 +143,16 @@ class LogMoves:
         """
         name, source = partition.topic_partition, partition.log
         log = await self._disk.run(target.directory, target.promoting_future(name))
-        while _is_going_on(partition, source, log):
-            if await self._copy_piece(partition, log) and _is_going_on(partition, source, log):
-                break
-            await asyncio.sleep(0)
-        else:
-            return
-        while log.log_end_offset < source.log_end_offset:
-            _copy_one(partition, log, self._clock.wall_ms())
-        log.update_high_watermark(source.high_watermark)
-        if source.log_start_offset > log.log_start_offset:
-            log.advance_log_start(source.log_start_offset)
-        partition.use_log(log)
-        switched_at = log.log_end_offset
-        while not log.is_abandoned and log.flushed_offset < switched_at:
-            await _flush_in_thread(log)
-        await self._disk.run(target.directory, target.checkpoints.writing())
+        try:
+            if not await self._use(partition, source, log):
+                return
+        except Exception:
+            # It has the log's name and is not the log: the next move could not have it.
+            if target.by_partition.get(name) is log:
+                with contextlib.suppress(KafkaError):
+                    target.delete(name, Uuid(uuid4().bytes), self._clock.wall_ms())
+            raise
+        await self._make_durable(log, target)
         if log.is_abandoned or source.is_abandoned:
             return
         before = self._store.logs_of(source)
@@ -162,6 +160,36 @@ class LogMoves:
         await self._disk.run(before.directory, before.settling())
         _log.info("%s moved to %s", name, target.directory.path)
         self._on_moved(partition)
+
+    async def _use(self, partition: "Partition", source: "Log", log: "Log") -> bool:
+        """False if one of them is gone."""
+        while _is_going_on(partition, source, log):
+            if await self._copy_piece(partition, log) and _is_going_on(partition, source, log):
+                break
+            await asyncio.sleep(0)
+        else:
+            return False
+        while log.log_end_offset < source.log_end_offset:
+            _copy_one(partition, log, self._clock.wall_ms())
+        log.update_high_watermark(source.high_watermark)
+        if source.log_start_offset > log.log_start_offset:
+            log.advance_log_start(source.log_start_offset)
+        partition.use_log(log)
+        return True
+
+    async def _make_durable(self, log: "Log", target: "Logs") -> None:
+        """Records go to it already, so there is no way back: a disk that is full is asked again."""
+        switched_at = log.log_end_offset
+        while not log.is_abandoned:
+            try:
+                if log.flushed_offset < switched_at:
+                    await _flush_in_thread(log)
+                else:
+                    await self._disk.run(target.directory, target.checkpoints.writing())
+                    return
+            except DiskFullError as error:
+                _log.warning("%s is not moved yet: %s", log.topic_partition, error.detail)
+                await self._clock.sleep(_RETRY_MS)
 
     def _target(self, partition: "Partition") -> "Logs | None":
         """Where its copy is; None if there is none any more, or nothing to copy from."""

@@ -241,12 +241,14 @@ class Logs:
         """The copy has caught up: it takes its place and name."""
         assert partition not in self.by_partition
         yield from self.checkpoints.forgetting([partition])
-        log = self.futures.pop(partition)
+        log = self.futures.get(partition)
+        if log is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition}: the copy is deleted")
         target = self.directory.path_of(partition)
         with self.directory.guard:
             self.directory.filesystem.rename(log.path, target)
             log.moved_to(target)
-            self.by_partition[partition] = log
+            self.by_partition[partition] = self.futures.pop(partition)
             yield lambda: self.directory.filesystem.sync_directory(self.directory.path)
         return log
 
