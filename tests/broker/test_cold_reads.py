@@ -254,3 +254,44 @@ async def test_a_whole_log_is_read_in_threads_for_its_coordinator() -> None:
         found = await node.replicas.cold_reads.read(log, 0, 1 << 20, isolation=Isolation.LOG_END)
         assert values_of(found.records)[0] == b"0" * 50
         assert all(name.startswith("moldau-read") for name in disk.threads)
+
+
+async def test_a_lack_of_descriptors_is_told_to_who_reads() -> None:
+    async with cold_node("orders-0") as (node, disk):
+        disk.answers.set()
+        path = node.replicas.lookup("orders", 0).log.segments[0].path()
+        disk.fail_reads(path, OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path)))
+        before = node.replicas.cold_reads.count
+        answer = await fetch_one(node, request(orders()))
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert node.replicas.cold_reads.count - before < 5, "it is not tried again and again"
+        assert node.directories[0].is_online
+        assert values_of((await fetch_one(node, request(orders(30)))).records)[0] == b"30" * 50
+
+
+async def test_a_file_that_may_not_be_read_is_no_full_disk() -> None:
+    async with cold_node("orders-0") as (node, disk):
+        disk.answers.set()
+        path = node.replicas.lookup("orders", 0).log.segments[0].path()
+        disk.fail_reads(path, OSError(errno.EACCES, os.strerror(errno.EACCES), str(path)))
+        answer = await fetch_one(node, request(orders()))
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert not node.directories[0].is_online
+        assert not node.replicas.reports.is_full(node.directories[0])
+
+
+async def test_a_waiting_fetch_is_answered_whatever_goes_wrong_when_it_looks_again() -> None:
+    async with cold_node() as (node, disk):
+        await read_all(node)
+        asked = request(orders(40), max_wait_ms=60_000)
+        waiting = handle_fetch(node.context(asked, 12), asked)
+        assert not isinstance(waiting, FetchResponse)
+
+        def surprise(_path: Path) -> None:
+            raise RuntimeError("nobody expects this")
+
+        disk.cool_down("orders-0")
+        disk.wait_for_disk = surprise
+        await fill(node, b"new")
+        with pytest.raises(RuntimeError, match="nobody expects this"):
+            await asyncio.wait_for(waiting, PATIENCE_S)

@@ -3,11 +3,11 @@ who read from it. Threads and the bytes under way are bounded; who comes later w
 """
 
 import asyncio
-import contextlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.cached_reads import CachedReads, NotCachedError
 from moldau.storage.log_read import Isolation, ReadResult
@@ -28,6 +28,10 @@ broken.
 """
 
 
+def changes_too_fast(what: object) -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{what} changes faster than it can be read")
+
+
 class ColdReads:
     def __init__(self) -> None:
         self.buffers = ReadBuffers()
@@ -43,7 +47,9 @@ class ColdReads:
         return CachedReads(self.buffers, sends_files=sends_files)
 
     async def load(self, log: "Log", cold: NotCachedError) -> None:
-        """Afterwards the read can be tried again: it finds what is loaded, or what went wrong."""
+        """Afterwards the read can be tried again and finds what is loaded, or why the log is gone.
+        Raises KafkaError if the disk, or the system, does not let it be read.
+        """
         await self._turn(cold.size_bytes)
         self.count += 1
         self.bytes += cold.size_bytes
@@ -51,7 +57,7 @@ class ColdReads:
         work.add_done_callback(lambda _: self._ended(cold.size_bytes))
         # Nothing stops a thread: until it ends its bytes count, whether or not somebody waits.
         adopt = await asyncio.shield(work)
-        with contextlib.suppress(KafkaError):
+        if not log.is_abandoned:
             log.adopt(adopt)
 
     async def read(
@@ -65,7 +71,7 @@ class ColdReads:
                 return log.take(log.find(offset, max_bytes, reads, isolation=isolation), reads)
             except NotCachedError as cold:
                 await self.load(log, cold)
-        return log.read(offset, max_bytes, isolation=isolation)
+        raise changes_too_fast(log.topic_partition)
 
     async def _turn(self, size: int) -> None:
         if self._waiting or not self._fits(size):

@@ -148,7 +148,9 @@ class LogDirectory:
         self.path = path
         self.meta = meta
         # Use as `with directory.guard:` around all I/O of its files.
-        self.guard = _Guard(self)
+        self.guard = _Guard(self, READ_ONLY)
+        self.read_guard = _Guard(self, frozenset())
+        """For what only reads: a disk that does not even allow that has failed."""
         self.failure: str | None = None
         self.reserve = Reserve(filesystem, path)
         self.recovered = Recovered()
@@ -294,10 +296,12 @@ class LogDirectory:
 class _Guard:
     """The one place where an OSError becomes a failed directory."""
 
-    __slots__ = ("_directory",)
+    __slots__ = ("_directory", "_refusals")
 
-    def __init__(self, directory: LogDirectory) -> None:
+    def __init__(self, directory: LogDirectory, refusals: frozenset[int]) -> None:
         self._directory = directory
+        self._refusals = refusals
+        """What the disk says to a write that it does not take, and stays as it is."""
 
     def __enter__(self) -> None:
         if self._directory.failure is not None:
@@ -316,7 +320,7 @@ class _Guard:
                 lacking = NoDescriptorError(self._directory.path, error)
                 self._directory.lacks_descriptors(lacking)
                 raise lacking from error
-            if error.errno in READ_ONLY and not isinstance(error, SyncFailedError):
+            if error.errno in self._refusals and not isinstance(error, SyncFailedError):
                 refusal = DiskFullError(self._directory.path, str(error))
                 self._directory.write_refused(refusal)
                 raise refusal from error

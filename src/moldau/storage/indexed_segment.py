@@ -182,12 +182,16 @@ class IndexedSegment(ReadableSegment):
 
     def rebuild_indexes(self) -> None:
         """From the headers of the batches that are sound."""
-        self.begin_index_rebuild()
-        scan = TolerantScan(self.file, 0, self.size, next_offset=self.base_offset)
+        file = self.file
+        # Whoever only reads may be the one who finds them broken, on a disk that takes no writes.
+        with refused_if_full(self.path()):
+            self.begin_index_rebuild()
+        scan = TolerantScan(file, 0, self.size, next_offset=self.base_offset)
         for headers in scan:
             self.index_scanned(headers)
         self.note_damaged(tuple(scan.damaged))
-        self.finish_index_rebuild()
+        with refused_if_full(self.path()):
+            self.finish_index_rebuild()
         # Rare, and possibly of a segment that no later flush would look at.
         self.offset_index.flush()
         self.time_index.flush()

@@ -86,7 +86,7 @@ class Log(LogState):
             found = log_read.find(self, offset, max_bytes, isolation, min_one_batch=min_one_batch)
             return log_read.take(self, found)
 
-        with self.guard:
+        with self.read_guard:
             try:
                 return read()
             except CorruptSegmentError as error:
@@ -104,24 +104,24 @@ class Log(LogState):
         min_one_batch: bool = True,
     ) -> FoundBatches:
         """Which batches `read` would bring. Raises NotCachedError rather than wait for the disk."""
-        with self.guard:
+        with self.read_guard:
             return log_read.find(
                 self, offset, max_bytes, isolation, min_one_batch=min_one_batch, reads=reads
             )
 
     def take(self, found: FoundBatches, reads: CachedReads) -> ReadResult:
         """The batches that were just found. Raises NotCachedError rather than wait."""
-        with self.guard:
+        with self.read_guard:
             return log_read.take(self, found, reads)
 
     def adopt(self, loaded: Adopt) -> None:
         """What a thread has loaded for a NotCachedError, or failed to."""
-        with self.guard:
+        with self.read_guard:
             loaded()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
         """The first record at or after a time, or one of ListOffsets' special values."""
-        with self.guard:
+        with self.read_guard:
             return log_read.offset_for_timestamp(self, timestamp_ms)
 
     def batch_of_time(
@@ -130,7 +130,7 @@ class Log(LogState):
         """Where `offset_for_timestamp` looks for a time or for the largest one, for those who look
         into large batches elsewhere. Raises NotCachedError rather than wait for the disk.
         """
-        with self.guard:
+        with self.read_guard:
             return log_read.batch_of_time(self, timestamp_ms, start_offset, reads)
 
     def start_leader_epoch(self, epoch: int) -> None:

@@ -111,10 +111,11 @@ class LogGuard:
 
     __slots__ = ("_enter", "_exit", "_log")
 
-    def __init__(self, log: "LogState") -> None:
+    def __init__(self, log: "LogState", *, reads_only: bool = False) -> None:
         self._log = log
-        self._enter = log.directory.guard.__enter__
-        self._exit = log.directory.guard.__exit__
+        guard = log.directory.read_guard if reads_only else log.directory.guard
+        self._enter = guard.__enter__
+        self._exit = guard.__exit__
 
     def __enter__(self) -> None:
         self._enter()
@@ -144,7 +145,7 @@ class LogGuard:
 
     def _damaged(self, error: DamagedFileError) -> KafkaError:
         log = self._log
-        with log.directory.guard:
+        with log.directory.read_guard:
             if isinstance(error, CorruptSegmentError) and examine(log, error.path):
                 return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
         take_offline(log, error)

@@ -95,6 +95,7 @@ class LogState:
         """Since it was opened; never less."""
         self.damage = loaded.damage
         self.guard = LogGuard(self)
+        self.read_guard = LogGuard(self, reads_only=True)
         log_damage.watch(self)
         self.leader_rules: LeaderRules | None = None
         self._flusher = options.flusher

@@ -8,7 +8,7 @@ Not served: reading from the closest replica (rack id); every client reads from 
 import asyncio
 from collections.abc import Awaitable, Generator, Iterable
 
-from moldau.broker.cold_reads import ATTEMPTS_MAX
+from moldau.broker.cold_reads import ATTEMPTS_MAX, changes_too_fast
 from moldau.broker.context import BrokerServices, RequestContext
 from moldau.broker.fetch_sessions import Asked, FullFetch, IncrementalFetch
 from moldau.broker.leader_hints import leader_hint
@@ -96,15 +96,19 @@ async def _finish(attempt: Attempt, cold: Cold, broker: BrokerServices) -> Fetch
     held_bytes = 0
     try:
         while True:
+            failure: KafkaError | None = None
             if cold is None:
                 await asyncio.sleep(0)
             else:
                 log, missing = cold
                 held_bytes += missing.size_bytes
                 broker.budget.hold_answers(missing.size_bytes)
-                await broker.replicas.cold_reads.load(log, missing)
+                try:
+                    await broker.replicas.cold_reads.load(log, missing)
+                except KafkaError as error:
+                    failure = error
             try:
-                cold = next(attempt)
+                cold = next(attempt) if failure is None else attempt.throw(failure)
             except StopIteration as ended:
                 answer: FetchResponse | None = ended.value
                 return answer
@@ -217,11 +221,13 @@ class _Fetch:
             except NotCachedError as cold:
                 assert partition is not None
                 self._is_stale = True
-                yield partition.log, cold
-                continue
+                try:
+                    yield partition.log, cold
+                    continue
+                except KafkaError as error:
+                    self._refuse(place, error)
             return
-        # It changes faster than it can be read: nothing of it this time.
-        self._results[place] = None
+        self._refuse(place, changes_too_fast(asked.topic))
 
     def _look_into(self, partition: Partition, place: int) -> PartitionData | None:
         """None if there is nothing that the client does not know."""
@@ -284,18 +290,19 @@ class _Fetch:
                 return
             log = self._logs[place]
             try:
-                result = log.take(found, self._reads)
+                try:
+                    result = log.take(found, self._reads)
+                except NotCachedError as cold:
+                    self._is_stale = True
+                    yield log, cold
+                    continue
             except KafkaError as error:
-                self._bytes_found -= self._found.pop(place).size_bytes
-                self._refuse(place, error)
-            except NotCachedError as cold:
-                self._is_stale = True
-                yield log, cold
-                continue
+                self._refuse_found(place, error)
             else:
                 answer.records = result.records
                 answer.aborted_transactions = _aborted(result)
             return
+        self._refuse_found(place, changes_too_fast(self._asked[place].topic))
 
     def _partition(self, asked: Asked) -> Partition:
         name = asked.topic
@@ -306,6 +313,10 @@ class _Fetch:
             name = known
         wanted = asked.request
         return self.ctx.broker.replicas.lookup(name, wanted.partition, wanted.current_leader_epoch)
+
+    def _refuse_found(self, place: int, error: KafkaError) -> None:
+        self._bytes_found -= self._found.pop(place).size_bytes
+        self._refuse(place, error)
 
     def _refuse(self, place: int, error: KafkaError) -> None:
         self._is_urgent = True
@@ -400,12 +411,20 @@ class _WaitingFetch:
         except StopIteration as ended:
             self._attempted(ended.value)
             return
+        except Exception as error:  # noqa: BLE001 - whoever waits for the answer maps it
+            self.answered.set_exception(error)
+            return
         self._is_reading = True
         _ = self._tasks.start(self._read_cold(attempt, cold), "read for a waiting fetch")
 
     async def _read_cold(self, attempt: Attempt, cold: Cold) -> None:
         was_last = self._is_last
-        answer = await _finish(attempt, cold, self._fetch.ctx.broker)
+        try:
+            answer = await _finish(attempt, cold, self._fetch.ctx.broker)
+        except Exception as error:  # noqa: BLE001 - as above
+            if not self.answered.done():
+                self.answered.set_exception(error)
+            return
         self._is_reading = False
         self._attempted(answer)
         if self._moved or self._is_last != was_last:
