@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,32 @@ async def test_a_move_that_fails_at_its_end_is_undone_and_can_be_asked_for_again
         assert move(node, there) == 0
         await until_moved(node, there)
         assert node.replicas.lookup("orders", 0).log.log_end_offset == 11
+
+
+async def test_no_move_makes_the_loop_wait_for_the_disk_that_it_copies_from() -> None:
+    disk = SimulatedDisk()
+    readers: set[str] = set()
+    disk.wait_for_disk = lambda _path: readers.add(threading.current_thread().name)
+    async with running(Path("/disk"), directories=2, filesystem=disk) as node:
+        small = {"internal.segment.bytes": "20000"}
+        node.create_topic("orders", directory=directory_id(0), configs=small)
+        await fill(node, 2_500)
+        await node.restart()
+        here, there = node.directory_paths
+        warm: set[Path] = set()
+
+        def is_cold(path: Path) -> bool:
+            """Until a thread has read it, except for the segment that is written to."""
+            if threading.current_thread() is not threading.main_thread():
+                warm.add(path)
+            return path.parent == here / "orders-0" and path not in warm
+
+        disk.is_cold = is_cold
+        node.replicas.lookup("orders", 0).log.advance_log_start(100)
+        move(node, there)
+        await until_moved(node, there)
+        assert warm
+        assert threading.main_thread().name not in readers
 
 
 async def test_a_log_whose_end_was_compacted_away_moves_with_its_offsets(tmp_path: Path) -> None:

@@ -50,6 +50,41 @@ async def test_old_segments_go_after_their_time_and_their_files_later(tmp_path: 
         await until(lambda: not any(p.suffix == ".deleted" for p in folder.iterdir()))
 
 
+class WatchedDisk(SimulatedDisk):
+    """Knows which threads remove files of the node's partitions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.removers: set[str] = set()
+
+    def remove(self, path: Path) -> None:
+        if path.name.endswith(".deleted"):
+            self.removers.add(threading.current_thread().name)
+        super().remove(path)
+
+    def remove_tree(self, path: Path) -> None:
+        self.removers.add(threading.current_thread().name)
+        super().remove_tree(path)
+
+
+async def test_nobody_waits_while_a_file_system_frees_what_is_deleted() -> None:
+    configs = SMALL | {"retention.ms": "1000", "file.delete.delay.ms": "0"}
+    disk = WatchedDisk()
+    async with running(Path("/disk"), filesystem=disk) as node:
+        node.create_topic("orders", configs=configs)
+        await fill(node, *[b"x" * 100] * 10)
+        log = node.replicas.lookup("orders", 0).log
+        node.clock.advance(node.settings.current.log_retention_check_interval_ms + 2_000)
+        await until(lambda: log.log_start_offset == 10)
+        node.clock.advance(2_000)
+        await until(lambda: not any("deleted" in name for name in disk.list_directory(log.path)))
+        node.delete_topic()
+        node.clock.advance(60_000)
+        await until(lambda: not any("-delete" in n for n in disk.list_directory(log.path.parent)))
+        assert disk.removers
+        assert all(name.startswith("moldau-disk") for name in disk.removers)
+
+
 async def test_the_largest_logs_are_cut_to_their_size(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders", configs=SMALL | {"retention.bytes": "1000"})

@@ -120,16 +120,27 @@ class LogMoves:
 
     async def _warm_up(self, source: "Log", offset: int) -> None:
         """Brings the next piece into the page cache, so that copying it waits for no disk."""
-        if source.log_start_offset <= offset < source.log_end_offset:
+        offset = max(offset, source.log_start_offset)
+        if offset < source.log_end_offset:
             await self._cold_reads.read(source, offset, _PIECE_BYTES, isolation=Isolation.LOG_END)
+
+    async def _first_offset(self, source: "Log") -> int:
+        """Of the batch that holds the log's start: batches are copied whole."""
+        start = source.log_start_offset
+        if start == source.log_end_offset:
+            return start
+        read = self._cold_reads.read
+        found = (await read(source, start, 1, isolation=Isolation.LOG_END)).records
+        return min(RecordBatch(found).base_offset, start) if found else start
 
     async def _copy_piece(self, partition: "Partition", future: "Log") -> bool:
         """True if the rest is small enough to finish."""
         source = partition.log
         now_ms = self._clock.wall_ms()
-        start, end = _first_offset(source), source.log_end_offset
-        if not start <= future.log_end_offset <= end:
-            await self._disk.run(future.directory, future.starting_over(start, start, now_ms))
+        if not source.log_start_offset <= future.log_end_offset <= source.log_end_offset:
+            start = await self._first_offset(source)
+            if not start <= future.log_end_offset <= source.log_end_offset:
+                await self._disk.run(future.directory, future.starting_over(start, start, now_ms))
         if _has_nothing_more(source, future):
             # Before the gap that the copy gets here.
             await _flush_in_thread(future)
@@ -163,9 +174,16 @@ class LogMoves:
 
     async def _use(self, partition: "Partition", source: "Log", log: "Log") -> bool:
         """False if one of them is gone."""
+        # What came later was just written, so it is cached when appends wait for it.
+        old_end = source.log_end_offset
+        await self._warm_up(source, log.log_end_offset)
         while _is_going_on(partition, source, log):
-            if await self._copy_piece(partition, log) and _is_going_on(partition, source, log):
+            is_nearly_there = await self._copy_piece(partition, log)
+            if not _is_going_on(partition, source, log):
+                return False
+            if is_nearly_there and log.log_end_offset >= old_end:
                 break
+            await self._warm_up(source, log.log_end_offset)
             await asyncio.sleep(0)
         else:
             return False
@@ -208,15 +226,6 @@ class LogMoves:
 def _is_going_on(partition: "Partition", source: "Log", log: "Log") -> bool:
     """Nobody has deleted or failed one of them."""
     return partition.has_log and partition.log is source and not log.is_abandoned
-
-
-def _first_offset(source: "Log") -> int:
-    """Of the batch that holds the log's start: batches are copied whole."""
-    start = source.log_start_offset
-    if start == source.log_end_offset:
-        return start
-    found = source.read(start, 1, isolation=Isolation.LOG_END).records
-    return min(RecordBatch(found).base_offset, start) if found else start
 
 
 def _has_nothing_more(source: "Log", future: "Log") -> bool:

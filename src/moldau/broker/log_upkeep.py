@@ -116,8 +116,10 @@ class LogUpkeep:
             try:
                 removed = _REMOVED_TOGETHER
                 while removed:
-                    removed = logs.remove_deleted(self._clock.wall_ms(), _REMOVED_TOGETHER)
-                    await asyncio.sleep(0)
+                    removed = await self._disk.run(
+                        logs.directory,
+                        logs.removing_deleted(self._clock.wall_ms(), _REMOVED_TOGETHER),
+                    )
             except KafkaError as error:
                 self._reports.failed("removal of files", logs.directory.path, error)
 

@@ -194,7 +194,11 @@ class MetadataLog:
                 self.log.advance_log_start(following.offset)
                 delete_old_segments(self.log, now_ms)
                 self.snapshots.remove_before(following)
-            self.log.remove_deleted(now_ms)
+        self.directory.do(self._removing_deleted(now_ms))
+
+    def _removing_deleted(self, now_ms: int) -> Steps[None]:
+        if not self.log.is_abandoned:
+            yield from self.log.removing_deleted(now_ms)
 
     def _is_too_much(self) -> bool:
         bytes_max = self._settings.metadata_max_retention_bytes

@@ -76,6 +76,9 @@ class SnapshotStore:
             elif found is not None or name.endswith((PARTIAL_SUFFIX, DELETED_SUFFIX)):
                 self._filesystem.remove(self.path / name)
         self.ids.sort()
+        for each in self.ids:
+            # Read now, as `clean` must not wait for a disk.
+            self.timestamp_ms(each)
 
     def read_newest(
         self, log_start_offset: int, log_end_offset: int

@@ -7,6 +7,7 @@ log start <= last stable offset <= high watermark <= log end; flushed offset <= 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage import log_damage
 from moldau.storage.directory import LogDirectory
+from moldau.storage.disk_steps import Steps, run_here
 from moldau.storage.epochs import LeaderEpochCache
 from moldau.storage.failures import DiskFullError, refused_if_full
 from moldau.storage.flushing import FlushTicket, GroupFlusher
@@ -263,22 +265,37 @@ class LogState:
         return retire
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Second step, file.delete.delay.ms later: the files go. How many segments went."""
+        return run_here(self.removing_deleted(now_ms))
+
+    def removing_deleted(self, now_ms: int, count_max: int | None = None) -> Steps[int]:
+        """Second step, file.delete.delay.ms later: the files go. How many segments went. A file
+        system may take long to free what a large one held.
+        """
+        if self._tickets or self.is_swapping:
+            # A flush may still hold their files; and what is read until a swap is over may have the
+            # name of one that went before it.
+            return 0
+        due: list[Path] = []
         removed = 0
-        if self.is_swapping:
-            # What is read until the swap is over may have the name of one that went before it.
-            return removed
         with self.guard:
-            # A running flush may still hold their files.
-            while self._deleted and self._deleted[0][0] <= now_ms and not self._tickets:
-                _, segment, snapshot = self._deleted[0]
+            for due_ms, segment, snapshot in islice(self._deleted, count_max):
+                if due_ms > now_ms:
+                    break
                 if segment is not None:
-                    segment.remove_files()
+                    segment.abandon()
+                    due += segment.paths()
                 if snapshot is not None:
-                    self.filesystem.remove(snapshot)
-                self._deleted.popleft()
+                    due.append(snapshot)
                 removed += 1
+            if removed:
+                yield lambda: self._remove_all(due)
+                for _ in range(removed):
+                    self._deleted.popleft()
         return removed
+
+    def _remove_all(self, paths: list[Path]) -> None:
+        for path in paths:
+            self.filesystem.remove(path)
 
     # Durability
 

@@ -6,6 +6,7 @@ that is too high would look like lost records at the next start.
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.config.values import INT64_MAX
@@ -306,12 +307,24 @@ class Logs:
             filesystem.sync_directory(path)
 
     def remove_deleted(self, now_ms: int, logs_max: int | None = None) -> int:
-        """Second step, for segments and for whole logs, at most so many. How many of both went."""
-        removed = sum(log.remove_deleted(now_ms) for log in self._all() if log.damage is None)
-        due = [entry for entry in self._deleted if entry.due_ms <= now_ms][:logs_max]
+        return run_here(self.removing_deleted(now_ms, logs_max))
+
+    def removing_deleted(self, now_ms: int, count_max: int | None = None) -> Steps[int]:
+        """Second step, for segments and for whole logs, at most so many of either. How many of both
+        went.
+        """
+        removed = 0
+        for log in self._all():
+            left = None if count_max is None else count_max - removed
+            if left == 0:
+                break
+            if log.damage is None and not log.is_abandoned:
+                removed += yield from log.removing_deleted(now_ms, left)
+        due = [entry for entry in self._deleted if entry.due_ms <= now_ms][:count_max]
         for entry in due:
+            path = self.directory.path / entry.name
             with self.directory.guard:
-                self.directory.filesystem.remove_tree(self.directory.path / entry.name)
+                yield partial(self.directory.filesystem.remove_tree, path)
             self._deleted.remove(entry)
         return removed + len(due)
 

@@ -213,8 +213,12 @@ class SegmentFiles:
 
     def remove_files(self) -> None:
         self.abandon()
-        for kind in reversed(SEGMENT_KINDS):
-            self.filesystem.remove(self.path(kind))
+        for path in self.paths():
+            self.filesystem.remove(path)
+
+    def paths(self) -> list[Path]:
+        """Of all files, in the order in which they are removed."""
+        return [self.path(kind) for kind in reversed(SEGMENT_KINDS)]
 
     def release_indexes(self) -> None:
         """Indexes are in memory: their files are opened to write some entries now and then."""
