@@ -66,6 +66,63 @@ def test_a_failing_function_is_told_with_its_line_and_record_and_tried_once(
     assert "written again" not in caplog.text
 
 
+CALLS = """\
+import json
+import moldau.pipelines as mp
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+settings = mp.pipeline(settings={{"bootstrap.servers": "{bootstrap}"}})
+lines = mp.topic("{topic}", schema="line STRING", start="earliest")
+
+
+class NoSuchUserError(Exception):
+    pass
+
+
+def parsed(line):
+    found = json.loads(line)
+    if found == 7:
+        raise NoSuchUserError(line)
+    if found == 8:
+        raise ConnectionRefusedError(line)
+    return str(found)
+
+
+@mp.flow(into=mp.topic("{topic}.parsed"))
+def parse(lines):
+    return lines.select(F.udf(parsed, StringType())("line").alias("found"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "told", "is_tried_again"),
+    [
+        ("{", ":15: in parsed: JSONDecodeError: ", False),
+        ("7", ":17: in parsed: NoSuchUserError: 7; ", False),
+        ("8", ":19: in parsed: ConnectionRefusedError: 8; ", True),
+    ],
+)
+def test_the_record_is_found_whatever_a_function_raises(
+    session: Any,
+    node: ThreadBroker,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    line: str,
+    told: str,
+    is_tried_again: bool,
+) -> None:
+    topic = f"failing.lines.{ord(line)}"
+    make_topics(node, topic)
+    send(node, topic, [{"line": "1"}, {"line": line}, {"line": "2"}])
+    path = written(tmp_path, "my-calls.py", CALLS.format(bootstrap=node.bootstrap, topic=topic))
+    with caplog.at_level(logging.WARNING), pytest.raises(mp.MoldauError) as caught:
+        run_once(session, mp.load(path), tmp_path)
+    assert f"{path}{told}" in str(caught.value)
+    assert str(caught.value).endswith(f"; record {topic}-0 offset 1: {{'line': '{line}'}}")
+    assert ("written again" in caplog.text) is is_tried_again
+
+
 def test_an_error_inside_a_flow_is_told_with_the_line_inside(session: Any, tmp_path: Path) -> None:
     path = written(tmp_path, "inside.py", INSIDE)
     with pytest.raises(mp.PipelineError) as caught:

@@ -1,10 +1,13 @@
 """Of what Spark says about a failed batch, the line that a user can do something with."""
 
+from pathlib import Path
+
 import pytest
 
+import moldau
 from moldau.pipelines.spark_errors import cause_of, in_one_line
 from moldau.protocol.errors import MoldauError
-from moldau.spark.task_errors import comes_again, first_line
+from moldau.spark.task_errors import comes_again, first_line, is_of_rows
 
 PROXY = """\
 An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
@@ -68,17 +71,29 @@ Traceback (most recent call last):
 """
 
 
+OURS = str(Path(moldau.__file__).parent)
+THEIRS = "/home/me/orders.py"
+
+
 @pytest.mark.parametrize(
     ("file", "raised", "is_certain"),
     [
-        ("/home/me/orders.py", "ValueError: no such user", True),
-        ("/home/me/orders.py", "KeyError: 'user'", True),
-        ("/home/me/orders.py", "ZeroDivisionError", True),
+        (THEIRS, "ValueError: no such user", True),
+        (THEIRS, "KeyError: 'user'", True),
+        (THEIRS, "ZeroDivisionError", True),
+        (THEIRS, "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)", True),
+        (THEIRS, "decimal.InvalidOperation: [<class 'decimal.ConversionSyntax'>]", True),
+        (THEIRS, "struct.error: unpack requires a buffer of 4 bytes", True),
+        (THEIRS, "re.error: nothing to repeat at position 0", True),
+        (THEIRS, "zoneinfo._common.ZoneInfoNotFoundError: 'No time zone found'", True),
+        (THEIRS, "ipaddress.AddressValueError: Expected 4 octets in 'x'", True),
+        (THEIRS, "_csv.Error: line contains NUL", True),
+        (THEIRS, "__pipeline_orders__.NoSuchUserError: 7", True),
+        (THEIRS, "__pipeline_orders__.clean.<locals>.NoSuchUserError: 7", True),
         # A service that a UDF asks may answer the next time.
-        ("/home/me/orders.py", "ConnectionRefusedError: [Errno 111] refused", False),
-        ("/home/me/orders.py", "requests.exceptions.Timeout: too slow", False),
-        ("/opt/lib/python3.11/site-packages/moldau/client/cluster.py", "ValueError: x", False),
-        ("/src/moldau/spark/transaction_tasks.py", "moldau.errors.KafkaError: NOT_LEADER", False),
+        (THEIRS, "ConnectionRefusedError: [Errno 111] refused", False),
+        (THEIRS, "requests.exceptions.Timeout: too slow", False),
+        (THEIRS, "urllib.error.URLError: <urlopen error>", False),
     ],
 )
 def test_only_what_would_fail_again_is_not_tried_again(
@@ -86,7 +101,30 @@ def test_only_what_would_fail_again_is_not_tried_again(
 ) -> None:
     failure = RuntimeError(UDF.format(file=file, raised=raised))
     assert comes_again(failure) is is_certain
+    assert is_of_rows(failure)
     assert first_line(failure).startswith(raised)
+
+
+@pytest.mark.parametrize(
+    ("file", "is_users"),
+    [
+        ("/home/me/moldau/pipelines/orders.py", True),
+        ("/home/me/pyspark/orders.py", True),
+        (f"{OURS}/spark/transaction_tasks.py", False),
+        (f"{OURS}/pipelines/values.py", False),
+        ("/opt/env/lib/python3.11/site-packages/moldau/client/cluster.py", False),
+        ("/opt/spark/work/app-1/0/moldau.zip/moldau/spark/writer.py", False),
+        ("/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", False),
+        ("/opt/spark/python/pyspark/worker.py", False),
+        ("/usr/lib/python3.11/json/decoder.py", False),
+    ],
+)
+def test_a_users_line_is_told_from_those_of_libraries(file: str, is_users: bool) -> None:
+    failure = RuntimeError(UDF.format(file=file, raised="ValueError: x"))
+    assert comes_again(failure) is is_users
+    assert is_of_rows(failure) is is_users
+    place = f"{file}:9: " if is_users else ""
+    assert cause_of(failure).startswith(f"{place}in clean: " if is_users else "ValueError: x")
 
 
 def test_values_that_do_not_fit_are_not_tried_again() -> None:
@@ -97,4 +135,5 @@ def test_values_that_do_not_fit_are_not_tried_again() -> None:
 
     assert comes_again(failure("22018"))
     assert comes_again(failure("P0001"))
+    assert is_of_rows(failure("22018"))
     assert not comes_again(failure("XXKST"))

@@ -18,7 +18,7 @@ from moldau.pipelines.spark_errors import cause_of
 from moldau.pipelines.step_counts import Watcher
 from moldau.protocol.errors import MoldauError
 from moldau.spark.exactly_once_sink import ExactlyOnceSink
-from moldau.spark.task_errors import comes_again
+from moldau.spark.task_errors import is_of_rows
 
 TableTarget: TypeAlias = ParquetTable | DeltaTarget | IcebergTarget | PostgresTarget
 
@@ -41,7 +41,7 @@ def table_target(flow: Flow, name: str, checkpoint: str) -> TableTarget:
 
 
 class FailingRecordError(MoldauError):
-    """A flow fails at a record, and would again."""
+    """A flow fails at a record."""
 
 
 class BatchWork:
@@ -92,7 +92,8 @@ class BatchWork:
             self._write(rows, batch_id)
             self.last_done = batch_id
         except Exception as error:
-            if self._query.is_pass and comes_again(error) and (found := self._record(rows)):
+            # Nobody tries it again: the sink has, if that could help.
+            if self._query.is_pass and is_of_rows(error) and (found := self._record(rows)):
                 raise FailingRecordError(f"{cause_of(error)}; {found}") from error
             raise
         finally:
@@ -130,7 +131,7 @@ class BatchWork:
                 for frame in frames:
                     frame.write.format("noop").mode("overwrite").save()
             except Exception as error:  # noqa: BLE001 - Spark raises all sorts
-                return comes_again(error)
+                return is_of_rows(error)
             return False
 
         return failing_record(rows, self._pipeline.sources[self._query.sources[0]], fails)

@@ -1,5 +1,6 @@
 """A pipeline written in Python: the file is run, and what it declares is found by its variables."""
 
+import re
 import sys
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
@@ -21,6 +22,7 @@ from moldau.pipelines.arguments import wrong
 from moldau.pipelines.declare import FLOW_MARK, Settings, SqlFlow
 from moldau.pipelines.parts import Parts
 from moldau.pipelines.spots import last_in
+from moldau.spark.task_errors import PIPELINE_MODULE
 
 _NO_SESSION = "[SESSION_OR_CONTEXT_NOT_EXISTS]"
 
@@ -32,7 +34,8 @@ def read_python(path: Path) -> Parts:
 
 def run_file(path: Path) -> ModuleType:
     """As a module that no process can import: Spark then sends its functions as they are."""
-    spec = spec_from_file_location(f"__pipeline_{path.stem}__", path)
+    name = re.sub(r"\W", "_", path.stem)
+    spec = spec_from_file_location(f"{PIPELINE_MODULE}{name}__", path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)

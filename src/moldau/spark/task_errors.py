@@ -3,19 +3,32 @@ the same rows would raise it again.
 """
 
 import re
+from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 _TRACEBACK = "Traceback (most recent call last):"
 _QUERY = "=== Streaming Query ==="
 """What comes behind it is Spark's description of the query."""
-_EXCEPTION = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?$")
+_EXCEPTION = re.compile(r"([A-Za-z_](?:[\w.]|<locals>)*)(?:: (.*))?$")
 _FRAME = re.compile(r'  File "(.+)", line (\d+), in (.+)$')
 _CALLED = re.compile(r"was called from\n(.+:\d+)\n")
-# Of Spark's workers, of libraries and of this package; a user's line is above them.
-_NOT_USERS = (
-    "/pyspark/", "/py4j/", "/site-packages/", "/dist-packages/", "<frozen ", "/lib/python3",
-    "/moldau/spark/", "/moldau/pipelines/", "/moldau/client/",
-)  # fmt: skip
+# Of libraries, wherever a task's machine has them, and of packages that were sent to it as an
+# archive; a user's line is above them.
+_LIBRARIES = re.compile(
+    r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<frozen |/python/pyspark/"
+    r"|\.zip/(?:moldau|pyspark|py4j)/"
+)
+PIPELINE_MODULE = "__pipeline_"
+"""So the module of a pipeline's file begins: its classes are a user's own."""
+# Modules of Python's own that only look at values: the same values raise the same error.
+_OF_VALUES = frozenset({
+    "array", "ast", "base64", "binascii", "bz2", "calendar", "codecs", "configparser", "csv",
+    "ctypes", "dataclasses", "datetime", "decimal", "email", "encodings", "enum", "fractions",
+    "graphlib", "gzip", "html", "ipaddress", "json", "locale", "lzma", "marshal", "math", "numbers",
+    "pickle", "plistlib", "pyexpat", "re", "sre_constants", "statistics", "string", "struct",
+    "textwrap", "tomllib", "unicodedata", "uuid", "xml", "zipfile", "zlib", "zoneinfo",
+})  # fmt: skip
 # What may be gone the next time: networks, disks, other processes.
 _PASSING = (
     "OSError", "IOError", "ConnectionError", "ConnectionRefusedError", "ConnectionResetError",
@@ -47,11 +60,30 @@ def raised_in_python(text: str) -> Raised | None:
         if (frame := _FRAME.match(line)) is not None:
             frames.append((frame[1], frame[2], frame[3]))
         elif frames and (found := _EXCEPTION.match(line)) is not None:
-            users = [one for one in frames if not any(part in one[0] for part in _NOT_USERS)]
+            users = [one for one in frames if _is_users(one[0])]
             file, number, function = users[-1] if users else (None, None, None)
             place = None if file is None else f"{file}:{number}"
             return Raised(found[1], found[2] or "", place, function)
     return None
+
+
+def _is_users(file: str) -> bool:
+    if _LIBRARIES.search(file):
+        return False
+    path = Path(file)
+    return not any(path.is_relative_to(folder) for folder in _OWN_FOLDERS)
+
+
+def _folders(*names: str) -> list[Path]:
+    """Of packages as they are found here, which is where tasks of this machine find them, and
+    where links to them lead. A user's folder may have the same name.
+    """
+    specs = [spec for name in names if (spec := find_spec(name)) is not None]
+    found = [Path(one) for spec in specs for one in spec.submodule_search_locations or ()]
+    return [*found, *(one.resolve() for one in found)]
+
+
+_OWN_FOLDERS = _folders("moldau", "pyspark", "py4j")
 
 
 def called_from(text: str) -> str | None:
@@ -60,16 +92,32 @@ def called_from(text: str) -> str | None:
     return None if found is None else found[1]
 
 
-def comes_again(failure: BaseException) -> bool:
-    """Whether the same rows fail in the same way: nothing is gained by another attempt."""
-    state = getattr(failure, "getSqlState", lambda: None)()
-    if state is not None and state.startswith(_DATA_STATES):
+def is_of_rows(failure: BaseException) -> bool:
+    """Whether Spark or a user's line fails at what it was given: some row has brought it there."""
+    if _is_of_a_value(failure):
         return True
     raised = raised_in_python(str(failure))
-    if raised is None or raised.place is None or "." in raised.name:
-        # Ours, Spark's, or a library's, of which nothing is known.
+    return raised is not None and raised.place is not None
+
+
+def comes_again(failure: BaseException) -> bool:
+    """Whether the same rows fail in the same way: nothing is gained by another attempt."""
+    if _is_of_a_value(failure):
+        return True
+    raised = raised_in_python(str(failure))
+    if raised is None or raised.place is None:
+        # Ours, or Spark's.
         return False
-    return raised.name not in _PASSING
+    module, dot, _ = raised.name.partition(".")
+    if not dot:
+        return raised.name not in _PASSING
+    # Of a library nothing is known. The parts of Python's modules in C have names like _csv.
+    return module.startswith(PIPELINE_MODULE) or module.lstrip("_") in _OF_VALUES
+
+
+def _is_of_a_value(failure: BaseException) -> bool:
+    state = getattr(failure, "getSqlState", lambda: None)()
+    return state is not None and state.startswith(_DATA_STATES)
 
 
 def first_line(failure: BaseException) -> str:
