@@ -74,6 +74,12 @@ def test_frames_that_cannot_be_sent_are_said_in_one_line(node: ThreadBroker) -> 
         (pd.Series(["a"], name="value"), "a Series is no table"),
         (pl.DataFrame({"value": [1.5]}), "column value is double"),
         (pl.LazyFrame({"value": ["a"]}), "a LazyFrame is no table"),
+        (pd.DataFrame([["a", "b"]], columns=["value", "value"]), "2 columns named value"),
+        (pd.DataFrame([["a", 1, 2]], columns=["value", "x", "x"]), "2 columns named x"),
+        (pa.table([["k"], ["j"], ["a"]], names=["key", "key", "value"]), "2 columns named key"),
+        (pl.DataFrame({"value": ["a"], "partition": [3]}), "no partition 3; it has 1 partition"),
+        (pl.DataFrame({"value": ["a"], "partition": [-1]}), "has -1; partitions count from 0"),
+        (pa.table({"value": ["a"], "partition": ["x"]}), "partition is string; it must be int32"),
     ]
     with producer_of(node) as producer:
         for frame, text in wrong:
@@ -83,3 +89,11 @@ def test_frames_that_cannot_be_sent_are_said_in_one_line(node: ThreadBroker) -> 
         with pytest.raises(ClientError, match="no partition 3; it has 1 partition"):
             producer.send_table(topic, pl.DataFrame({"value": ["a"]}), partition=3)
     assert stored(node, topic) == {0: []}
+
+
+def test_a_topic_of_one_partition_takes_rows_that_name_it_or_none(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    beside = pa.table([["a", "b"], [0, None], [1, 2], [3, 4]], names=["value", "partition", *"xx"])
+    with producer_of(node) as producer:
+        producer.send_table(topic, beside).result(PATIENCE_S)
+    assert [one.value for one in stored(node, topic)[0]] == [b"a", b"b"]

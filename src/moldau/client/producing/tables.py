@@ -1,6 +1,7 @@
 """Tables and data frames into batches: columns straight to bytes, no Python object per record."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from moldau.client.errors import ClientError
@@ -37,8 +38,16 @@ def _chunks(given: Any) -> list[Any]:
     table = _arrow_table(given)
     if "value" not in table.schema.names:
         raise ClientError("the rows have no column named value")
+    # Others are left out, however many have one name.
+    _refuse_repeated([name for name in table.schema.names if name in COLUMNS])
     batches = table.to_batches() if hasattr(table, "to_batches") else [table]
     return [_plain(rows) for rows in batches]
+
+
+def _refuse_repeated(names: Iterable[object]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ClientError(f"the rows have {count} columns named {name}")
 
 
 def _plain(rows: Any) -> Any:
@@ -82,6 +91,9 @@ def _arrow_table(given: Any) -> Any:
             "and pyarrow.table(…) makes one of a dict"
         )
     pa = imported_pyarrow()
+    if is_pandas:
+        # Arrow takes none of such a frame.
+        _refuse_repeated(given.columns)
     try:
         # The index is no part of a record.
         return pa.Table.from_pandas(given, preserve_index=False) if is_pandas else pa.table(given)
@@ -109,8 +121,13 @@ def _by_partition(
     engine: ProducerEngine, topic: Topic, rows: Any, partition: int | None
 ) -> Iterator[tuple[int | None, Any]]:
     count = len(topic.partitions)
-    if partition is not None or count == 1:
-        yield partition or 0, rows
+    if partition is not None:
+        yield partition, rows
+        return
+    if count == 1:
+        if "partition" in rows.schema.names:
+            _given(topic, rows.column("partition"))
+        yield 0, rows
         return
     chosen = partition_numbers(rows, topic, hashes_keys=engine.options.hashes_keys)
     if chosen is None and engine.options.is_sticky:
