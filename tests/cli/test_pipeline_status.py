@@ -39,7 +39,8 @@ def test_numbers_of_the_batch_and_of_the_run_are_told_apart(tmp_path: Path) -> N
     path, folder = begun(tmp_path)
     one = QueryProgress(
         "orders", ("copied",), "running", batch=3, rows=11, rows_total=4444, dead_letters=5,
-        dead_letters_total=66, expectations_total={"orders.amount_positive": 8, "orders.known": 0},
+        dead_letters_total=66,
+        expectations_total={"orders.amount_positive": 8, "orders.known": 0, "orders.new": 1},
     )  # fmt: skip
     with folder.held():
         write(folder, one)
@@ -49,6 +50,7 @@ def test_numbers_of_the_batch_and_of_the_run_are_told_apart(tmp_path: Path) -> N
     assert (row["BATCH-ROWS"], row["RUN-ROWS"], row["DEAD-LETTERS"]) == ("11", "4444", "66")
     assert lines[2:] == [
         "orders: expectation orders.amount_positive failed for 8 rows of this run",
+        "orders: expectation orders.new failed for 1 row of this run",
         "shop runs, process 7",
     ]
 

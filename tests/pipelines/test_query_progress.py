@@ -1,5 +1,6 @@
 """What is told of a query, from Spark's own reports; and how it is shown without a terminal."""
 
+import re
 from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -9,7 +10,7 @@ from cli.command import moldau_here
 
 from moldau.cli.demo_results import DEAD_LETTERS, PER_USER, Results
 from moldau.cli.demo_view import Picture, line_of
-from moldau.cli.pipeline_view import sparkline, view
+from moldau.cli.pipeline_view import LivePicture, sparkline, view
 from moldau.core.pipelines.query_progress import QueryProgress, counted
 from moldau.pipelines.run_metrics import served_metrics
 from moldau.protocol.errors import MoldauError
@@ -54,14 +55,56 @@ def test_rates_are_drawn_against_the_largest(values: list[float], drawn: str) ->
 def test_lines_tell_states_and_batches_with_rows(capsys: pytest.CaptureFixture[str]) -> None:
     batch = counted(BEGUN, report(0, 100, 100, 150), bad=2)
     empty = counted(batch, report(1, 0, 150, 150), bad=0)
-    with view("orders", as_json=False) as show:
-        for one in (BEGUN, batch, batch, empty, empty._replace(state="stopped")):
+    with view("shop", as_json=False) as show:
+        show.phase("starting Spark at local[*]")
+        show.phase("analysing plans")
+        starting = BEGUN._replace(state="starting", began="2026-11-16T10:00:00+00:00")
+        for one in (
+            starting,
+            starting,
+            BEGUN,
+            batch,
+            batch,
+            empty,
+            empty._replace(state="stopped"),
+        ):
             show([one])
     assert capsys.readouterr().out.splitlines() == [
+        "shop is starting Spark at local[*]",
+        "shop is analysing plans",
+        "orders starting: first batch",
         "orders running",
         "orders running: batch 0, 100 rows, 200 rows/s, 2.0 KiB/s, 500 ms, lag 50, 2 dead letters",
         "orders stopped",
     ]
+
+
+def test_a_batch_of_one_row_is_told_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
+    with view("shop", as_json=False) as show:
+        show([counted(BEGUN, report(0, 1, 100, 150), bad=1)])
+    assert ": batch 0, 1 row, 2 rows/s, 20 B/s, 500 ms, lag 50, 1 dead letter\n" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_picture_says_what_a_run_waits_for_until_there_are_queries() -> None:
+    from rich.console import Console
+
+    picture = LivePicture("shop")
+    drawing = Console(width=120, force_terminal=False)
+
+    def drawn() -> str:
+        with drawing.capture() as found:
+            drawing.print(picture)
+        return found.get()
+
+    picture.phase("starting Spark at local[*]")
+    assert re.search(r"^starting Spark at local\[\*\], \d+ s *$", drawn(), re.MULTILINE)
+    picture.phase("analysing plans")
+    assert re.search(r"^analysing plans, \d+ s *$", drawn(), re.MULTILINE)
+    picture([BEGUN._replace(state="starting", began="2026-11-16T10:00:00+00:00")])
+    assert re.search(r"starting: first batch, \d{3,} s", drawn())
+    assert "analysing" not in drawn()
 
 
 def test_what_came_of_the_orders_is_counted_and_drawn() -> None:

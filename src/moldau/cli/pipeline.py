@@ -15,6 +15,8 @@ from moldau.cli.tied import end_with_stdin
 from moldau.protocol.errors import MoldauError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from moldau.core.pipelines.graph import Pipeline
     from moldau.core.pipelines.query_progress import QueryProgress
     from moldau.pipelines.run_folder import RunFolder
@@ -168,34 +170,36 @@ def run(  # noqa: PLR0913 - what a run can be told
 
     pipeline, folder = _loaded(file, bootstrap, checkpoint)
     settings = _spark_settings(conf, py_files, env, master)
-    with folder.held():
+    with folder.held(), view(pipeline.name, as_json=as_json) as show:
+
+        def tell(phase: str) -> None:
+            folder.tell_phase(pipeline.name, phase)
+            show.phase(phase)
+
         # Before Spark, which takes long to start.
-        _look_for_topics(pipeline, folder)
-        folder.tell_phase(pipeline.name, f"starting Spark at {master}")
+        _look_for_topics(pipeline, tell)
+        tell(f"starting Spark at {master}")
         session = new_session(pipeline.name, master, settings, checkpoint=folder.checkpoint)
         try:
             running = _stoppable(session, pipeline, folder, master)
-            with (
-                served_metrics(pipeline.name, metrics_host, metrics_port, _tell_address) as count,
-                view(pipeline.name, as_json=as_json) as show,
-            ):
+            with served_metrics(pipeline.name, metrics_host, metrics_port, _tell_address) as count:
 
                 def both(found: "list[QueryProgress]") -> None:
                     count(found)
                     show(found)
 
-                running.run(once=once, show=both)
+                running.run(once=once, show=both, tell=tell)
         finally:
             session.stop()
     typer.echo("stopped; the next run goes on from here", err=as_json)
 
 
-def _look_for_topics(pipeline: "Pipeline", folder: "RunFolder") -> None:
+def _look_for_topics(pipeline: "Pipeline", tell: "Callable[[str], None]") -> None:
     """Says what is not as the file says."""
     from moldau.pipelines.topics import ensure_topics
 
     _complain(_brokers_text(pipeline))
-    folder.tell_phase(pipeline.name, "looking for topics")
+    tell("looking for topics")
     for difference in ensure_topics(pipeline):
         _complain(f"{difference}; it stays as it is")
 

@@ -6,10 +6,10 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
@@ -29,7 +29,13 @@ _TARGETS = 1
 """This one is long."""
 _BARS = "▁▂▃▄▅▆▇█"
 _BARS_MAX = 30
-Show = Callable[[list["QueryProgress"]], None]
+
+
+class View(Protocol):
+    def __call__(self, found: list["QueryProgress"]) -> None: ...
+
+    def phase(self, told: str) -> None:
+        """What a run does before its queries are there."""
 
 
 def cells(one: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -51,19 +57,28 @@ def cells(one: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def state_text(one: Mapping[str, Any]) -> str:
     """A query that starts says what it waits for, and how long it has."""
+    state = _state_without_time(one["state"])
     if one["state"] != "starting" or not one.get("began"):
-        return str(one["state"])
-    return f"starting: first batch, {_seconds_since(one['began'])} s"
+        return state
+    return f"{state}, {_seconds_since(one['began'])} s"
+
+
+def _state_without_time(state: str) -> str:
+    return "starting: first batch" if state == "starting" else state
 
 
 def _seconds_since(moment: str) -> int:
     return max(0, round((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()))
 
 
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
 def expectation_lines(queries: Sequence[Mapping[str, Any]]) -> list[str]:
     """What was not as expected since the run began."""
     return [
-        f"{one['query']}: expectation {name} failed for {count} rows of this run"
+        f"{one['query']}: expectation {name} failed for {count} row{'s' * (count != 1)} of this run"
         for one in queries
         for name, count in one.get("expectations_total", {}).items()
         if count
@@ -102,18 +117,18 @@ def show_status(found: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def view(name: str, *, as_json: bool) -> Iterator[Show]:
+def view(name: str, *, as_json: bool) -> Iterator[View]:
     if as_json:
         yield _JsonLines()
     elif sys.stdout.isatty():
         with _live(name) as show:
             yield show
     else:
-        yield _Lines()
+        yield _Lines(name)
 
 
 class _JsonLines:
-    """One for each change of a query."""
+    """One for each change of a query; before that, `moldau pipeline status --json` tells more."""
 
     def __init__(self) -> None:
         self._told: dict[str, QueryProgress] = {}
@@ -125,11 +140,15 @@ class _JsonLines:
                 sys.stdout.write(json.dumps(one._asdict()) + "\n")
         sys.stdout.flush()
 
+    def phase(self, told: str) -> None:
+        pass
+
 
 class _Lines:
-    """One for each batch with rows, and for each change of state."""
+    """One for each phase of the start, for each batch with rows, and for each change of state."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._told: dict[str, tuple[str, int]] = {}
 
     def __call__(self, found: list["QueryProgress"]) -> None:
@@ -139,14 +158,19 @@ class _Lines:
             if one.state == state and not has_rows:
                 continue
             self._told[one.query] = (one.state, one.rows_total)
-            sys.stdout.write(f"{one.query} {one.state}{_batch_text(one) if has_rows else ''}\n")
+            told = f"{one.state}{_batch_text(one)}" if has_rows else _state_without_time(one.state)
+            sys.stdout.write(f"{one.query} {told}\n")
+        sys.stdout.flush()
+
+    def phase(self, told: str) -> None:
+        sys.stdout.write(f"{self._name} is {told}\n")
         sys.stdout.flush()
 
 
 def _batch_text(one: "QueryProgress") -> str:
     parts = [
         f"batch {one.batch}",
-        f"{one.rows} rows",
+        f"{one.rows} row{'s' * (one.rows != 1)}",
         f"{one.rows_per_s:.0f} rows/s",
         f"{bytes_text(round(one.bytes_per_s))}/s",
         f"{one.batch_ms} ms",
@@ -154,7 +178,7 @@ def _batch_text(one: "QueryProgress") -> str:
     if one.lag is not None:
         parts.append(f"lag {one.lag}")
     if one.dead_letters:
-        parts.append(f"{one.dead_letters} dead letters")
+        parts.append(f"{one.dead_letters} dead letter{'s' * (one.dead_letters != 1)}")
     failed = [f"{name} {count}" for name, count in one.expectations_total.items() if count]
     if failed:
         parts.append(f"not as expected in this run: {', '.join(failed)}")
@@ -162,15 +186,32 @@ def _batch_text(one: "QueryProgress") -> str:
 
 
 @contextmanager
-def _live(name: str) -> Iterator[Show]:
+def _live(name: str) -> Iterator[View]:
     from rich.live import Live
 
     from moldau.cli.terminal import OutputConsole
 
-    drawing = LiveTable(name, "Ctrl-C stops it between two batches")
-    console = OutputConsole()
-    with Live(drawing.drawn([]), console=console, refresh_per_second=4) as live:
-        yield lambda found: live.update(drawing.drawn(found))
+    picture = LivePicture(name)
+    with Live(picture, console=OutputConsole(), refresh_per_second=4):
+        yield picture
+
+
+class LivePicture:
+    """Drawn anew several times a second, so that the time of a phase is seen to pass."""
+
+    def __init__(self, name: str) -> None:
+        self._table = LiveTable(name, "Ctrl-C stops it between two batches")
+        self._found: list[QueryProgress] = []
+        self._phase, self._since = "starting", _now()
+
+    def __call__(self, found: list["QueryProgress"]) -> None:
+        self._found = found
+
+    def phase(self, told: str) -> None:
+        self._phase, self._since = told, _now()
+
+    def __rich__(self) -> Any:
+        return self._table.drawn(self._found, f"{self._phase}, {_seconds_since(self._since)} s")
 
 
 class LiveTable:
@@ -181,7 +222,8 @@ class LiveTable:
         self._rates: dict[str, deque[float]] = {}
         self._batches: dict[str, int] = {}
 
-    def drawn(self, found: list["QueryProgress"]) -> Any:
+    def drawn(self, found: list["QueryProgress"], phase: str = "Spark is starting") -> Any:
+        """`phase`: what is said as long as there are no queries."""
         from rich import box
         from rich.console import Group
         from rich.table import Table
@@ -189,7 +231,7 @@ class LiveTable:
 
         title = Text.assemble((self._title[0], "bold"), (self._title[1], "dim"))
         if not found:
-            return Group(title, Text("Spark is starting", style="dim"), Text())
+            return Group(title, Text(phase, style="dim"), Text())
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         trends = Table.grid(padding=(0, 2, 0, 0))
         for place, column in enumerate(COLUMNS):

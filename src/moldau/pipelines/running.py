@@ -56,10 +56,19 @@ class Running:
     def stop(self) -> None:
         self._stops.set()
 
-    def run(self, *, once: bool = False, show: Show | None = None) -> list[QueryProgress]:
-        """Until it is stopped or, with `once`, all is done that is there. Raises MoldauError."""
+    def run(
+        self,
+        *,
+        once: bool = False,
+        show: Show | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> list[QueryProgress]:
+        """Until it is stopped or, with `once`, all is done that is there. `tell`: takes what is
+        done before there are queries, in place of the folder. Raises MoldauError.
+        """
         # Or the last run's words would be taken for this one's.
-        self._folder.tell_phase(self._pipeline.name, "analysing plans")
+        tell = tell or partial(self._folder.tell_phase, self._pipeline.name)
+        tell("analysing plans")
         try:
             with in_one_line(self._pipeline.name):
                 self._start(once=once)
