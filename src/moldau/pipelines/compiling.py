@@ -160,6 +160,9 @@ def source_rows(pipeline: Pipeline, name: str, records: Any) -> Any:
     source = pipeline.sources[name]
     try:
         return good_rows(read_values(records, source, name))
+    except PipelineError:
+        # It has a better place.
+        raise
     except Exception as error:  # noqa: BLE001 - Spark raises all sorts
         raise wrong(source.spot, f"'{name}': {short_text(error)}") from None
 
