@@ -163,3 +163,30 @@ def test_the_examples_pass_their_own_tests(path: Path) -> None:
     done = moldau("pipeline", "test", path)
     assert done.status == 0, done.output + done.errors[-2000:]
     assert "0 failed" in done.output
+
+
+WRONG_COLUMNS = """\
+import moldau.pipelines as mp
+
+numbers = mp.topic("numbers", schema="n INT")
+in_sql = mp.sql("SELECT m FROM numbers", into=mp.topic("in_sql"))
+
+
+@mp.flow(into=mp.topic("in_python"))
+def in_python(numbers):
+    return numbers.select("m")
+"""
+
+
+@pytest.mark.spark
+def test_a_wrong_column_is_one_line_and_spark_says_nothing_beside_it(tmp_path: Path) -> None:
+    """In a process of its own: what Spark's loggers print goes around what tests can catch."""
+    path = tmp_path / "wrong.py"
+    path.write_text(WRONG_COLUMNS)
+    done = moldau("pipeline", "check", path)
+    assert (done.status, done.output) == (1, "")
+    # One line for each.
+    first, second = done.errors.splitlines()
+    assert first.startswith(f"moldau: {path}:4:"), done.errors
+    assert second.startswith(f"{path}:9:"), done.errors
+    assert all("[UNRESOLVED_COLUMN.WITH_SUGGESTION]" in line for line in (first, second))
