@@ -259,7 +259,44 @@ def test_declaring_needs_no_spark() -> None:
             "1:32",
             "ModuleNotFoundError: No module named 'nowhere_at_all'",
         ),
-        ("@mp.flow(into=", "@mp.flow(modus='append', into=", "12:2", "argument 'modus'"),
+        (
+            "@mp.flow(into=",
+            "@mp.flow(mod='append', into=",
+            "12:2",
+            "mp.flow has no 'mod'; did you mean mode?",
+        ),
+        (
+            "@mp.flow(into=",
+            "@mp.flow(xyz='append', into=",
+            "12:2",
+            "mp.flow has no 'xyz'; there are into, mode, on_error, expect",
+        ),
+        (
+            '@mp.flow(into=mp.topic("orders.big", key="user"))',
+            "@mp.flow",
+            "12:2",
+            "write @mp.flow(), with parentheses",
+        ),
+        ('start="earliest"', "partitons=3", "4:10", "did you mean partitions?"),
+        (
+            'start="earliest"',
+            'partitions="three"',
+            "4:10",
+            "partitions is a whole number from 1, not 'three'",
+        ),
+        (
+            'start="earliest"',
+            "max_offsets_per_trigger=0",
+            "4:10",
+            "is a whole number from 1, not 0",
+        ),
+        (
+            "settings = ",
+            "x = mp.topic(); settings = ",
+            "3:5",
+            "missing a required argument: 'name'",
+        ),
+        ("settings = ", "x = mp.avro(regist=1); settings = ", "3:5", "did you mean registry?"),
         ("@mp.flow(into=", "@mp.flow(mode='apend', into=", "12:2", "did you mean append?"),
         (
             'into=mp.topic("orders.big", key="user")',
@@ -288,6 +325,30 @@ def test_what_is_wrong_in_python_is_told_with_its_line_and_column(
         mp.load(path.name if is_relative else path)
     assert f"wrong.py:{place}: " in str(caught.value)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("helper", "place", "said"),
+    [
+        ("x = 1\ny = x + missing\n", "2:9", "NameError: name 'missing' is not defined; "),
+        ("x = 1\nimport nowhere_at_all\n", "2:1", "No module named 'nowhere_at_all'; "),
+        ("x = 1\ny = = 2\n", "2:5", "invalid syntax; "),
+        ("import json\n\ny = json.loads('{')\n", "3:5", "JSONDecodeError: Expecting property"),
+    ],
+)
+def test_an_error_in_a_module_beside_it_is_told_with_its_own_line(
+    tmp_path: Path, helper: str, place: str, said: str
+) -> None:
+    name = f"helper_{abs(hash(helper))}"
+    beside = written(tmp_path, f"{name}.py", helper)
+    path = written(
+        tmp_path, "orders.py", ORDERS_PYTHON.replace("as mp\n", f"as mp\nimport {name}\n")
+    )
+    with pytest.raises(mp.PipelineError) as caught:
+        mp.load(path)
+    assert str(caught.value).startswith(f"{beside}:{place}: ")
+    assert said in str(caught.value)
+    assert str(caught.value).endswith(f"; on the way from {path}:2:1")
 
 
 TARGET = "{topic: orders.big, key: user}"

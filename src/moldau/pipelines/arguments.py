@@ -33,6 +33,19 @@ def word_of(kind: type[Word], value: object, what: str, spot: Spot) -> Word:
     return kind(value)
 
 
+def whole_of(given: object, what: str, spot: Spot) -> int:
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        raise wrong(spot, f"{what} is a whole number from 1, not {given!r}")
+    return given
+
+
+def check_whole(spot: Spot, **given: object) -> None:
+    """Those that are said."""
+    for name, value in given.items():
+        if value is not None:
+            whole_of(value, name, spot)
+
+
 def format_of(given: Format | str, schema: str | None, spot: Spot) -> Format:
     if isinstance(given, Format):
         if schema is not None:

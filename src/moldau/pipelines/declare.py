@@ -34,6 +34,7 @@ from moldau.core.pipelines.graph import (
 from moldau.core.pipelines.sql_inputs import tables_in
 from moldau.frozen import frozen
 from moldau.pipelines.arguments import (
+    check_whole,
     duration_ms,
     expectations_of,
     format_of,
@@ -44,6 +45,7 @@ from moldau.pipelines.arguments import (
     word_of,
     wrong,
 )
+from moldau.pipelines.calls import checked
 from moldau.pipelines.formats import pairs_of
 from moldau.pipelines.spots import caller
 
@@ -82,6 +84,7 @@ class SqlFlow:
 # Datasets and targets.
 
 
+@checked
 def topic(  # noqa: PLR0913 - a topic has many sides
     name: str,
     *,
@@ -107,9 +110,12 @@ def topic(  # noqa: PLR0913 - a topic has many sides
     spot = spot or caller()
     if not str(name).strip():
         raise wrong(spot, "a topic needs a name")
-    for number, what in ((partitions, "partitions"), (replication, "replication")):
-        if number is not None and (isinstance(number, bool) or number < 1):
-            raise wrong(spot, f"{what} must be at least 1, not {number}")
+    check_whole(
+        spot,
+        partitions=partitions,
+        replication=replication,
+        max_offsets_per_trigger=max_offsets_per_trigger,
+    )
     made = format_of(format, schema, spot)
     known = RECORD_COLUMNS + (EVENT_COLUMNS if made.kind is FormatKind.DEBEZIUM else ())
     for column in columns:
@@ -140,6 +146,7 @@ def _on_error_of(given: str | None, dead_letter: str | None, spot: Spot) -> OnEr
     return OnError.FAIL if dead_letter is None else OnError.DEAD_LETTER
 
 
+@checked
 def http(  # noqa: PLR0913 - as of a topic
     url: str,
     *,
@@ -159,6 +166,7 @@ def http(  # noqa: PLR0913 - as of a topic
 ) -> Http:
     """An address that is asked again and again. `path`: where in its JSON the rows are."""
     spot = spot or caller()
+    check_whole(spot, attempts=attempts)
     is_lines = format in HTTP_LINES
     if isinstance(format, Format):
         is_lines = format.kind is not FormatKind.JSON
@@ -204,6 +212,7 @@ def _cursor_of(given: Mapping[str, str], spot: Spot) -> Cursor:
     return Cursor(words["param"], words.get("last"), words.get("next"), words.get("start"))
 
 
+@checked
 def files(  # noqa: PLR0913 - as of a topic
     path: str | Path,
     *,
@@ -218,6 +227,7 @@ def files(  # noqa: PLR0913 - as of a topic
 ) -> Files:
     """A folder whose new files are read, each once."""
     spot = spot or caller()
+    check_whole(spot, max_files_per_trigger=max_files_per_trigger)
     if format not in FILE_FORMATS:
         raise wrong(
             spot,
@@ -237,6 +247,7 @@ def files(  # noqa: PLR0913 - as of a topic
     )
 
 
+@checked
 def table(  # noqa: PLR0913 - read and written
     path: str | Path,
     *,
@@ -273,6 +284,7 @@ def _catalog_of(given: str | Mapping[str, str]) -> Catalog:
     return Catalog(properties.pop("name", "moldau"), pairs_of(properties))
 
 
+@checked
 def postgres(  # noqa: PLR0913 - read and written
     name: str,
     *,
@@ -303,9 +315,7 @@ def postgres(  # noqa: PLR0913 - read and written
             "a password does not belong into a pipeline; use PGPASSWORD, PGPASSFILE or PGSERVICE, "
             "or url 'env:NAME' for a variable with the whole url",
         )
-    for number, what in ((tasks, "tasks"), (max_rows_per_trigger, "max_rows_per_trigger")):
-        if number is not None and number < 1:
-            raise wrong(spot, f"{what} must be at least 1, not {number}")
+    check_whole(spot, tasks=tasks, max_rows_per_trigger=max_rows_per_trigger)
     try:
         lag_ms = 0 if lag is None else duration_ms(lag)
     except OptionError as error:
@@ -341,6 +351,7 @@ def _has_password(url: str) -> bool:
 # Flows.
 
 
+@checked
 def flow(
     *,
     into: Target | None = None,
@@ -387,6 +398,7 @@ def _target_of(into: object, spot: Spot) -> Target | None:
     raise wrong(spot, f"into is mp.topic(…), mp.table(…) or mp.postgres(…), not {into!r}")
 
 
+@checked
 def sql(
     text: str,
     *,
@@ -411,6 +423,7 @@ def sql(
     return SqlFlow(made)
 
 
+@checked
 def pipeline(
     name: str | None = None,
     *,
@@ -433,6 +446,7 @@ def pipeline(
     )
 
 
+@checked
 def example(
     name: str,
     given: Mapping[str, Sequence[Mapping[str, Any]]],

@@ -21,7 +21,7 @@ from moldau.core.pipelines.graph import (
 from moldau.pipelines.arguments import wrong
 from moldau.pipelines.declare import FLOW_MARK, Settings, SqlFlow
 from moldau.pipelines.parts import Parts
-from moldau.pipelines.spots import last_in
+from moldau.pipelines.spots import last_in, last_of_users
 from moldau.spark.task_errors import PIPELINE_MODULE
 
 _NO_SESSION = "[SESSION_OR_CONTEXT_NOT_EXISTS]"
@@ -47,13 +47,22 @@ def run_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except PipelineError:
         raise
-    except SyntaxError as error:
-        spot = Spot(str(path), error.lineno or 1, error.offset or 1)
-        raise wrong(spot, f"{error.msg}") from None
     except Exception as error:  # noqa: BLE001 - a user's file may raise anything
-        inside = last_in(str(path), error)
-        raise wrong(Spot(str(path), 1) if inside is None else inside, _told(error)) from None
+        raise _placed(path, error) from None
     return module
+
+
+def _placed(path: Path, error: Exception) -> PipelineError:
+    """Where it was raised: in this file, or in one that it has imported."""
+    here = last_in(str(path), error)
+    spot, said = last_of_users(error), _told(error)
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_file():
+        spot, said = Spot(error.filename, error.lineno or 1, error.offset or 1), str(error.msg)
+    if spot is None or Path(spot.file).resolve() == path.resolve():
+        # By the name that the user has given.
+        place = here or spot or Spot(str(path), 1)
+        return wrong(Spot(str(path), place.line, place.column), said)
+    return wrong(spot, said if here is None else f"{said}; on the way from {here}")
 
 
 def _told(error: Exception) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType
 
 from moldau.core.pipelines.graph import Spot
+from moldau.spark.task_errors import is_users
 
 _OWN = f"{Path(__file__).parent}{os.sep}"
 
@@ -34,3 +35,12 @@ def last_in(file: str, error: BaseException) -> Spot | None:
         if frame.lineno is not None and Path(frame.filename).resolve() == wanted:
             found = Spot(file, frame.lineno, (frame.colno or 0) + 1)
     return found
+
+
+def last_of_users(error: BaseException) -> Spot | None:
+    """The last line on the way to an error that is in no library."""
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames):
+        if frame.lineno is not None and is_users(frame.filename):
+            return Spot(frame.filename, frame.lineno, (frame.colno or 0) + 1)
+    return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from moldau.core.pipelines.errors import suggestion
 from moldau.core.pipelines.graph import PipelineError, Spot, Sql
-from moldau.pipelines.arguments import wrong
+from moldau.pipelines.arguments import whole_of, wrong
 from moldau.protocol.errors import MoldauError
 
 _SIZE_MAX = 4 * 1024 * 1024
@@ -105,10 +105,7 @@ class Node:
         return value
 
     def whole(self, what: str) -> int:
-        value = self.plain()
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.wrong(f"{what} is a whole number from 1, not {value!r}")
-        return value
+        return whole_of(self.plain(), what, self.spot)
 
     def sql(self) -> Sql:
         style = getattr(self._node, "style", None)

@@ -60,14 +60,15 @@ def raised_in_python(text: str) -> Raised | None:
         if (frame := _FRAME.match(line)) is not None:
             frames.append((frame[1], frame[2], frame[3]))
         elif frames and (found := _EXCEPTION.match(line)) is not None:
-            users = [one for one in frames if _is_users(one[0])]
+            users = [one for one in frames if is_users(one[0])]
             file, number, function = users[-1] if users else (None, None, None)
             place = None if file is None else f"{file}:{number}"
             return Raised(found[1], found[2] or "", place, function)
     return None
 
 
-def _is_users(file: str) -> bool:
+def is_users(file: str) -> bool:
+    """Of a frame of a traceback: neither Python's, nor a library's, nor ours."""
     if _LIBRARIES.search(file):
         return False
     path = Path(file)
