@@ -42,3 +42,24 @@ def test_a_target_is_made_with_its_partitions_and_settings(tmp_path: Path) -> No
             "topic kept has 3 partitions, not 5",
             "topic kept has retention.ms=60000, not 70000",
         ]
+
+
+REPLICATED = """\
+settings: {{bootstrap.servers: "{bootstrap}"}}
+sources: {{numbers: {{topic: numbers, schema: n INT}}}}
+steps: {{kept: {{sql: SELECT n FROM numbers, into: {{topic: kept, replication: {replication}}}}}}}
+"""
+
+
+def test_the_replication_of_a_target_is_asked_for_and_compared(tmp_path: Path) -> None:
+    def ensure(replication: int) -> list[str]:
+        content = REPLICATED.format(bootstrap=node.bootstrap, replication=replication)
+        return ensure_topics(mp.load(written(tmp_path, "kept.yaml", content)))
+
+    with broker() as node, Admin(node.bootstrap) as admin:
+        admin.create_topics(["numbers"])
+        with pytest.raises(mp.MoldauError, match=r"topic kept cannot be made: .*replication"):
+            ensure(3)
+        assert ensure(1) == []
+        assert ensure(1) == []
+        assert ensure(3) == ["topic kept has replication 1, not 3"]

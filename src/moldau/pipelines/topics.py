@@ -32,7 +32,9 @@ def ensure_topics(pipeline: Pipeline) -> list[str]:
 
 def _differences(admin: Admin, wanted: list[NewTopic]) -> list[str]:
     """A topic that is there stays as it is: who changes it knows what else reads it."""
-    said = [one for one in wanted if one.partitions > 0 or one.configs]
+    said = [
+        one for one in wanted if one.partitions > 0 or one.replication_factor > 0 or one.configs
+    ]
     if not said:
         return []
     found = admin.describe_topics([one.name for one in said])
@@ -45,7 +47,12 @@ def _differences(admin: Admin, wanted: list[NewTopic]) -> list[str]:
             continue
         there = len(topic.partitions)
         if 0 < one.partitions != there:
-            lines.append(f"topic {one.name} has {there} partitions, not {one.partitions}")
+            counted = f"{there} partition{'s' * (there != 1)}"
+            lines.append(f"topic {one.name} has {counted}, not {one.partitions}")
+        copies = {len(partition.replicas) for partition in topic.partitions.values()}
+        if one.replication_factor > 0 and copies != {one.replication_factor}:
+            counts = ", ".join(map(str, sorted(copies)))
+            lines.append(f"topic {one.name} has replication {counts}, not {one.replication_factor}")
         values = {entry.name: entry.value for entry in entries}
         lines += [
             f"topic {one.name} has {name}={values.get(name)}, not {value}"
