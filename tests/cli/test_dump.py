@@ -214,6 +214,17 @@ def test_the_reserve_is_known(clean: Path, tmp_path: Path) -> None:
     found = objects(moldau("dump", "--json", directory / "moldau-reserve"))
     assert [row["type"] for row in found] == ["file", "fileEnd"]
     assert (found[0]["kind"], found[0]["size"]) == ("reserved disk space", 1000)
+    plain = moldau("dump", "moldau-reserve", cwd=directory).lines
+    told = "reserved disk space, 1000 bytes, nothing to read in it"
+    assert plain == ["Dumping moldau-reserve", told]
+
+
+def test_a_check_says_of_a_file_that_it_was_not_read(tmp_path: Path) -> None:
+    (tmp_path / "garbage.txt").write_text("garbage")
+    ran = moldau("dump", "--check", "garbage.txt", cwd=tmp_path)
+    note = "note: garbage.txt: not a file that Kafka or Moldau writes; not read"
+    assert (ran.status, ran.lines) == (0, [note])
+    assert ran.errors == "no problems found in what was read\n"
 
 
 def test_scram_keys_are_not_printed_by_accident(clean: Path) -> None:

@@ -52,6 +52,10 @@ def test_log_directories_show_their_replicas(kafka: KafkaCommand) -> None:
     assert rows[1]["sizeBytes"] > 100
     assert {row["topic"] for row in rows.values()} == {topic}
     assert directory["path"] in kafka("logdirs").lines[0]
+    # The total is that of what is listed.
+    kafka.fill(kafka.topic(), ["x" * 100_000])
+    headline = kafka("logdirs", topic).lines[0]
+    assert f": {rows[1]['sizeBytes']} B in replicas, " in headline
     assert "there is no broker 77" in kafka("logdirs", "--brokers", "77", status=1).errors
 
 

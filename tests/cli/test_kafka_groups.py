@@ -64,6 +64,14 @@ def test_the_type_of_a_group_has_one_spelling(kafka: KafkaCommand, behind: tuple
     assert listed["type"] == described["type"] == "Classic"
     assert group in kafka("groups", "list", "--type", "classic", "-q").lines
     assert group not in kafka("groups", "list", "--type", "consumer", "-q").lines
+    assert group in kafka("groups", "list", "--type", "consumer,Classic", "-q").lines
+
+
+def test_groups_of_no_type_or_state_that_there_is_are_refused(kafka: KafkaCommand) -> None:
+    for option, what in (("--type", "type"), ("--state", "state")):
+        ran = kafka("groups", "list", option, "stable,foo" if what == "state" else "foo", status=2)
+        assert f"groups have no {what} 'foo'; there are " in " ".join(ran.errors.split())
+    assert kafka("groups", "list", "--state", "Preparing_Rebalance", "-q").output == ""
 
 
 def committed(kafka: KafkaCommand, group: str) -> dict[int, int]:

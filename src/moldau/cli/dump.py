@@ -130,6 +130,7 @@ class _Dump:
         self._problems_only = problems_only
         self._renderer, self._is_table = _choose(output, records=options.records)
         self._problems = 0
+        self._unread = 0
         self._status = 0
 
     def run(self, paths: list[Path]) -> int:
@@ -159,12 +160,15 @@ class _Dump:
             typer.echo(f"moldau dump: {error.filename or path}: {reason}", err=True)
 
     def _show(self, items: "Iterable[Item]") -> None:
-        from moldau.storage.inspection.items import Problem
+        from moldau.storage.inspection.items import Problem, Remark
 
         show = self._renderer.show
         for item in items:
             if isinstance(item, Problem):
                 self._problems += 1
+            elif isinstance(item, Remark) and item.is_unread:
+                # Or nobody could tell it from a file that is well.
+                self._unread += 1
             elif self._problems_only:
                 continue
             show(item)
@@ -175,7 +179,8 @@ class _Dump:
             sys.stdout.flush()
             typer.echo(f"{self._problems} problem{plural} found", err=True)
         elif self._problems_only and not self._status:
-            typer.echo("no problems found", err=True)
+            read = " in what was read" if self._unread else ""
+            typer.echo(f"no problems found{read}", err=True)
 
 
 def _choose(output: FormatChoice, *, records: bool) -> "tuple[Renderer, bool]":

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from moldau.client.admin.groups import Group, ListedGroup
     from moldau.client.cluster import Cluster
 
+# Of all kinds of groups, also those that only other brokers have.
+_STATES = (
+    "preparing-rebalance", "completing-rebalance", "assigning", "reconciling", "not-ready",
+    "stable", "empty", "dead", "unknown",
+)  # fmt: skip
+_KINDS = ("classic", "consumer", "share", "streams", "unknown")
+
 app = new_app(help="Consumer groups: members, lag, offsets.", no_args_is_help=True)
 
 
@@ -44,10 +51,12 @@ def list_all(
     """
     from moldau.client.admin.groups import list_groups
 
+    states, kinds = _chosen(state, _STATES, "state"), _chosen(kind, _KINDS, "type")
     groups = [
         group
         for group in run(connection, list_groups)
-        if _is_among(group.state, state) and _is_among(group.kind, kind)
+        if (not states or _plain(group.state) in states)
+        and (not kinds or _plain(group.kind) in kinds)
     ]
     if as_json:
         show_json([_listed_json(group) for group in groups])
@@ -59,12 +68,19 @@ def list_all(
         show_table(("group", "state", "type", "coordinator"), rows)
 
 
-def _is_among(value: str, wanted: str | None) -> bool:
-    # Kafka writes PreparingRebalance; people write preparing-rebalance and preparing_rebalance.
-    def plain(text: str) -> str:
-        return text.replace("-", "").replace("_", "").strip().lower()
+def _chosen(given: str | None, known: tuple[str, ...], what: str) -> set[str]:
+    """Those that are asked for; none: all."""
+    wanted = [] if given is None else given.split(",")
+    for one in wanted:
+        if _plain(one) not in map(_plain, known):
+            there = ", ".join(known)
+            raise typer.BadParameter(f"groups have no {what} '{one.strip()}'; there are {there}.")
+    return {_plain(one) for one in wanted}
 
-    return wanted is None or plain(value) in map(plain, wanted.split(","))
+
+def _plain(text: str) -> str:
+    """Kafka writes PreparingRebalance; people write preparing-rebalance and preparing_rebalance."""
+    return text.replace("-", "").replace("_", "").strip().lower()
 
 
 def _listed_json(group: "ListedGroup") -> dict[str, Any]:

@@ -94,7 +94,7 @@ class _Shown(NamedTuple):
 
 
 def _headline(directory: "LogDirectory", shown: _Shown) -> str:
-    total = sum(one.size_bytes for one in directory.replicas)
+    total = sum(one.size_bytes for one in shown.replicas(directory))
     parts = [f"broker {directory.node_id}, {directory.path}: {bytes_text(total)} in replicas"]
     if directory.usable_bytes >= 0:
         free, whole = bytes_text(directory.usable_bytes), bytes_text(directory.total_bytes)

@@ -175,6 +175,8 @@ def _name_lines(start: FileStart) -> list[str]:
         if "end offset" in facts:
             return [f"Snapshot end offset: {facts['end offset']}, epoch: {facts['epoch']}"]
         return ["KRaft bootstrap snapshot"]
+    if start.kind in {FileKind.LOCK, FileKind.RESERVE}:
+        return [f"{start.kind.value}, {start.size_bytes} bytes, nothing to read in it"]
     return []
 
 

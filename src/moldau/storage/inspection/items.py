@@ -73,6 +73,8 @@ class Remark:
     path: Path
     position: int | None
     what: str
+    # What else is said of the file says nothing of what is in it.
+    is_unread: bool = False
 
 
 @frozen
