@@ -21,13 +21,28 @@ class Sent(Protocol):
     """What became, or will become, of a record that the blocking producer took."""
 
     @property
-    def batch(self) -> Batch: ...
+    def batch(self) -> Batch:
+        """What it is sent in; of the producer's inside."""
+
     @property
-    def index(self) -> int: ...
-    def done(self) -> bool: ...
-    def exception(self, timeout: float | None = None) -> Exception | None: ...
-    def result(self, timeout: float | None = None) -> RecordMetadata: ...
-    def add_callback(self, fn: Callable[["Sent"], object]) -> None: ...
+    def index(self) -> int:
+        """Its place in the batch, from 0."""
+
+    def done(self) -> bool:
+        """Whether its outcome is known."""
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """The error that it failed with, or None; waits as `result` does."""
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Where it was written. Waits for that, `timeout` seconds at most; raises what it failed
+        with.
+        """
+
+    def add_callback(self, fn: Callable[["Sent"], object]) -> None:
+        """`fn(sent)` runs when the outcome is known, in the client's own thread; at once if it is
+        known already.
+        """
 
 
 class Deliveries:
@@ -48,6 +63,7 @@ class Deliveries:
                 yield Delivery(batch, index, batch.base_timestamp)
 
     def done(self) -> bool:
+        """Whether the outcome of every record is known."""
         return all(one.done() for one in self)
 
     def result(self, timeout: float | None = None) -> list[WrittenRange]:
