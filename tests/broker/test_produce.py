@@ -310,9 +310,16 @@ async def test_bad_records_are_refused_and_nothing_is_appended(name: str, tmp_pa
         answer = await produce(node, request(make()))
         assert answer.error_code == code
         assert answer.base_offset == -1
-        assert answer.error_message
+        # Apache says why only of records.
+        assert bool(answer.error_message) is bool(answer.record_errors)
         assert node.replicas.lookup("orders", 0).log.log_end_offset == 0
         assert (await produce(node, request(batch(b"good")))).error_code == 0
+
+
+TOLD = {
+    ErrorCode.NOT_ENOUGH_REPLICAS: "Unable to verify the partition has been added to the "
+    "transaction. Underlying error: COORDINATOR_NOT_AVAILABLE",
+}
 
 
 async def test_bad_requests_are_refused(tmp_path: Path) -> None:
@@ -334,7 +341,10 @@ async def test_bad_requests_are_refused(tmp_path: Path) -> None:
             (request(transactional), 9, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
             (request(transactional, transactional_id="t"), 9, ErrorCode.NOT_ENOUGH_REPLICAS),
         ]:  # fmt: skip
-            assert (await produce(node, asked, version)).error_code == code
+            answer = await produce(node, asked, version)
+            assert answer.error_code == code
+            assert answer.error_message == TOLD.get(code)
+            assert answer.log_start_offset == -1
         assert node.replicas.lookup("orders", 0).log.log_end_offset == 0
         assert (await produce(node, request(zstd), 7)).error_code == 0
 
@@ -344,8 +354,48 @@ async def test_compacted_topics_name_the_records_without_keys(tmp_path: Path) ->
         node.create_topic("orders", configs={"cleanup.policy": "compact"})
         answer = await produce(node, request(batch(b"a", b"b", key=None)))
         assert answer.error_code == ErrorCode.INVALID_RECORD
-        assert [each.batch_index for each in answer.record_errors] == [0, 1]
-        assert answer.error_message
+        text = "Compacted topic cannot accept message without key in topic partition orders-0"
+        found = [
+            (each.batch_index, each.batch_index_error_message) for each in answer.record_errors
+        ]
+        assert found == [(0, text), (1, text)]
+        shown = ", ".join(f"RecordError(batchIndex={place}, message='{text}')" for place in (0, 1))
+        assert answer.error_message == (
+            "One or more records have been rejected due to 2 record errors in total, and only "
+            f"showing the first three errors at most: [{shown}]"
+        )
+        assert answer.log_start_offset == 0
+
+
+async def test_timestamps_out_of_range_are_named_with_the_range(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        node.create_topic("orders", configs={"message.timestamp.before.max.ms": "1000"})
+        now_ms = node.clock.wall_ms()
+        answer = await produce(node, request(batch(b"a", timestamp_ms=now_ms - 1001)))
+        assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+        assert answer.error_message == (
+            "One or more records have been rejected due to invalid timestamp"
+        )
+        (error,) = answer.record_errors
+        assert error.batch_index_error_message == (
+            f"Timestamp {now_ms - 1001} of message with offset 0 is out of range. "
+            f"The timestamp should be within [{now_ms - 1000}, {now_ms + 3_600_000}]"
+        )
+
+
+async def test_sequences_are_refused_without_a_word_and_the_logs_start_is_told(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as node:
+        node.create_topic("orders")
+        first, later = (
+            batch(b"a", producer_id=3, producer_epoch=0, base_sequence=sequence)
+            for sequence in (0, 7)
+        )
+        assert (await produce(node, request(first))).error_code == 0
+        answer = await produce(node, request(later))
+        assert answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (answer.error_message, answer.log_start_offset) == (None, 0)
 
 
 async def test_a_batch_larger_than_a_segment_is_refused(tmp_path: Path) -> None:

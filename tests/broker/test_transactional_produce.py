@@ -183,7 +183,12 @@ async def test_a_partition_outside_the_transaction_takes_nothing(
 ) -> None:
     async with running(tmp_path) as node:
         coordinator = start(node)
-        assert await produce(node, of_transaction(0), version) is code
+        told = await answered(node, asking((0, of_transaction(0))), version)
+        assert told is not None
+        (answer,) = told.responses[0].partition_responses
+        assert answer.error_code == code
+        words = "Partition was not added to the transaction"
+        assert answer.error_message == (words if code is ErrorCode.INVALID_TXN_STATE else None)
         assert log_of(node).log_end_offset == 0
         coordinator.add("t", ("orders", 0))
         assert await produce(node, of_transaction(0), version) is ErrorCode.NONE
@@ -207,7 +212,15 @@ async def test_clients_hear_what_makes_them_do_the_right_thing(
     async with running(tmp_path) as node:
         coordinator = start(node)
         coordinator.codes = [said]
-        assert await produce(node, of_transaction(0), version) is told
+        response = await answered(node, asking((0, of_transaction(0))), version)
+        assert response is not None
+        (answer,) = response.responses[0].partition_responses
+        assert answer.error_code == told
+        words = (
+            "Unable to verify the partition has been added to the transaction. "
+            f"Underlying error: {said.name}"
+        )
+        assert answer.error_message == (words if told is ErrorCode.NOT_ENOUGH_REPLICAS else None)
         assert log_of(node).log_end_offset == 0
 
 

@@ -150,6 +150,7 @@ def test_what_the_topic_refuses_is_counted_and_ends_it(kafka: KafkaCommand) -> N
     ran = kafka("produce", topic, stdin=b"no key\n", status=1)
     assert "0 records written" in ran.errors
     assert "1 record failed: INVALID_RECORD" in ran.errors
+    assert "cannot accept message without key" in ran.errors
     summary = kafka.json("produce", topic, stdin=b'{"value":"no key"}\n', status=1)
     assert (summary["records"], summary["failed"], summary["complete"]) == (0, 1, False)
 

@@ -2,22 +2,25 @@
 words, to the letter, for Apache's tools print them.
 """
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
 from interop.apache import ApacheOracle
-from interop.node_pair import TIMEOUT_MS, Asker, Pair, running_pairs
+from interop.node_pair import TIMEOUT_MS, Asker, Pair, plain, running_pairs
 from running_node import wait_for
 
 from moldau.config.alter import Operation
 from moldau.protocol import messages as m
+from moldau.protocol.batch_builder import BatchOptions, build_batch
+from moldau.protocol.batches import Record
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirTopic,
 )
-from moldau.protocol.messages.create_topics import CreatableTopic
+from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 from moldau.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsTopic
 from moldau.protocol.messages.describe_configs import DescribeConfigsResource
 from moldau.protocol.messages.describe_producers import TopicRequest as ProducersTopic
@@ -30,6 +33,7 @@ from moldau.protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from moldau.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from moldau.protocol.schema import Message
 
 pytestmark = pytest.mark.interop
@@ -45,7 +49,13 @@ SECRET = "vendor.secret"
 @pytest.fixture(scope="module")
 def pair(apache: ApacheOracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with running_pairs(apache, tmp_path_factory.mktemp("pair"), SETTINGS) as pairs:
-        pairs.brokers.create(CreatableTopic(name="there", num_partitions=1, replication_factor=1))
+        compact = CreatableTopicConfig(name="cleanup.policy", value="compact")
+        pairs.brokers.create(
+            CreatableTopic(name="there", num_partitions=1, replication_factor=1),
+            CreatableTopic(
+                name="compacted", num_partitions=1, replication_factor=1, configs=[compact]
+            ),
+        )
         yield pairs.brokers
 
 
@@ -329,3 +339,80 @@ def has_coordinator(side: Asker, kind: int) -> bool:
     asked = m.FindCoordinatorRequest(coordinator_keys=["nobody"], key_type=kind)
     (found,) = side.ask(asked, 4).coordinators
     return bool(found.error_code == 0)
+
+
+# Produce. Version 13 names topics by ids, which differ.
+PRODUCE_VERSIONS = range(3, 13)
+TIME_MS = 1_700_000_000_000
+NO_KEYS = [Record(place, TIME_MS, None, b"v") for place in range(5)]
+ONE = [Record(0, TIME_MS, b"k", b"v")]
+
+
+def produced(
+    records: bytes,
+    topic: str = "there",
+    *,
+    partition: int = 0,
+    acks: int = -1,
+    id_: str | None = None,
+) -> m.ProduceRequest:
+    data = PartitionProduceData(index=partition, records=records)
+    return m.ProduceRequest(
+        transactional_id=id_,
+        acks=acks,
+        timeout_ms=TIMEOUT_MS,
+        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+    )
+
+
+def numbered(sequence: int, *, is_transactional: bool = False) -> bytes:
+    options = BatchOptions(
+        producer_id=7, producer_epoch=0, base_sequence=sequence, is_transactional=is_transactional
+    )
+    return build_batch(ONE, options)
+
+
+def damaged() -> bytes:
+    made = bytearray(build_batch(ONE))
+    made[-1] ^= 1
+    return bytes(made)
+
+
+REFUSED_BATCHES = {
+    "one without a key": produced(build_batch(NO_KEYS[:1]), "compacted"),
+    "five without a key": produced(build_batch(NO_KEYS), "compacted"),
+    "too large": produced(build_batch([Record(0, TIME_MS, None, bytes(1_100_000))])),
+    "damaged": produced(damaged()),
+    "no topic": produced(build_batch(ONE), "nobody"),
+    "no partition": produced(build_batch(ONE), partition=9),
+    "acks": produced(build_batch(ONE), acks=2),
+    "no transactional id": produced(numbered(0, is_transactional=True)),
+    "an unknown transaction": produced(numbered(0, is_transactional=True), id_="nobody"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_BATCHES)
+def test_batches_are_refused_in_the_same_words(coordinated: Pair, name: str) -> None:
+    answer = coordinated.same(REFUSED_BATCHES[name], *PRODUCE_VERSIONS)
+    assert answer.responses[0].partition_responses[0].error_code != 0
+
+
+def test_a_gap_in_the_sequence_is_refused_in_the_same_words(pair: Pair) -> None:
+    for side in pair:
+        side.ask(produced(numbered(0)), 12)
+    answer = pair.same(produced(numbered(9)), *PRODUCE_VERSIONS)
+    assert answer.responses[0].partition_responses[0].error_code != 0
+
+
+def without_bounds(value: object) -> str:
+    """Each clock makes its own range."""
+    return re.sub(r"\[-?\d+, -?\d+\]", "[bounds]", repr(value))
+
+
+@pytest.mark.parametrize("version", [7, 8, 12])
+def test_times_out_of_range_are_refused_in_the_same_words(pair: Pair, version: int) -> None:
+    late = [*ONE, Record(1, 2**52, b"k", b"v"), Record(2, 2**52 + 1, b"k", b"v")]
+    request = produced(build_batch(late))
+    theirs, ours = (without_bounds(plain(side.ask(request, version))) for side in pair)
+    assert ours == theirs
+    assert ("within [bounds]" in ours) is (version >= 8)

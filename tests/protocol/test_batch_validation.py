@@ -24,6 +24,7 @@ from moldau.protocol.batches import Record, RecordBatch, TimestampType, patch_cr
 from moldau.protocol.compression import Compression, compress
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.types import TopicPartition
 
 NOW_MS = 1_700_000_000_000
 RULES = ValidationRules(now_ms=NOW_MS)
@@ -165,14 +166,18 @@ def test_offset_deltas_count_from_zero() -> None:
 
 
 def test_records_without_a_key_are_listed_on_compacted_topics() -> None:
-    rules = ValidationRules(now_ms=NOW_MS, keys_required=True)
+    rules = ValidationRules(now_ms=NOW_MS, partition=TopicPartition("t", 3), keys_required=True)
     records = [Record(i, NOW_MS, b"k" if i % 2 else None, b"v") for i in range(5)]
     error = refusal(build_batch(records), rules)
     assert isinstance(error, InvalidRecordsError)
     assert error.code is ErrorCode.INVALID_RECORD
-    assert error.record_errors == [
-        RecordError(i, "a compacted topic needs a key") for i in (0, 2, 4)
-    ]
+    text = "Compacted topic cannot accept message without key in topic partition t-3"
+    assert error.record_errors == [RecordError(i, text) for i in (0, 2, 4)]
+    shown = ", ".join(f"RecordError(batchIndex={i}, message='{text}')" for i in (0, 2, 4))
+    assert error.detail == (
+        "One or more records have been rejected due to 3 record errors in total, and only showing "
+        f"the first three errors at most: [{shown}]"
+    )
     assert sole_batch(build_batch(records)).validate(RULES).record_count == 5
     empty_key = build_batch([Record(0, NOW_MS, b"", None)])
     assert sole_batch(empty_key).validate(rules).record_count == 1
@@ -200,12 +205,20 @@ def test_timestamps_keep_within_the_topics_limits(timestamp: int, passes: bool) 
         error = refusal(raw, rules)
         assert error.code is ErrorCode.INVALID_TIMESTAMP
         assert isinstance(error, InvalidRecordsError)
-        assert [entry.batch_index for entry in error.record_errors] == [1]
+        assert error.detail == "One or more records have been rejected due to invalid timestamp"
+        text = (
+            f"Timestamp {timestamp} of message with offset 1 is out of range. "
+            f"The timestamp should be within [{NOW_MS - 1000}, {NOW_MS + 500}]"
+        )
+        assert error.record_errors == [RecordError(1, text)]
 
 
 def test_a_negative_timestamp_is_refused_even_without_limits() -> None:
     raw = build_batch([Record(0, -5, None, b"v")])
-    assert refusal(raw).code is ErrorCode.INVALID_TIMESTAMP
+    error = refusal(raw)
+    assert error.code is ErrorCode.INVALID_TIMESTAMP
+    assert isinstance(error, InvalidRecordsError)
+    assert f"should be within [0, {2**63 - 1}]" in error.record_errors[0].message
 
 
 def test_with_append_time_the_producers_clock_does_not_matter() -> None:
@@ -233,7 +246,8 @@ def test_the_list_of_refused_records_has_an_end() -> None:
     error = refusal(raw, rules)
     assert isinstance(error, InvalidRecordsError)
     assert len(error.record_errors) == 1000
-    assert error.detail.startswith("5000 records are refused")
+    assert "5000 record errors in total" in error.detail
+    assert error.detail.count("RecordError(") == 3
 
 
 def test_zstd_can_be_kept_from_old_peers() -> None:

@@ -455,7 +455,7 @@ def test_lengths_below_null_are_read_as_null_and_not_let_in(loops: Loops, odd: i
     sink = columns.ColumnSink(True, True, True)
     assert sink.append(bytes(sent), bounds, 1, (0, 5, None), (0, 2**62)) == 1
     found = records.validate_records(bytes(sent), bounds, 1, 5, None, False)
-    assert found[2:] == ((0, []) if position is None else (1, [(0, records.BAD_NULL)]))
+    assert found[2:] == ((0, []) if position is None else (1, [(0, records.BAD_NULL, 5)]))
     assert (stamped(loops, bytes(sent))[0] is None) is (position is not None)
 
 

@@ -417,7 +417,7 @@ def validate_records(
         if kind >= 0:
             refused_count += 1
             if refused_count <= RECORD_ERRORS_MAX:
-                refused.append((index, kind))
+                refused.append((index, kind, timestamp))
         if timestamp > max_timestamp:
             max_timestamp = timestamp
             max_index = index

@@ -244,17 +244,17 @@ def validate_records(
     base_timestamp: int,
     timestamp_range: tuple[int, int] | None,
     keys_required: bool,
-) -> tuple[int, int, int, list[tuple[int, int]]]:
+) -> tuple[int, int, int, list[tuple[int, int, int]]]:
     """The produce-time walk over a body: structure (raises INVALID_RECORD), offset deltas 0, 1, 2…,
     timestamps within the inclusive range (-1 is "none" and passes), keys.
 
     Returns the largest timestamp, the index of the first record that has it, how many records were
-    refused, and the first of those as (index, kind).
+    refused, and the first of those as (index, kind, timestamp).
     """
     body = checked_body(buffer, bounds, count)
     position, end = 0, len(body)
     max_timestamp, max_index, refused_count = INT64_MIN, -1, 0
-    refused: list[tuple[int, int]] = []
+    refused: list[tuple[int, int, int]] = []
     for index in range(count):
         parsed = parse_record(body, position, end)
         position, time_delta, delta, _, key_length, *_ = parsed
@@ -275,7 +275,7 @@ def validate_records(
         if kind >= 0:
             refused_count += 1
             if len(refused) < RECORD_ERRORS_MAX:
-                refused.append((index, kind))
+                refused.append((index, kind, timestamp))
         if timestamp > max_timestamp:
             max_timestamp, max_index = timestamp, index
     if position != end:

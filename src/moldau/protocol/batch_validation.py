@@ -1,5 +1,5 @@
 """What a leader checks before it appends a producer's batch, and what it then changes in place.
-Codes and order are those of Kafka 4.3's log validator, stricter where noted.
+Codes, order and words are those of Kafka 4.3's log validator, stricter where noted.
 """
 
 from typing import NamedTuple
@@ -24,14 +24,18 @@ from moldau.protocol.record_loops import (
     NO_KEY,
     validate_records,
 )
-from moldau.types import NO_TIMESTAMP, Buffer
+from moldau.types import NO_TIMESTAMP, Buffer, TopicPartition
 
 INT64_MAX = 2**63 - 1
+SHOWN_ERRORS_MAX = 3
+_WRONG_TIME = "One or more records have been rejected due to invalid timestamp"
 
 
 @frozen(kw_only=True)
 class ValidationRules:
     now_ms: int
+    # Where the batch goes, for the words of a refusal.
+    partition: TopicPartition | None = None
     # False for what a coordinator or the controller appends: markers and state are theirs to write.
     from_client: bool = True
     # The topic is compacted.
@@ -51,9 +55,14 @@ class RecordError(NamedTuple):
     batch_index: int
     message: str
 
+    def __str__(self) -> str:
+        return f"RecordError(batchIndex={self.batch_index}, message='{self.message}')"
+
 
 class InvalidRecordsError(KafkaError):
-    """The batch is refused because of these records; Produce responses list them."""
+    """The batch is refused because of these records; Produce responses list them, and quote the
+    detail, which is in Kafka's words: its tools print both.
+    """
 
     def __init__(self, code: ErrorCode, detail: str, record_errors: list[RecordError]) -> None:
         super().__init__(code, detail)
@@ -110,7 +119,8 @@ def _check_header(batch: RecordBatch, rules: ValidationRules) -> None:
         )
     if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
         # Kafka lets this pass on topics with create time if a timestamp is set, and clears the bit.
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "append time is not a producer's to set")
+        wrong = RecordError(0, "Producer should not set timestamp type to LogAppendTime.")
+        raise InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, _WRONG_TIME, [wrong])
     if batch.record_count <= 0 or batch.last_offset_delta != batch.record_count - 1:
         raise _invalid(
             f"{batch.record_count} records and a last offset delta of {batch.last_offset_delta}"
@@ -140,7 +150,7 @@ def _check_records(batch: RecordBatch, rules: ValidationRules) -> ValidatedBatch
         rules.keys_required,
     )
     if refused_count:
-        raise _refusal(refused_count, refused)
+        raise _refusal(refused_count, refused, rules)
     if stamps:
         return ValidatedBatch(rules.now_ms, batch.last_offset_delta, batch.record_count)
     return ValidatedBatch(max(max_timestamp, NO_TIMESTAMP), index, batch.record_count)
@@ -153,26 +163,45 @@ def timestamp_range(rules: ValidationRules) -> tuple[int, int]:
     return earliest, latest
 
 
-_MESSAGES = {
-    BAD_NULL: "the length of a key, value or header is below -1, which is null",
-    NO_KEY: "a compacted topic needs a key",
-    BAD_TIMESTAMP: "the timestamp is out of the topic's range",
-    BAD_OFFSET_DELTA: "the offset delta is not the record's place in the batch",
-}
-
-
-def _refusal(refused_count: int, refused: list[tuple[int, int]]) -> InvalidRecordsError:
+def _refusal(
+    refused_count: int, refused: list[tuple[int, int, int]], rules: ValidationRules
+) -> InvalidRecordsError:
     """A wrong timestamp decides the code, wherever it stands among the first thousand."""
-    code = ErrorCode.INVALID_RECORD
-    if any(kind == BAD_TIMESTAMP for _, kind in refused):
-        code = ErrorCode.INVALID_TIMESTAMP
-    errors = [RecordError(index, _MESSAGES[kind]) for index, kind in refused]
-    first = errors[0]
+    errors = [
+        RecordError(index, _complaint(index, kind, timestamp, rules))
+        for index, kind, timestamp in refused
+    ]
+    if any(kind == BAD_TIMESTAMP for _, kind, _ in refused):
+        return InvalidRecordsError(ErrorCode.INVALID_TIMESTAMP, _WRONG_TIME, errors)
+    shown = ", ".join(map(str, errors[:SHOWN_ERRORS_MAX]))
     return InvalidRecordsError(
-        code,
-        f"{refused_count} records are refused; record {first.batch_index}: {first.message}",
+        ErrorCode.INVALID_RECORD,
+        f"One or more records have been rejected due to {refused_count} record errors in total, "
+        f"and only showing the first three errors at most: [{shown}]",
         errors,
     )
+
+
+def _complaint(index: int, kind: int, timestamp: int, rules: ValidationRules) -> str:
+    if kind == NO_KEY:
+        return (
+            "Compacted topic cannot accept message without key in topic partition "
+            f"{rules.partition}"
+        )
+    if kind == BAD_TIMESTAMP:
+        earliest, latest = rules.now_ms - rules.timestamp_before_max_ms, timestamp_range(rules)[1]
+        if timestamp < 0:
+            # Ours alone to refuse.
+            earliest = max(earliest, 0)
+        return (
+            f"Timestamp {timestamp} of message with offset {index} is out of range. "
+            f"The timestamp should be within [{earliest}, {latest}]"
+        )
+    # Ours alone to refuse, so the words are ours.
+    if kind == BAD_NULL:
+        return "the length of a key, value or header is below -1, which is null"
+    assert kind == BAD_OFFSET_DELTA, "the loops know no other kind"
+    return "the offset delta is not the record's place in the batch"
 
 
 def assign_offsets(

@@ -114,6 +114,7 @@ def rules_for(log: "Log", caller: Caller) -> LeaderRules:
     stamps = config.stamps_append_time
     validation = ValidationRules(
         now_ms=now_ms,
+        partition=log.topic_partition,
         from_client=origin is AppendOrigin.CLIENT,
         keys_required=config.compacts,
         timestamp_type=TimestampType.LOG_APPEND_TIME if stamps else TimestampType.CREATE_TIME,

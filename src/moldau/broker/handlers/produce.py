@@ -3,6 +3,8 @@ request; stage two waits until all of them are committed, for acks=all. No recor
 
 A batch that would begin a transaction on its partition is appended when the transaction's
 coordinator has agreed; from version 12 on that question adds the partition.
+
+An answer has words only where Kafka's has, and the same ones; the log has the others.
 """
 
 import asyncio
@@ -14,11 +16,18 @@ from typing import NamedTuple
 from moldau.broker.context import RequestContext, Staged
 from moldau.broker.leader_hints import leader_hint
 from moldau.broker.partition import Partition
+from moldau.broker.produce_refusals import (
+    ADDS_PARTITIONS_SINCE_VERSION,
+    as_produce_error,
+    put_refusal,
+    put_refused_append,
+    several_producers,
+    without_transactional_id,
+)
 from moldau.broker.topic_settings import INTERNAL_TOPICS
 from moldau.core.partition.leader import ACKS_ALL
 from moldau.net.frames_in import SCRATCH_BYTES
 from moldau.net.slices import Slices
-from moldau.protocol.batch_validation import InvalidRecordsError
 from moldau.protocol.batches import (
     ATTRIBUTES_OFFSET,
     BATCH_HEADER_SIZE,
@@ -30,7 +39,6 @@ from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.messages.produce import (
-    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -47,14 +55,11 @@ from moldau.types import Buffer, TopicPartition
 ZSTD_SINCE_VERSION = 7
 TOPIC_IDS_SINCE_VERSION = 13
 LEADER_HINTS_SINCE_VERSION = 10
-ABORTABLE_ERRORS_SINCE_VERSION = 11
-ADDS_PARTITIONS_SINCE_VERSION = 12
 WAIT_MS_MAX = 300_000
 # Compressed batches up to these are looked through in the event loop: 64 KiB take under a
 # millisecond, 1 MiB of gzip takes ten, and what 64 KiB may expand to takes a hundred.
 HEAVY_BYTES = 64 << 10
 LIGHT_OUTPUT_BYTES_MAX = 2 << 20
-RECORD_ERRORS_MAX = 100
 
 # The second byte of the attributes holds all flags that are in use.
 _FLAGS_AT = ATTRIBUTES_OFFSET + 1
@@ -62,16 +67,6 @@ _BUFFERS = (memoryview, bytearray, bytes)
 LONG_BYTES = 4 * SCRATCH_BYTES
 _UNCOMMON = COMPRESSION_MASK | TRANSACTIONAL_FLAG
 _PRODUCER = struct.Struct(">qhi")
-
-# What clients do not expect of Produce. They try again after this one, without looking for another
-# leader first.
-_TRY_AGAIN = ErrorCode.NOT_ENOUGH_REPLICAS
-_NOT_VERIFIED = {
-    ErrorCode.NETWORK_EXCEPTION,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-}
 
 
 class _Producer(NamedTuple):
@@ -202,13 +197,13 @@ class _Appends:
         name: str | None = topic.name
         if self.ctx.version >= TOPIC_IDS_SINCE_VERSION:
             name = self.ctx.broker.image.topic_name(topic.topic_id)
+        answer = PartitionProduceResponse(index=sent.index, base_offset=-1)
         try:
             self._check(name, topic, sent)
-            return self._append(name or "", sent)
+            self._append(name or "", sent, answer)
         except KafkaError as error:
-            refused = PartitionProduceResponse(index=sent.index, base_offset=-1)
-            _put_error(refused, error)
-            return refused
+            put_refusal(answer, error)
+        return answer
 
     def _check(self, name: str | None, topic: TopicProduceData, sent: PartitionProduceData) -> None:
         """What can be wrong with the question. The batch is the log's to check."""
@@ -223,7 +218,9 @@ class _Appends:
         if name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
 
-    def _append(self, name: str, sent: PartitionProduceData) -> PartitionProduceResponse:
+    def _append(
+        self, name: str, sent: PartitionProduceData, answer: PartitionProduceResponse
+    ) -> None:
         replicas = self.ctx.broker.replicas
         partition = replicas.get(name, sent.index) or replicas.lookup(name, sent.index)
         records = sent.records
@@ -231,7 +228,6 @@ class _Appends:
             raise KafkaError(ErrorCode.INVALID_RECORD, "the request brings no batch")
         assert isinstance(records, _BUFFERS)
         flags = records[_FLAGS_AT] if len(records) > _FLAGS_AT else 0
-        answer = PartitionProduceResponse(index=sent.index, base_offset=-1)
         if flags & _UNCOMMON:
             _check_flags(flags, self.request.transactional_id, self.ctx.version)
             if flags & TRANSACTIONAL_FLAG:
@@ -240,12 +236,14 @@ class _Appends:
                     self.unverified.append(
                         _Unverified(partition, bytearray(records), answer, producer)
                     )
-                    return answer
-        if flags & COMPRESSION_MASK or len(records) > HEAVY_BYTES:
-            self._append_slow(partition, records, answer)
-        else:
-            self._append_to(partition, records, answer)
-        return answer
+                    return
+        try:
+            if flags & COMPRESSION_MASK or len(records) > HEAVY_BYTES:
+                self._append_slow(partition, records, answer)
+            else:
+                self._append_to(partition, records, answer)
+        except KafkaError as error:
+            put_refused_append(answer, error, partition)
 
     def _append_slow(
         self,
@@ -274,7 +272,7 @@ class _Appends:
             )
             self._append_to(heavy.partition, prepared, heavy.answer, heavy.guard)
         except KafkaError as error:
-            _put_error(heavy.answer, error)
+            put_refused_append(heavy.answer, error, heavy.partition)
 
     async def append_verified(self) -> None:
         """Those that the coordinator agrees to. All are of one producer: `_refusal` saw to it."""
@@ -290,12 +288,12 @@ class _Appends:
         for partition, records, answer, _ in self.unverified:
             guard = guards[partition]
             if isinstance(guard, KafkaError):
-                _put_error(answer, _as_produce_error(guard, self.ctx.version))
+                put_refusal(answer, as_produce_error(guard, self.ctx.version))
                 continue
             try:
                 self._append_slow(partition, records, answer, guard)
             except KafkaError as error:
-                _put_error(answer, error)
+                put_refused_append(answer, error, partition)
 
     def _append_to(
         self,
@@ -344,14 +342,14 @@ class _Waiting:
         if appended is None:
             return
         if error is not None:
-            _put_error(appended.answer, error)
+            put_refusal(appended.answer, error)
         if not self._pending:
             self._bucket.pop(self._time_is_up, None)
             self._answer()
 
     def _time_is_up(self) -> None:
         for appended in self._pending.values():
-            _put_error(
+            put_refusal(
                 appended.answer,
                 KafkaError(ErrorCode.REQUEST_TIMED_OUT, "appended, but not committed in time"),
             )
@@ -392,22 +390,13 @@ def _refusal(request: ProduceRequest) -> KafkaError | None:
                 and records[_FLAGS_AT] & TRANSACTIONAL_FLAG
             ):
                 if request.transactional_id is None:
-                    return _without_transactional_id()
+                    return without_transactional_id()
                 producer = _producer(records)
                 if producer is not None:
                     producers.add(producer[:2])
     if len(producers) > 1:
-        return KafkaError(
-            ErrorCode.INVALID_PRODUCER_ID_MAPPING, "transactional batches of several producers"
-        )
+        return several_producers()
     return None
-
-
-def _without_transactional_id() -> KafkaError:
-    return KafkaError(
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "a transactional batch without a transactional id",
-    )
 
 
 def _producer(records: Buffer) -> _Producer | None:
@@ -422,20 +411,6 @@ def _is_open(partition: Partition, producer: _Producer) -> bool:
     return partition.log.producers.has_open_transaction(producer.producer_id, producer.epoch)
 
 
-def _as_produce_error(error: KafkaError, version: int) -> KafkaError:
-    """What a client of this version knows how to take."""
-    code = error.code
-    adds = version >= ADDS_PARTITIONS_SINCE_VERSION
-    if code in _NOT_VERIFIED or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
-        return KafkaError(_TRY_AGAIN, f"the transaction could not be verified: {code.name}")
-    is_abortable = code is ErrorCode.TRANSACTION_ABORTABLE
-    if is_abortable and version < ABORTABLE_ERRORS_SINCE_VERSION:
-        code = ErrorCode.INVALID_TXN_STATE
-    if code is ErrorCode.INVALID_TXN_STATE:
-        return KafkaError(code, "the partition is not in the transaction")
-    return error
-
-
 def _check_flags(flags: int, transactional_id: str | None, version: int) -> None:
     """What the request allows the batch to be."""
     if flags & COMPRESSION_MASK == Compression.ZSTD and version < ZSTD_SINCE_VERSION:
@@ -443,19 +418,7 @@ def _check_flags(flags: int, transactional_id: str | None, version: int) -> None
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
         )
     if flags & TRANSACTIONAL_FLAG and transactional_id is None:
-        raise _without_transactional_id()
-
-
-def _put_error(answer: PartitionProduceResponse, error: KafkaError) -> None:
-    answer.error_code = error.code
-    answer.error_message = error.detail or None
-    if isinstance(error, InvalidRecordsError):
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(
-                batch_index=each.batch_index, batch_index_error_message=each.message
-            )
-            for each in error.record_errors[:RECORD_ERRORS_MAX]
-        ]
+        raise without_transactional_id()
 
 
 def _failures(

@@ -29,6 +29,32 @@ class ProduceTerms(NamedTuple):
     transactional_id: str | None
 
 
+# Brokers say why only of records and transactions.
+_SENTENCES = {
+    ErrorCode.CORRUPT_MESSAGE: "the batch was damaged on its way to the broker",
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: "the broker has written this batch before",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer has taken this one's place",
+    ErrorCode.INVALID_RECORD: "the broker finds the batch malformed",
+    ErrorCode.INVALID_REQUIRED_ACKS: "acks must be 0, 1 or all",
+    ErrorCode.INVALID_TIMESTAMP: "a record's time is too far from the broker's",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "the topic is the cluster's own, or its name is not valid",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the broker's disk fails; its log says how",
+    ErrorCode.MESSAGE_TOO_LARGE: "the batch is larger than the topic's max.message.bytes",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas",
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "written, but by fewer replicas than "
+    "min.insync.replicas",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "the broker does not lead the partition",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "a batch before this one is missing",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "the batch is larger than a segment of the topic",
+    ErrorCode.REQUEST_TIMED_OUT: "not committed in time; it may be still",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this user may not write to the topic",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "this user may not use the transactional id",
+    ErrorCode.UNKNOWN_PRODUCER_ID: "the broker has forgotten the producer",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the broker does not have the partition",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "the broker does not know the codec",
+}
+
+
 class PartitionAnswer(NamedTuple):
     outgoing: Outgoing
     code: ErrorCode
@@ -43,7 +69,8 @@ class PartitionAnswer(NamedTuple):
     def error(self) -> KafkaError:
         batch = self.outgoing.batch
         place = f"{batch.topic}-{batch.partition}"
-        return KafkaError(self.code, f"{place}: {self.detail}" if self.detail else place)
+        detail = self.detail or _SENTENCES.get(self.code)
+        return KafkaError(self.code, f"{place}: {detail}" if detail else place)
 
 
 def produce_request(
