@@ -312,6 +312,8 @@ REFUSED_REQUESTS: list[tuple[Message, tuple[int, ...]]] = [
     (m.LeaveGroupRequest(group_id="nobody", members=[MemberIdentity(member_id="x")]), (3, 4, 5)),
     (m.ListConfigResourcesRequest(resource_types=[99, 2]), (1,)),
     (m.UnregisterBrokerRequest(broker_id=77), ()),
+    (m.SaslHandshakeRequest(mechanism="PLAIN"), ()),
+    (m.SaslAuthenticateRequest(auth_bytes=b"hello"), ()),
 ]
 
 

@@ -13,6 +13,6 @@ def handle_sasl_authenticate(
 ) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
-        error_message="this listener has no authentication: the client's security.protocol "
-        "should be PLAINTEXT",
+        # Kafka's words, also where nobody can authenticate.
+        error_message="SaslAuthenticate request received after successful authentication",
     )
