@@ -338,6 +338,30 @@ async def test_a_broker_tells_its_directories_when_they_can_be_known(tmp_path: P
         node.check()
 
 
+async def test_static_voters_are_raised_with_a_release(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    voters = {"controller.quorum.voters": "1@127.0.0.1:9093"}
+    static = {**voters, "controller.quorum.bootstrap.servers": ""}
+    options = FormatOptions(cluster_id=CLUSTER, release_version="4.0")
+    format_node(DiskFileSystem(), config_for(path, static), options, 1)
+    asked = UpdateFeaturesRequest(
+        feature_updates=[
+            FeatureUpdateKey(feature="kraft.version", max_version_level=1),
+            FeatureUpdateKey(feature="metadata.version", max_version_level=30),
+        ]
+    )
+    async with bench(path, static) as node:
+        assert node.quorum.kraft_version == 0
+        assert (await node.ask(asked)).error_code == ErrorCode.NONE
+        await node.ask(create("orders"))
+        node.check()
+    async with bench(path, static, incarnation=2) as node:
+        assert (node.quorum.kraft_version, node.image.metadata_version) == (1, 30)
+        assert "orders" in node.image.topics
+        assert (await node.ask(asked)).error_code == ErrorCode.NONE
+        node.check()
+
+
 async def test_a_disk_that_fills_up_within_a_decision_leaves_what_is_written() -> None:
     """Fencing a broker with many partitions takes several batches."""
     disk = SimulatedDisk()

@@ -6,9 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from broker.metadata_node import RunningNode, bootstrapped, config, formatted, running, topic
+from broker.metadata_node import (
+    CLUSTER,
+    RunningNode,
+    bootstrapped,
+    config,
+    config_for,
+    formatted,
+    running,
+    topic,
+)
 from proofs import proves
 
+from moldau.broker.formatting import FormatOptions, format_node
 from moldau.broker.metadata_log import MetadataLogError
 from moldau.broker.snapshots import (
     MissingSnapshotError,
@@ -22,6 +32,7 @@ from moldau.core.metadata.snapshot_file import SnapshotHead, decode_snapshot, en
 from moldau.core.metadata.snapshot_records import snapshot_records
 from moldau.protocol.control_records import ControlType
 from moldau.protocol.log_records import BeginTransactionRecord
+from moldau.storage.filesystem import DiskFileSystem
 from moldau.testing.simulated_disk import SimulatedDisk
 
 METADATA = "__cluster_metadata-0"
@@ -81,6 +92,28 @@ async def test_a_snapshot_is_made_when_enough_was_committed(tmp_path: Path) -> N
         assert node.image.configs == {
             next(iter(node.image.configs)): {f"name-{n}": "value" * 10 for n in range(25)}
         }
+
+
+async def test_snapshots_say_who_votes_once_kraft_version_is_raised(tmp_path: Path) -> None:
+    settings = {**EVERY_KIB, "controller.quorum.voters": "1@127.0.0.1:9093"}
+    options = FormatOptions(cluster_id=CLUSTER)
+    format_node(DiskFileSystem(), config_for(tmp_path, settings), options, 1)
+    heads = []
+    for start in (0, 25):
+        async with running(tmp_path, settings) as node:
+            if start:
+                node.quorum.raise_kraft_version(1, node.clock.wall_ms())
+                # It would say more than the log does up to there.
+                assert node.quorum.snapshot_head(node.image) is None
+            else:
+                await bootstrapped(node)
+            await commit_some(node, 25, start)
+            await node.snapshots.stop()
+        newest = (tmp_path / METADATA / snapshots_of(tmp_path)[-1]).read_bytes()
+        heads.append([kind for kind, _ in decode_snapshot(newest).head.control_values])
+    assert heads == [[], [ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS]]
+    async with running(tmp_path) as node:
+        assert node.quorum.kraft_version == 1
 
 
 async def test_a_snapshot_is_what_the_log_says_up_to_it(tmp_path: Path) -> None:

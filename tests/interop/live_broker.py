@@ -94,6 +94,7 @@ class LiveNode(ABC):
         self.properties = folder / "server.properties"
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
+        self._format_options = ["--standalone"]
         broker_port, controller_port = free_ports(2)
         self.address = f"127.0.0.1:{broker_port}"
         self.controller_address = f"127.0.0.1:{controller_port}"
@@ -118,6 +119,13 @@ class LiveNode(ABC):
         trace: TracebackType | None,
     ) -> None:
         self.kill()
+
+    def name_voters_in_settings(self) -> None:
+        """Before it is formatted: kraft.version is 0 then."""
+        text = self.properties.read_text()
+        static = ("controller.quorum.bootstrap.servers=", "controller.quorum.voters=1@")
+        self.properties.write_text(text.replace(*static))
+        self._format_options = []
 
     @abstractmethod
     def format(self) -> None:
@@ -238,7 +246,7 @@ class LiveBroker(LiveNode):
     def format(self) -> None:
         tool = "kafka.tools.StorageTool"
         arguments = ["format", "-t", CLUSTER_ID, "-c", str(self.properties)]
-        run = self._apache.run_tool(tool, *arguments, "--standalone")
+        run = self._apache.run_tool(tool, *arguments, *self._format_options)
         assert run.status == 0, run
 
     def command(self) -> list[str]:
@@ -251,8 +259,8 @@ class LiveMoldau(LiveNode):
     """Moldau, from the environment that runs the tests, with the settings that Apache gets."""
 
     def format(self) -> None:
-        arguments = ["format", "-t", CLUSTER_ID, "-c", str(self.properties), "--standalone"]
-        command = [sys.executable, "-m", "moldau", "storage", *arguments]
+        arguments = ["format", "-t", CLUSTER_ID, "-c", str(self.properties)]
+        command = [sys.executable, "-m", "moldau", "storage", *arguments, *self._format_options]
         run = subprocess.run(
             command, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False
         )

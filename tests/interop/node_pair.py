@@ -122,7 +122,11 @@ def plain(value: Any) -> Any:
 
 @contextmanager
 def running_pairs(
-    apache: ApacheOracle, folder: Path, settings: Mapping[str, str] | None = None
+    apache: ApacheOracle,
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+    *,
+    static_voters: bool = False,
 ) -> Iterator[Pairs]:
     """Two fresh nodes of one cluster each, same settings but for their ports."""
     makers: dict[str, Callable[[Path], LiveNode]] = {
@@ -135,6 +139,8 @@ def running_pairs(
             path = folder / name
             path.mkdir()
             node = stack.enter_context(make(path))
+            if static_voters:
+                node.name_voters_in_settings()
             node.format()
             node.start()
             nodes.append(node)

@@ -13,6 +13,7 @@ from confluent_kafka.admin._resource import ResourceType
 from interop.apache import ApacheOracle
 from interop.dump import dump, faults
 from interop.live_broker import CLUSTER_ID, LiveBroker, LiveMoldau, wait_for
+from interop.peers.java_tools import FEATURES
 
 from moldau.cli.server_properties import read_server_properties
 from moldau.core.metadata.image import UNASSIGNED_DIRECTORY
@@ -160,17 +161,57 @@ async def test_apache_goes_on_from_a_snapshot_of_ours(apache: ApacheOracle, tmp_
             assert len(ours.image.brokers) == 1
 
 
+def finalized(apache: ApacheOracle, node: LiveBroker, *command: str) -> str:
+    run = apache.run_tool(FEATURES, "--bootstrap-server", node.address, *command)
+    assert run.status == 0, run
+    return run.output
+
+
+async def test_static_voters_that_apache_wrote_down_are_read(
+    apache: ApacheOracle, tmp_path: Path
+) -> None:
+    with LiveBroker(apache, tmp_path) as node:
+        node.name_voters_in_settings()
+        node.format()
+        node.start()
+        finalized(apache, node, "upgrade", "--release-version", "4.3")
+        node.stop()
+        async with our_quorum(node) as ours:
+            assert ours.quorum.kraft_version == 1
+            (voter,) = ours.quorum.describe().voters
+            assert voter.key.directory_id == ours.directory.meta.directory_id
+
+
+async def test_static_voters_that_we_wrote_down_are_read_by_apache(
+    apache: ApacheOracle, tmp_path: Path
+) -> None:
+    with LiveBroker(apache, tmp_path) as node:
+        node.name_voters_in_settings()
+        node.format()
+        node.start()
+        node.create_topic("from-apache")
+        node.stop()
+        async with our_quorum(node) as ours:
+            ours.quorum.raise_kraft_version(1, ours.clock.wall_ms())
+            await ours.commit(*new_topic("from-moldau", TOPIC_ID))
+        node.start()
+        wait_for_leader(node, "from-moldau")
+        (line,) = [
+            each
+            for each in finalized(apache, node, "describe").splitlines()
+            if "kraft.version" in each
+        ]
+        assert "FinalizedVersionLevel: 1" in line
+        node.stop()
+        async with our_quorum(node) as ours:
+            assert ours.quorum.kraft_version == 1
+
+
 async def test_static_voters_are_shared_too(apache: ApacheOracle, tmp_path: Path) -> None:
     """kraft.version 0: nobody's directory matters, and the file of the election is an older one."""
     with LiveBroker(apache, tmp_path) as node:
-        text = node.properties.read_text().replace(
-            "controller.quorum.bootstrap.servers=", "controller.quorum.voters=1@"
-        )
-        node.properties.write_text(text)
-        run = apache.run_tool(
-            "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(node.properties)
-        )
-        assert run.status == 0, run
+        node.name_voters_in_settings()
+        node.format()
         node.start()
         node.create_topic("from-apache")
         node.stop()

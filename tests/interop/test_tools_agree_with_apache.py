@@ -82,6 +82,19 @@ UNSTABLE_COMMANDS = [
 ]
 
 
+# controller.quorum.voters: the quorum begins at kraft.version 0.
+STATIC_VOTERS_COMMANDS = [
+    "describe",
+    "upgrade --feature kraft.version=2",
+    "upgrade --feature kraft.version=1 --dry-run",
+    "describe",
+    "upgrade --release-version 4.3",
+    "describe",
+    "upgrade --feature kraft.version=1",
+    "downgrade --feature kraft.version=0",
+]
+
+
 @pytest.mark.parametrize(
     ("commands", "settings"),
     [
@@ -89,13 +102,15 @@ UNSTABLE_COMMANDS = [
         pytest.param(
             UNSTABLE_COMMANDS, {"unstable.feature.versions.enable": "true"}, id="unstable"
         ),
+        pytest.param(STATIC_VOTERS_COMMANDS, {}, id="static voters"),
     ],
 )
 def test_kafka_features_prints_the_same(
     apache: ApacheOracle, tmp_path: Path, commands: list[str], settings: dict[str, str]
 ) -> None:
     differing = {}
-    with running_pairs(apache, tmp_path, settings) as pairs:
+    static = commands is STATIC_VOTERS_COMMANDS
+    with running_pairs(apache, tmp_path, settings, static_voters=static) as pairs:
         for place, command in enumerate(commands):
             theirs, ours = (told(apache, side.node, FEATURES, command) for side in pairs.brokers)
             if theirs != ours:

@@ -223,6 +223,8 @@ class ControllerNode(QuorumListener):
         records, if it is known already.
         """
         records = decision.records
+        if decision.kraft_version is not None:
+            self._quorum.raise_kraft_version(decision.kraft_version, self._clock.wall_ms())
         if delta is not None and records:
             self._append_batch(records, delta)
             return

@@ -27,6 +27,7 @@ from moldau.core.quorum.machine import (
     Appended,
     Commit,
     Effect,
+    Event,
     Flushed,
     LeaderChanged,
     QuorumMachine,
@@ -35,6 +36,7 @@ from moldau.core.quorum.machine import (
     StartEpoch,
     Stopping,
     StoreElection,
+    VersionRaised,
     encode_kraft_version,
 )
 from moldau.core.quorum.voters import (
@@ -239,12 +241,7 @@ class QuorumNode:
         yet. Raises KafkaError if we do not lead, if they are too many for a batch, or if the disk
         refuses them; then nothing has happened.
         """
-        if not self.is_leader:
-            raise self._not_leading()
-        if len(self._pending) >= _PENDING_BATCHES_MAX:
-            raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, "the metadata log's disk does not keep up"
-            )
+        self._check_may_append()
         encoded = encode_records(records, self._level)
         place = ControlPlace(self.log.log.log_end_offset, self.leader_epoch)
         content = metadata_batch(encoded, place, now_ms)
@@ -258,6 +255,28 @@ class QuorumNode:
         self._write(content, place, now_ms, records)
         self._level = level_after(records, self._level)
         return self.last_offset
+
+    def raise_kraft_version(self, level: int, now_ms: int) -> None:
+        """From now on the log says who votes. Not committed yet; raises what `append` raises."""
+        self._check_may_append()
+        if self._machine.local.key.directory_id == ZERO_UUID:
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Directory id must be known for all of the voters: {self._machine.voters}",
+            )
+        place = ControlPlace(self.log.log.log_end_offset, self.leader_epoch)
+        values = self._machine.version_records(level)
+        self._write(control_batch(values, place, now_ms), place, now_ms, ())
+        self._step(VersionRaised(level, place.base_offset))
+        _log.info("kraft.version is %s: the metadata log says who votes", level)
+
+    def _check_may_append(self) -> None:
+        if not self.is_leader:
+            raise self._not_leading()
+        if len(self._pending) >= _PENDING_BATCHES_MAX:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, "the metadata log's disk does not keep up"
+            )
 
     def _write(
         self, content: bytes, place: ControlPlace, now_ms: int, records: Sequence[Message]
@@ -289,7 +308,7 @@ class QuorumNode:
 
     # Doing what the machine says
 
-    def _step(self, event: Started | Appended | Flushed | Stopping) -> None:
+    def _step(self, event: Event) -> None:
         for effect in self._machine.step(event, self._clock.wall_ms()):
             self._do(effect)
 
@@ -424,7 +443,7 @@ class QuorumNode:
         """
         end = image.offset + 1
         exists = SnapshotId(image.epoch, end) in self.log.snapshots.ids
-        if exists or end <= self._machine.epoch_start_offset or not self.log.is_batch_start(end):
+        if exists or end <= self._machine.voters_told_offset or not self.log.is_batch_start(end):
             return None
         values: tuple[tuple[ControlType, bytes], ...] = ()
         if self.kraft_version >= RECONFIGURABLE_FROM:

@@ -17,3 +17,5 @@ class Decision(Generic[RecordT, ResponseT]):
     records: Sequence[RecordT] = ()
     is_atomic: bool = True
     """All of the records are committed, or none."""
+    kraft_version: int | None = None
+    """The level that the quorum is raised to, in records of its own in front of these."""

@@ -55,12 +55,14 @@ class Cluster:
         *,
         level: int = METADATA_LEVEL,
         eligible_replicas: bool = True,
+        kraft_version: int = 1,
         seed: int = 1,
     ) -> None:
         self.config = BrokerConfig.parse({**SETTINGS, **(settings or {})})
         self.controller = Controller(self.config, CLUSTER_ID, random.Random(seed))
         self.log: list[Message] = []
         self.now_ms = 0.0
+        self.kraft_version = kraft_version
         features = {"metadata.version": level}
         if eligible_replicas:
             features["eligible.leader.replicas.version"] = 1
@@ -75,13 +77,20 @@ class Cluster:
 
     @property
     def situation(self) -> Situation:
-        return self.controller.situation(self.config, next_offset=len(self.log), now_ms=self.now_ms)
+        return self.controller.situation(
+            self.config,
+            next_offset=len(self.log),
+            now_ms=self.now_ms,
+            kraft_version=self.kraft_version,
+        )
 
     def ask(self, request: Message, version: int | None = None) -> Any:
         """The answer; the records of the decision are in the log."""
         if version is None:
             version = request.VERSIONS[1]
         decision = decide(self.situation, request, version)
+        if decision.kraft_version is not None:
+            self.kraft_version = decision.kraft_version
         self._append(decision.records)
         self.controller.answered(request, self.now_ms)
         return decision.response

@@ -118,3 +118,22 @@ def test_levels_that_are_not_final_need_permission(cluster: Cluster) -> None:
     assert permitted.image.metadata_version == 31
     beyond = update(permitted, (METADATA, 32, UPGRADE))
     assert "Local controller 100 only supports versions 7-31" in beyond.error_message
+
+
+def test_the_quorum_of_static_voters_is_raised_with_other_features() -> None:
+    cluster = Cluster(level=29, kraft_version=0)
+    asked = (("kraft.version", 1, UPGRADE), (METADATA, 30, UPGRADE))
+    assert update(cluster, *asked, validate=True).error_code == 0
+    assert cluster.kraft_version == 0
+    assert update(cluster, *asked).error_code == 0
+    assert (cluster.kraft_version, cluster.image.features[METADATA]) == (1, 30)
+    told = update(cluster, ("kraft.version", 0, UPGRADE))
+    assert told.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert cluster.kraft_version == 1
+
+
+def test_a_refused_update_of_features_leaves_the_quorum_alone() -> None:
+    cluster = Cluster(kraft_version=0)
+    told = update(cluster, ("kraft.version", 1, UPGRADE), (GROUP, 7, UPGRADE))
+    assert told.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert cluster.kraft_version == 0

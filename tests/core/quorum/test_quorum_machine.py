@@ -19,7 +19,9 @@ from moldau.core.quorum.machine import (
     StartEpoch,
     Stopping,
     StoreElection,
+    VersionRaised,
     VotersError,
+    encode_kraft_version,
     majority_offset,
 )
 from moldau.core.quorum.voters import Voter, VoterEndpoint, VoterKey, VoterSet
@@ -176,3 +178,26 @@ def test_a_leader_is_up_to_date_with_itself() -> None:
     assert (status.leader_id, status.leader_epoch, status.high_watermark) == (1, 1, -1)
     assert [tuple(replica) for replica in status.voters] == [(VoterKey(1), 3, 77, 77)]
     assert status.observers == ()
+
+
+def test_a_raised_version_tells_the_directory_of_the_voter_that_settings_named() -> None:
+    machine = QuorumMachine(voter(1, port=2, directory_id=DIRECTORY))
+    machine.step(
+        Started(
+            log_end_offset=0,
+            last_epoch=0,
+            election=None,
+            voters=VoterSet.of([voter(1)]),
+            voters_offset=-1,
+            kraft_version=0,
+        ),
+        0,
+    )
+    (_, version), (_, voters) = machine.version_records(1)
+    assert version == encode_kraft_version(1)
+    assert VoterSet.decode(voters) == VoterSet.of([voter(1, port=2, directory_id=DIRECTORY)])
+    # Nothing holds before it is in the log.
+    assert (machine.kraft_version, machine.voters) == (0, VoterSet.of([voter(1)]))
+    assert machine.step(VersionRaised(1, 5), 0) == []
+    assert (machine.kraft_version, machine.voters_told_offset) == (1, 5)
+    assert machine.voters == VoterSet.decode(voters)

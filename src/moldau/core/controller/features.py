@@ -76,7 +76,11 @@ def decide_update_features(
             UpdatableFeatureResult(feature=update.feature, error_message="NONE")
             for update in request.feature_updates
         ]
-    return Decision(response, [] if request.validate_only else records)
+    if request.validate_only:
+        return Decision(response)
+    level = proposed.get(KRAFT_VERSION, 0)
+    raised = level if level > situation.kraft_version else None
+    return Decision(response, records, kraft_version=raised)
 
 
 def _refusal(error: KafkaError) -> UpdateFeaturesResponse:
@@ -173,13 +177,9 @@ def _metadata_version_records(current: int, level: int, kind: UpgradeType) -> li
 def _kraft_version_records(
     update: FeatureUpdateKey, current: int, kind: UpgradeType
 ) -> list[Message]:
-    """The quorum keeps this level in control records of its own; it is as new as it can be from the
-    start on, so there is nothing to raise.
-    """
+    """The quorum keeps this level in control records of its own; the answer waits for this one."""
     if update.max_version_level < current:
         raise _invalid(update, "Can't downgrade the version of this feature.")
-    if update.max_version_level > current:
-        raise _invalid(update, "This cluster's quorum cannot be upgraded while it runs.")
     return [NoOpRecord()] if kind is UpgradeType.UPGRADE else []
 
 

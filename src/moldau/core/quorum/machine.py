@@ -5,6 +5,7 @@ and not the next before the last is done; a vote or an epoch is on the disk befo
 |---|---|---|---|
 | unattached | Started, we are the only voter | leader | vote for ourselves in epoch + 1, lead it |
 | unattached | Started, there are other voters | - | refused: see VotersError |
+| leader | VersionRaised | leader | the log says who votes, no longer the settings |
 | leader | Flushed past the epoch's first record | leader | the high watermark rises |
 | leader | Stopping | resigned | nobody leads; appends fail |
 | resigned | Started (the next start) | leader | again in an epoch of its own |
@@ -72,6 +73,14 @@ class Appended:
 
 
 @frozen
+class VersionRaised:
+    """We wrote `version_records` into the log, at `offset`."""
+
+    level: int
+    offset: int
+
+
+@frozen
 class Flushed:
     """Everything before `end_offset` is on our disk."""
 
@@ -83,7 +92,7 @@ class Stopping:
     """The node stops in good order."""
 
 
-Event: TypeAlias = Started | Appended | Flushed | Stopping
+Event: TypeAlias = Started | Appended | VersionRaised | Flushed | Stopping
 
 # Effects
 
@@ -169,6 +178,8 @@ class QuorumMachine:
         self.high_watermark = UNKNOWN_OFFSET
         """Not known before a record of our own epoch is committed."""
         self.epoch_start_offset = UNKNOWN_OFFSET
+        self.voters_told_offset = UNKNOWN_OFFSET
+        """Where our log said in this epoch, for the last time, who votes."""
         self.log_end_offset = 0
         self._progress: dict[int, Progress] = {}
 
@@ -182,6 +193,10 @@ class QuorumMachine:
                 return self._start(event)
             case Appended(end_offset):
                 self.log_end_offset = end_offset
+                return []
+            case VersionRaised(level, offset):
+                self.kraft_version, self.voters = level, self.voters.updated(self.local)
+                self.voters_told_offset = offset
                 return []
             case Flushed(end_offset):
                 return self._flushed_to(end_offset, now_ms)
@@ -210,6 +225,7 @@ class QuorumMachine:
         self.voters = event.voters
         self.kraft_version = event.kraft_version
         self.log_end_offset = self.epoch_start_offset = event.log_end_offset
+        self.voters_told_offset = event.log_end_offset
         known_epoch = max(event.last_epoch, 0 if event.election is None else event.election.epoch)
         # Also if we had voted for ourselves in the known epoch and were killed then: an epoch costs
         # nothing, and this one is surely nobody's.
@@ -259,10 +275,17 @@ class QuorumMachine:
         if self.kraft_version >= RECONFIGURABLE_FROM and (
             voters_offset < 0 or self.voters.needs_update(self.local)
         ):
+            records += self.version_records(self.kraft_version)
             self.voters = self.voters.updated(self.local)
-            records.append((ControlType.KRAFT_VERSION, encode_kraft_version(self.kraft_version)))
-            records.append((ControlType.KRAFT_VOTERS, self.voters.encode()))
         return tuple(records)
+
+    def version_records(self, level: int) -> tuple[tuple[ControlType, bytes], ...]:
+        """What raises kraft.version. From then on a voter is a node with its directory."""
+        voters = self.voters.updated(self.local)
+        return (
+            (ControlType.KRAFT_VERSION, encode_kraft_version(level)),
+            (ControlType.KRAFT_VOTERS, voters.encode()),
+        )
 
     def _flushed_to(self, end_offset: int, now_ms: int) -> list[Effect]:
         if self.state is not State.LEADER:
