@@ -1,6 +1,8 @@
 """Patterns of clients: what they mean, and that no pattern takes long."""
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 from core.patterns.pattern_cases import NOT_HERE, PATTERNS, TEXTS, WRONG
@@ -10,6 +12,8 @@ from hypothesis import strategies as st
 from moldau.core.patterns.matcher import Pattern, PatternTooCostlyError
 from moldau.core.patterns.syntax import LENGTH_MAX, PatternError
 
+# What google-re2 1.1.20251105 matches as a whole, written down: it is no dependency of ours.
+MATCHES: dict[str, list[str]] = json.loads(Path(__file__).with_name("matches.json").read_text())
 # What Python's own `re` reads as RE2 does.
 _pieces = st.sampled_from(
     ["a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", "(?:ab|b)", "()", "(?i:A)", r"\b", "^", "$"]
@@ -38,9 +42,9 @@ def test_simple_patterns_mean_what_they_mean_elsewhere(pattern: str, texts: list
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_what_re2_reads_is_read(pattern: str) -> None:
+def test_what_re2_reads_means_the_same(pattern: str) -> None:
     found = Pattern(pattern)
-    assert [found.matches(text) for text in TEXTS] == [Pattern(pattern).matches(t) for t in TEXTS]
+    assert [text for text in TEXTS if found.matches(text)] == MATCHES[pattern]
 
 
 @pytest.mark.parametrize("pattern", [*WRONG, *NOT_HERE, "a" * (LENGTH_MAX + 1)], ids=repr)
