@@ -1,5 +1,5 @@
 """Debezium sends the changes of a table in PostgreSQL, each of them once, although Connect's worker
-is killed between them.
+or the node is killed between them.
 """
 
 import json
@@ -54,12 +54,14 @@ def changes(node: LiveNode) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.parametrize("killed", ["worker", "node"])
 def test_debezium_sends_each_change_once(
     apache: ApacheOracle,
     start_node: Callable[[], LiveNode],
     plugins: Path,
     postgres: PostgresProcess,
     tmp_path: Path,
+    killed: str,
 ) -> None:
     node = start_node()
     node.create_topic(TOPIC)
@@ -95,11 +97,22 @@ def test_debezium_sends_each_change_once(
         postgres.rows("INSERT INTO customers VALUES (3, 'Eve')")
         first.wait_for(lambda: len(changes(node)) == 3, "a new row")
         assert changes(node) == wanted
-    # It is killed; the table changes meanwhile.
-    postgres.rows("UPDATE customers SET name = 'Robert' WHERE id = 2")
-    with worker() as second:
-        postgres.rows("DELETE FROM customers WHERE id = 1")
+        # The table changes while one of the two is gone.
+        (first if killed == "worker" else node).kill()
+        postgres.rows("UPDATE customers SET name = 'Robert' WHERE id = 2")
         wanted += [("u", bob, robert), ("d", ada, None), (None,)]
-        second.wait_for(lambda: len(changes(node)) >= len(wanted), "what has changed")
-        assert changes(node) == wanted
-        second.stop()
+        if killed == "node":
+            node.start()
+            finish(first, node, postgres, wanted)
+    if killed == "worker":
+        with worker() as second:
+            finish(second, node, postgres, wanted)
+
+
+def finish(
+    worker: ConnectWorker, node: LiveNode, postgres: PostgresProcess, wanted: list[tuple[Any, ...]]
+) -> None:
+    postgres.rows("DELETE FROM customers WHERE id = 1")
+    worker.wait_for(lambda: len(changes(node)) >= len(wanted), "what has changed")
+    assert changes(node) == wanted
+    worker.stop()
