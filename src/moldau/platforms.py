@@ -2,6 +2,8 @@
 directories need the locks and syncs of Linux or macOS.
 """
 
+import os
+from collections.abc import Callable
 from importlib.util import find_spec
 
 HAS_LOCKS = find_spec("fcntl") is not None
@@ -12,3 +14,9 @@ def refuse_windows(what: str) -> None:
     """Raises OSError with a line for the user where `what` cannot run."""
     if not HAS_LOCKS:
         raise OSError(f"{what} needs Linux or macOS; on Windows run it in WSL")
+
+
+def after_fork_in_child(call: Callable[[], None]) -> None:
+    """Windows cannot fork, and has nothing to register with."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=call)

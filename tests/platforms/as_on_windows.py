@@ -11,7 +11,10 @@ from typing import Any
 import psutil  # noqa: F401 - a tool of the tests; its Linux half needs what goes now
 
 MODULES = ("fcntl", "resource", "uvloop", "termios", "tty", "pwd", "grp")
-CALLS = ("fdatasync", "pwritev", "preadv", "pread", "pwrite", "O_DIRECTORY", "O_CLOEXEC", "statvfs")
+CALLS = (
+    "fdatasync", "pwritev", "preadv", "pread", "pwrite", "O_DIRECTORY", "O_CLOEXEC", "statvfs",
+    "fork", "register_at_fork",
+)  # fmt: skip
 SIGNALS = ("SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT")
 
 

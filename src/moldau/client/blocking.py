@@ -4,7 +4,6 @@ user's threads wait. `run` may be called from any thread but that one.
 
 import asyncio
 import atexit
-import os
 import threading
 import warnings
 import weakref
@@ -15,6 +14,7 @@ from concurrent.futures import TimeoutError as WaitTimeoutError
 from typing import Any, ParamSpec, TypeVar
 
 from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError
+from moldau.platforms import after_fork_in_child
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -158,5 +158,5 @@ def _at_exit() -> None:
         thread.close(_EXIT_PATIENCE_S)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork_in_child(_after_fork)
 atexit.register(_at_exit)

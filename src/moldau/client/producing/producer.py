@@ -4,7 +4,6 @@ done by a thread of its own.
 
 import atexit
 import contextlib
-import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
@@ -16,6 +15,7 @@ from moldau.client.producing.deliveries import Deliveries, Sent
 from moldau.client.producing.face import ProducerFace
 from moldau.client.producing.preparing import Headers, ProducerRecord, in_lists
 from moldau.client.producing.waiting import ThreadPatience, mark_own_thread
+from moldau.platforms import after_fork_in_child
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import TopicPartition
 
@@ -281,5 +281,5 @@ def _at_exit() -> None:
         producer.close(_EXIT_PATIENCE_S)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork_in_child(_after_fork)
 atexit.register(_at_exit)
