@@ -2,6 +2,7 @@
 imported (`as_on_macos.py`, `as_on_windows.py`).
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -89,10 +90,28 @@ def test_clients_work_with_what_windows_has(bootstrap: str) -> None:
     assert done.returncode == 0, done.stdout[-4000:]
 
 
-def test_client_commands_work_with_what_windows_has(bootstrap: str) -> None:
-    assert moldau_on_windows("topics", "create", "win", "-b", bootstrap).returncode == 0
-    described = moldau_on_windows("topics", "describe", "win", "-b", bootstrap)
-    assert "win" in described.stdout, described.stderr
+def test_client_commands_work_with_what_windows_has(bootstrap: str, tmp_path: Path) -> None:
+    def shown(command: str) -> str:
+        done = moldau_on_windows(*command.split(), "-b", bootstrap)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    lines = tmp_path / "lines"
+    lines.write_text('{"key":"k","value":"v"}\n{"value":"w"}\n')
+    shown("topics create win")
+    shown(f"produce win --json --file {lines}")
+    consumed = shown("consume win --json --group readers --from beginning").splitlines()
+    assert [json.loads(line)["value"] for line in consumed] == ["v", "w"]
+    assert "win" in shown("topics describe win")
+    assert "readers" in shown("groups list")
+    assert "win" in shown("groups describe readers")
+    assert "win" in shown("configs list topic")
+    assert bootstrap in shown("cluster describe")
+    assert "win" in shown("offsets win")
+    assert "win" in shown("logdirs")
+    shown("transactions list")
+    shown("records delete win --before 1 --yes")
+    assert json.loads(shown("bench produce --records 10 --json"))
 
 
 @pytest.mark.parametrize("command", ["start", "demo", "storage", "dump", "pipeline"])

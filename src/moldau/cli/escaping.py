@@ -19,6 +19,14 @@ def printable(text: str, keep: str = "") -> str:
     )
 
 
+def utf8_text(content: bytes) -> str | None:
+    """None if it is something else."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
 def json_text(document: Any, *, indent: int | None = None) -> str:
     """As readable as JSON can be, and the same to every reader of JSON. `json` alone lets control
     characters above 127 pass, which begin commands for a terminal, too.

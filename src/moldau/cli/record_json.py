@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import typer
 
-from moldau.cli.escaping import json_text
+from moldau.cli.escaping import json_text, utf8_text
 from moldau.cli.parsing import parse_time_ms
-from moldau.cli.row_fields import utf8_text
 from moldau.protocol.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 

@@ -5,6 +5,7 @@ kafka-dump-log prints.
 import base64
 from typing import Any
 
+from moldau.cli.escaping import utf8_text
 from moldau.storage.inspection.items import (
     AbortedTransactionFound,
     BatchFound,
@@ -137,13 +138,6 @@ def _content(name: str, content: bytes | None, decoded: Decoded | None) -> Field
 
 def decoded_fields(decoded: Decoded) -> Fields:
     return {"type": decoded.name, "version": decoded.version, "data": decoded.fields}
-
-
-def utf8_text(content: bytes) -> str | None:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
 
 
 def _base64(content: bytes) -> str:
