@@ -30,9 +30,14 @@ class FullDisk(DiskFileSystem):
 
     def __init__(self) -> None:
         self.is_full = False
+        self.files_left: int | None = None
+        """New files until it is."""
 
     def open(self, path: Path, *, create: bool = False) -> DiskFile:
         if create and not path.exists():
+            if self.files_left is not None:
+                self.is_full |= self.files_left == 0
+                self.files_left -= 1
             self.check_room(path)
         file = super().open(path, create=create)
         return _FileOfFullDisk(self, file)
@@ -196,3 +201,16 @@ def test_an_epoch_that_found_no_room_holds_back_the_recovery_point(
     append(again, epoch=8)
     again.flush()
     assert again.recovery_point == 62
+
+
+@pytest.mark.parametrize("files_left", [0, 1, 2])
+def test_what_a_full_disk_left_of_a_new_log_is_not_in_the_way_of_the_next_topic(
+    logs: Logs, disk: FullDisk, files_left: int
+) -> None:
+    made = TopicPartition("c", 0)
+    disk.files_left = files_left
+    with pytest.raises(DiskFullError):
+        logs.create(made, Uuid(b"1" * 16), now_ms=0)
+    disk.files_left, disk.is_full = None, False
+    append(logs.create(made, Uuid(b"2" * 16), now_ms=0))
+    assert logs.by_partition[made].topic_id == Uuid(b"2" * 16)

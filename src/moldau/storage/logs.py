@@ -43,7 +43,7 @@ from moldau.storage.partition_metadata import (
     write_topic_id_unsynced,
 )
 from moldau.storage.recovery import Checkpointed, LogPlace, open_log
-from moldau.types import TopicPartition, Uuid
+from moldau.types import TopicPartition, Uuid, uuid_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -192,6 +192,7 @@ class Logs:
     ) -> Log:
         """A copy on its way in from another directory."""
         assert partition not in self.futures
+        self._check_owner(self.directory.path_of(partition), topic_id)
         path = self.directory.path_of(partition, DirectoryKind.FUTURE, unique_id)
         log = self._create(path.name, partition, topic_id, now_ms)
         self.futures[partition] = log
@@ -224,19 +225,46 @@ class Logs:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is in the way: {self.unreadable[name]}"
             )
+        filesystem = self.directory.filesystem
+        self._check_owner(path, topic_id)
         with self.directory.guard:
-            filesystem = self.directory.filesystem
-            with refused_if_full(path):
-                filesystem.make_directory(path)
-            if topic_id is not None:
-                write_topic_id_unsynced(filesystem, path / PARTITION_METADATA_FILE, topic_id)
-            self._made.append(path)
-            self._names_changed = True
-        log = self._open(
-            name, partition, Checkpointed(), is_clean=False, now_ms=now_ms, is_new=True
-        )
+            was_there = filesystem.exists(path)
+        try:
+            with self.directory.guard:
+                with refused_if_full(path):
+                    filesystem.make_directory(path)
+                if topic_id is not None:
+                    write_topic_id_unsynced(filesystem, path / PARTITION_METADATA_FILE, topic_id)
+                self._made.append(path)
+                self._names_changed = True
+            log = self._open(
+                name, partition, Checkpointed(), is_clean=False, now_ms=now_ms, is_new=True
+            )
+        except DiskFullError:
+            # The next topic of that name would take what is left for somebody else's.
+            if not was_there:
+                with self.directory.guard:
+                    filesystem.remove_tree(path)
+            raise
         log.topic_id = topic_id
         return log
+
+    def _check_owner(self, path: "Path", topic_id: Uuid | None) -> None:
+        """Where a volume takes upper and lower case for the same, as macOS does, the directory of
+        one topic is there for others too. Raises KAFKA_STORAGE_ERROR, as its records stay.
+        """
+        try:
+            with self.directory.guard:
+                owner = read_topic_id(self.directory.filesystem, path / PARTITION_METADATA_FILE)
+        except CorruptCheckpointError as error:
+            reason = str(error)
+        else:
+            if topic_id is None or owner in {topic_id, None}:
+                return
+            reason = (
+                f"it belongs to topic id {uuid_text(owner)}, whose name may differ in case only"
+            )
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is in the way: {reason}")
 
     def promoting_future(self, partition: TopicPartition) -> Steps[Log]:
         """The copy has caught up: it takes its place and name."""
