@@ -1,9 +1,11 @@
 """`pytest -p platforms.as_on_windows`: what Windows does not have is taken away before anything is
-imported: modules, calls, signals, and signal handlers of event loops.
+imported: modules, calls, signals, signal handlers of event loops, and directories that are opened.
 """
 
 import asyncio
+import errno
 import os
+import shutil
 import signal
 import sys
 from typing import Any
@@ -22,11 +24,23 @@ def _no_signal_handler(*_: Any) -> None:
     raise NotImplementedError
 
 
+_open = os.open
+
+
+def _open_no_directory(path: Any, flags: int, *others: Any, **more: Any) -> int:
+    if os.path.isdir(path):  # noqa: PTH112 - pathlib may be what calls
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    return _open(path, flags, *others, **more)
+
+
 for _name in MODULES:
     sys.modules[_name] = None  # type: ignore[assignment]
 for _name in CALLS:
     if hasattr(os, _name):
         delattr(os, _name)
+os.open = _open_no_directory
+# It has seen that Linux can remove a tree through open directories.
+shutil._use_fd_functions = False  # type: ignore[attr-defined]
 for _name in SIGNALS:
     delattr(signal, _name)
 asyncio.SelectorEventLoop.add_signal_handler = _no_signal_handler  # type: ignore[method-assign,assignment]

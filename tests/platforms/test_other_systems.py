@@ -2,8 +2,10 @@
 imported (`as_on_macos.py`, `as_on_windows.py`).
 """
 
+import errno
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from moldau.broker.node_setup import raise_descriptor_limit
 from moldau.testing import broker
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +30,9 @@ WINDOWS_SUITES = ("tests/clients/test_our_clients.py", "tests/net")
 
 A_SYNC = """
 from platforms import as_on_macos
+import os
 from pathlib import Path
+{before}
 from moldau.storage.filesystem import DiskFileSystem
 filesystem = DiskFileSystem()
 file = filesystem.open(Path({path!r}), create=True)
@@ -35,6 +40,58 @@ file.append([b"one", b"two"])
 file.sync()
 filesystem.sync_directory(Path({path!r}).parent)
 print(as_on_macos.full_syncs, file.read(0, 6))
+"""
+A_REFUSED_SYNC = """
+from platforms import as_on_macos
+import os
+from pathlib import Path
+from moldau.storage.filesystem import DiskFileSystem
+plain_syncs = []
+os.fsync = plain_syncs.append
+as_on_macos.refusal = {number}
+file = DiskFileSystem().open(Path({path!r}), create=True)
+try:
+    file.sync()
+except OSError as error:
+    print(error.errno)
+else:
+    print(len(plain_syncs), "plain syncs")
+"""
+CHILDREN = """
+from platforms import as_on_macos
+import sys
+from pathlib import Path
+from node.questions import create_topics, produce
+from running_node import RunningNode
+from wire_client import WireClient
+from moldau.testing import broker
+with RunningNode(Path(sys.argv[1])).start() as node, WireClient(node.address) as client:
+    create_topics(client, {"synced": 1})
+    assert produce(client, "synced", b"a") == (0, 0)
+    print(node.process.pid)
+with broker(process=True) as other, WireClient(other.bootstrap) as client:
+    create_topics(client, {"synced": 1})
+    assert produce(client, "synced", b"a") == (0, 0)
+    print(other.pid)
+"""
+OTHER_SYNCS = """
+from platforms import as_on_macos
+from pathlib import Path
+from moldau.core.pipelines.http_polling import Place, digest_of_body
+from moldau.pipelines.run_folder import RunFolder
+from moldau.spark.http_answers import KeptAnswers
+RunFolder(Path({folder!r})).write("status.json", {{}})
+print(as_on_macos.full_syncs)
+KeptAnswers({folder!r}).keep(Place(poll=1, digest=digest_of_body(b"")), b"")
+print(as_on_macos.full_syncs)
+"""
+AN_ANSWER = """
+from platforms import as_on_windows
+from moldau.core.pipelines.http_polling import Place, digest_of_body
+from moldau.spark.http_answers import KeptAnswers
+answers = KeptAnswers({folder!r})
+answers.keep(Place(poll=1, digest=digest_of_body(b"rows")), b"rows")
+print(answers.body_of(1))
 """
 A_COMMAND = """
 from platforms import as_on_windows
@@ -69,9 +126,54 @@ def moldau_on_windows(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return run("-c", A_COMMAND, *arguments)
 
 
-def test_a_sync_on_macos_goes_through_the_cache_of_the_drive(tmp_path: Path) -> None:
-    done = run("-c", A_SYNC.format(path=str(tmp_path / "file")))
+@pytest.mark.parametrize("before", ["", "os.fdatasync = os.fsync"])
+def test_a_sync_on_macos_goes_through_the_cache_of_the_drive(tmp_path: Path, before: str) -> None:
+    done = run("-c", A_SYNC.format(path=str(tmp_path / "file"), before=before))
     assert done.stdout == "2 b'onetwo'\n", done.stderr
+
+
+@pytest.mark.parametrize("number", [errno.ENOTSUP, errno.ENOTTY, errno.EINVAL])
+def test_a_file_system_that_knows_no_full_sync_gets_a_plain_one(
+    tmp_path: Path, number: int
+) -> None:
+    done = run("-c", A_REFUSED_SYNC.format(path=str(tmp_path / "file"), number=number))
+    assert done.stdout == "1 plain syncs\n", done.stderr
+
+
+def test_a_full_sync_that_fails_is_not_tried_as_a_plain_one(tmp_path: Path) -> None:
+    done = run("-c", A_REFUSED_SYNC.format(path=str(tmp_path / "file"), number=errno.EIO))
+    assert done.stdout == f"{errno.EIO}\n", done.stderr
+
+
+def test_processes_started_on_macos_sync_through_the_cache_of_the_drive(tmp_path: Path) -> None:
+    noted = tmp_path / "syncs"
+    done = run("-c", CHILDREN, str(tmp_path), FULL_SYNCS_FILE=str(noted))
+    assert done.returncode == 0, done.stderr
+    lines = noted.read_text().splitlines()
+    for pid in done.stdout.split():
+        assert any(line.startswith(f"{pid} ") and "/synced-0/" in line for line in lines), lines
+
+
+def test_what_pipelines_keep_goes_through_the_cache_of_the_drive_too(tmp_path: Path) -> None:
+    done = run("-c", OTHER_SYNCS.format(folder=str(tmp_path)))
+    assert done.stdout.split() == ["1", "3"], done.stderr
+
+
+@pytest.mark.parametrize(("soft", "then"), [(256, 10_240), (20_000, 20_000)])
+def test_macos_grants_fewer_descriptors_than_it_says(
+    monkeypatch: pytest.MonkeyPatch, soft: int, then: int
+) -> None:
+    limits = [(soft, resource.RLIM_INFINITY)]
+
+    def set_limits(_kind: int, wanted: tuple[int, int]) -> None:
+        if not 0 <= wanted[0] <= 10_240:
+            raise ValueError("current limit exceeds maximum limit")
+        limits.append(wanted)
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", set_limits)
+    raise_descriptor_limit()
+    assert limits[-1] == (then, resource.RLIM_INFINITY)
 
 
 def test_logs_and_nodes_work_with_what_macos_has() -> None:
@@ -130,3 +232,8 @@ def test_what_clients_import_is_there_on_windows(module: str) -> None:
     # Clients are loaded when they are named, which the star does.
     done = run("-c", f"from platforms import as_on_windows; from {module} import *")
     assert done.returncode == 0, done.stderr
+
+
+def test_answers_of_http_are_kept_with_what_windows_has(tmp_path: Path) -> None:
+    done = run("-c", AN_ANSWER.format(folder=str(tmp_path / "answers")))
+    assert done.stdout == "b'rows'\n", done.stderr

@@ -17,6 +17,7 @@ from typing import Any
 from moldau.core.pipelines.graph import Http, Pipeline
 from moldau.pipelines.arguments import wrong
 from moldau.protocol.errors import MoldauError
+from moldau.storage.disk_calls import sync_file
 
 _OWN = "moldau"
 
@@ -90,7 +91,7 @@ class RunFolder:
         with beside.open("w") as out:
             out.write(json.dumps(content, indent=1))
             out.flush()
-            os.fsync(out.fileno())
+            sync_file(out.fileno())
         beside.replace(file)
 
     def tell_phase(self, name: str, phase: str) -> None:

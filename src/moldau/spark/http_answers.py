@@ -22,6 +22,7 @@ from moldau.core.pipelines.http_polling import (
     read_place,
     write_place,
 )
+from moldau.storage.disk_calls import sync_file, sync_folder
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 _NOT_MODIFIED = 304
@@ -98,15 +99,11 @@ class KeptAnswers:
         with beside.open("wb") as out:
             out.write(json.dumps(write_place(place)).encode() + b"\n" + body)
             out.flush()
-            os.fsync(out.fileno())
+            sync_file(out.fileno())
         with suppress(FileExistsError):
             self._file(place.poll).hardlink_to(beside)
         beside.unlink()
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self._folder)
         return self.place_of(place.poll) or place
 
     def place_of(self, poll: int) -> Place | None:

@@ -1,15 +1,21 @@
 """The calls that make a write durable, and those that not every system has. Chosen once, at import:
 Linux has fdatasync; on macOS fsync stops at the drive's cache, and only F_FULLFSYNC goes through.
+Also for what is not a log: syncs work on Windows too.
 """
 
 import errno
-import fcntl
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from moldau.platforms import HAS_LOCKS
 from moldau.types import Buffer
 
-_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+_FULL_SYNC: int | None = None
+if HAS_LOCKS:
+    import fcntl
+
+    _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)
 # File systems of the network do not know it; fsync is all they have.
 _UNKNOWN = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL})
 
@@ -36,7 +42,9 @@ def _read_joined(fd: int, targets: Sequence[memoryview], offset: int, _flags: in
 
 sync_directory: Callable[[int], None] = os.fsync if _FULL_SYNC is None else _full_sync
 """Of a descriptor: creations, renames and removals in it are on the disk."""
-sync_file: Callable[[int], None] = getattr(os, "fdatasync", sync_directory)
+sync_file: Callable[[int], None] = (
+    getattr(os, "fdatasync", os.fsync) if _FULL_SYNC is None else _full_sync
+)
 """Of a descriptor: content and size are on the disk."""
 write_buffers: Callable[[int, Sequence[Buffer], int], int] = getattr(os, "pwritev", _write_joined)
 """At an offset; how much was written."""
@@ -46,3 +54,15 @@ read_into: Callable[[int, Sequence[memoryview], int, int], int] = getattr(
 """Fills one buffer from an offset on, with flags; how much there was."""
 CACHED_ONLY: int = getattr(os, "RWF_NOWAIT", 0)
 """The flag for a read that fails rather than waits for the disk; 0 where there is none."""
+
+
+def sync_folder(path: Path) -> None:
+    """As `sync_directory`, by name. Windows cannot open directories, and keeps their entries
+    without being asked.
+    """
+    if hasattr(os, "O_DIRECTORY"):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            sync_directory(fd)
+        finally:
+            os.close(fd)
