@@ -74,6 +74,10 @@ with broker(process=True) as other, WireClient(other.bootstrap) as client:
     assert produce(client, "synced", b"a") == (0, 0)
     print(other.pid)
 """
+FIXTURES_USED = """
+def test_broker(moldau_broker): pass
+def test_topic(moldau_topic): pass
+"""
 OTHER_SYNCS = """
 from platforms import as_on_macos
 from pathlib import Path
@@ -237,3 +241,11 @@ def test_what_clients_import_is_there_on_windows(module: str) -> None:
 def test_answers_of_http_are_kept_with_what_windows_has(tmp_path: Path) -> None:
     done = run("-c", AN_ANSWER.format(folder=str(tmp_path / "answers")))
     assert done.stdout == "b'rows'\n", done.stderr
+
+
+def test_the_fixtures_say_what_they_need_on_windows(tmp_path: Path) -> None:
+    tests = tmp_path / "test_used.py"
+    tests.write_text(FIXTURES_USED)
+    done = suite("platforms.as_on_windows", "--rootdir", str(tmp_path), str(tests))
+    line = "OSError: a broker for tests needs Linux or macOS; on Windows run it in WSL"
+    assert done.stdout.count(f" {line}") == 2, done.stdout

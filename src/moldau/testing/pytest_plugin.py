@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from moldau.platforms import refuse_windows
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
@@ -28,6 +30,8 @@ def moldau_broker(request: pytest.FixtureRequest) -> "Iterator[ThreadBroker]":
     """A running broker: `moldau_broker.bootstrap` is its address. Faults, delays and the clock are
     reset after each test.
     """
+    # Before the class is imported, which needs what Windows does not have.
+    refuse_windows("a broker for tests")
     # Imported here: every pytest run on a machine with Moldau loads this plugin.
     from moldau.testing import ThreadBroker, broker
 
