@@ -11,8 +11,9 @@ help:            ## show the targets
 
 setup: $(VENV)/.installed  ## make the virtual environment and build the package into it
 
+# Without Debian's python3-venv the environment is left without pip: the next attempt repairs it.
 $(VENV)/.installed: pyproject.toml setup.py requirements/dev.txt $(LOOPS)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
 	touch $@

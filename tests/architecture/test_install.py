@@ -104,3 +104,28 @@ def test_a_suite_that_forbids_warnings_runs_without_the_compiled_loops(
 
 def test_the_package_is_typed(installed_without_compiler: Path) -> None:
     assert (installed_without_compiler / "moldau" / "py.typed").exists()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+def test_an_environment_that_was_left_without_pip_is_made_again(tmp_path: Path) -> None:
+    """As Debian leaves it before python3-venv is installed."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "requirements").mkdir()
+    for name in ("pyproject.toml", "setup.py", "requirements/dev.txt"):
+        (tmp_path / name).touch()
+    without_pip = tmp_path / ".venv" / "bin" / "python"
+    without_pip.parent.mkdir(parents=True)
+    without_pip.write_text("#!/bin/sh\nexit 1\n")
+    maker = tmp_path / "maker"
+    # As the module venv: pip is there when it is done.
+    maker.write_text('#!/bin/sh\necho "$@" > made\nprintf "#!/bin/sh\\n" > .venv/bin/python\n')
+    for script in (without_pip, maker):
+        script.chmod(0o755)
+    command = ["make", "--silent", "setup", f"PYTHON={maker}"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    assert (tmp_path / "made").read_text() == "-m venv .venv\n"
+    # Not once more for one that is whole.
+    (tmp_path / "made").unlink()
+    (tmp_path / ".venv" / ".installed").unlink()
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    assert not (tmp_path / "made").exists()
