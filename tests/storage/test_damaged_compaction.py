@@ -10,6 +10,7 @@ from moldau.protocol.control_records import committed_batches
 from moldau.storage.compaction.run import DamagedSourceError
 from moldau.storage.filesystem import DiskFileSystem
 from moldau.storage.log_read import Isolation
+from moldau.testing.simulated_disk import SimulatedDisk
 
 
 def pairs(**table: str) -> list[Pair]:
@@ -90,3 +91,26 @@ def test_a_damaged_abort_marker_makes_no_later_transaction_an_aborted_one(tmp_pa
     kept = log.log.read(2, 1 << 20).records
     records = [r for b in iterate_batches(kept) if not b.is_control for r in b.records()]
     assert records[0].value == b"2"
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_flipped_offset_is_damage_to_compaction(which: int) -> None:
+    """No checksum covers it, and a compacted batch would get a new place by it."""
+    for bit in range(64):
+        disk = SimulatedDisk()
+        log = CompactedLog(filesystem=disk)
+        for value in ("1", "2", "3"):
+            log.put(*pairs(a=value))
+        log.roll()
+        log.put(*pairs(a="4"))
+        log.roll()
+        segment = log.log.segments[0]
+        content = bytearray(segment.file.read(0, segment.size))
+        content[list(segment.walk())[which].position + bit // 8] ^= 1 << bit % 8
+        disk.plant(segment.path(), bytes(content))
+        with pytest.raises(DamagedSourceError):
+            log.clean()
+        log.clean()
+        assert disk.files()[str(segment.path())] == content, "it stays as it is"
+        assert [each.first_offset for _, each in log.log.damaged] == [which]
+        assert not log.cleaner.uncleanable

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Protocol
 
 from moldau.protocol.errors import MoldauError
-from moldau.protocol.record_loops import scan_batches
 from moldau.storage.cached_views import SIZE_MIN as VIEW_BYTES_MIN
+from moldau.storage.checked_bytes import Bounds, sound_end
+from moldau.storage.failures import DamagedFileError
 from moldau.storage.filesystem import FileSystem
 from moldau.storage.read_buffers import ReadBuffers
 from moldau.storage.segment_scan import PIECE_BYTES
@@ -51,11 +52,12 @@ class NotCachedError(MoldauError):
         """What the owner shall do with it; never an error."""
         try:
             return self._work()
-        except OSError as error:
+        except (OSError, DamagedFileError) as error:
             return partial(self._failed, error)
 
-    def _failed(self, error: OSError) -> None:
-        if self._is_asked_for() or not isinstance(error, FileNotFoundError):
+    def _failed(self, error: OSError | DamagedFileError) -> None:
+        is_of_the_name = isinstance(error, FileNotFoundError | DamagedFileError)
+        if self._is_asked_for() or not is_of_the_name:
             raise error
 
 
@@ -95,6 +97,9 @@ class ReadSegment(Protocol):
 
     def unchecked_end(self, position: int) -> int:
         """Bytes from `position` up to there were found when the file was opened."""
+
+    def bounds(self, position: int) -> Bounds:
+        """Of the batches from `position` on."""
 
     def note_checked(self, start: int, end: int) -> None: ...
     def examination(self) -> Callable[[], Adopt]:
@@ -204,7 +209,8 @@ class CachedReads:
         size = max(size, min(self._wanted_bytes + _AHEAD_BYTES, segment.size - start))
         loaded = _LoadedBytes(segment, start, self._buffers.take(size, start))
         filesystem, path = segment.filesystem, segment.path()
-        unchecked_end = segment.unchecked_end(start)
+        bounds = segment.bounds(start)
+        unchecked_end = min(segment.unchecked_end(start), bounds.end)
         is_unchanged = segment.unchanged_since_now()
 
         def load() -> Adopt:
@@ -214,8 +220,8 @@ class CachedReads:
             finally:
                 file.close()
             # Where reads begin, a batch does.
-            end = min(len(loaded.content), max(unchecked_end - start, 0))
-            checked_end = start + scan_batches(loaded.content, 0, end, True)[1]
+            end = start + min(len(loaded.content), max(unchecked_end - start, 0))
+            checked_end, _ = sound_end(loaded.content, start, end, bounds)
             return lambda: adopt(checked_end)
 
         def adopt(checked_end: int) -> None:

@@ -3,9 +3,51 @@ checked when it is first read; what was written since was checked before.
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
-from moldau.protocol.record_loops import scan_batches
+from moldau.protocol.record_loops import BAD_OFFSETS, INCOMPLETE, scan_batches
+from moldau.storage.segment_scan import STRAY_OFFSETS
 from moldau.storage.segment_walk import CorruptSegmentError
+from moldau.types import Buffer
+
+OFFSET_BYTES = 8
+"""What has to be known of a batch to compare the one before it."""
+
+
+class Bounds(NamedTuple):
+    """What batches of a segment have to keep to: their offsets are outside of their checksums."""
+
+    first_offset: int
+    offset_limit: int
+    """The next segment begins there, or behind it."""
+    end: int
+    """The position where they end: that of damage which is known, or the end of the file."""
+    end_offset: int
+    """Batches in front of `end` end before it."""
+
+
+def sound_end(content: Buffer, start: int, end: int, bounds: Bounds) -> tuple[int, str | None]:
+    """How far the batches from `start` on are sound, and what is wrong with those up to `end`.
+    `content` is what the file holds from `start` on. One that seems to be sound must also end
+    before the next one begins: if its offset has leapt, nothing else tells.
+    """
+    headers, valid_end, problem = scan_batches(content, 0, end - start, True, start)
+    if not headers:
+        return start, problem
+    last_position, last_offset = headers[-1][0], headers[-1][3]
+    if headers[0][2] < bounds.first_offset or last_offset >= bounds.offset_limit:
+        return start, STRAY_OFFSETS
+    next_offset: int | None = bounds.end_offset
+    if valid_end < bounds.end:
+        next_offset = _offset_at(content, valid_end - start)
+    if next_offset is None:
+        return last_position, problem or INCOMPLETE
+    return (valid_end, problem) if last_offset < next_offset else (last_position, BAD_OFFSETS)
+
+
+def _offset_at(content: Buffer, position: int) -> int | None:
+    found = bytes(content[position : position + OFFSET_BYTES])
+    return int.from_bytes(found, "big", signed=True) if len(found) == OFFSET_BYTES else None
 
 
 class CheckedBytes:
@@ -28,22 +70,20 @@ class CheckedBytes:
         self._checked_start = min(self._checked_start, size)
         self._checked_end = min(self._checked_end, size)
 
-    def holds(self, start: int, end: int) -> bool:
-        """Whether all of it is known to be sound."""
+    def is_checked(self, start: int, end: int) -> bool:
         end = min(end, self.found_bytes)
-        return end <= start or self._checked_start <= start <= end <= self._checked_end
+        return start >= end or self._checked_start <= start <= end <= self._checked_end
 
-    def check(self, path: Path, content: memoryview, start: int) -> None:
-        """`content` is what the file holds from `start` on."""
-        end = min(start + len(content), self.found_bytes)
+    def check(self, path: Path, content: memoryview, start: int, end: int, bounds: Bounds) -> None:
+        """`content` is what the file holds from `start` on: batches up to `end` and, if the file
+        goes on there, at least the next one's offset.
+        """
+        end = min(end, self.found_bytes)
         follows = self._checked_start <= start <= self._checked_end
-        if follows and end <= self._checked_end:
-            return
         first = self._checked_end if follows else start
-        _, valid_end, problem = scan_batches(content, first - start, end - start, True)
-        if problem is not None or valid_end != end - start:
-            what = problem or "no whole batch"
-            raise CorruptSegmentError(path, f"{what} at position {start + valid_end}")
+        valid_end, problem = sound_end(content[first - start :], first, end, bounds)
+        if problem is not None or valid_end != end:
+            raise CorruptSegmentError(path, f"{problem or INCOMPLETE} at position {valid_end}")
         self.note(start, end)
 
     def unchecked_end(self, position: int) -> int:

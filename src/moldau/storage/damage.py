@@ -96,7 +96,7 @@ def scrub(log: "Log") -> Iterator[int]:
 
 def _scrub(log: "Log", segment: "Segment", file: File) -> Iterator[int]:
     times_shortened = segment.times_shortened
-    scan = SegmentScan(file, 0, segment.size, verify_crc=True, next_offset=segment.base_offset)
+    scan = SegmentScan(file, 0, segment.size, verify_crc=True, offsets=segment.offsets)
     pieces = iter(scan)
     done = 0
     while True:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from moldau.protocol.checksum import crc32c
 from moldau.protocol.record_loops import BAD_OFFSETS, ScannedBatch, scan_batches
 from moldau.storage.filesystem import File
-from moldau.storage.segment_scan import SegmentScan
+from moldau.storage.segment_scan import STRAY_OFFSETS, SegmentScan
 
 _SEARCH_BYTES = 1 << 20
 _HEADER_BYTES = 61
@@ -50,31 +50,35 @@ class TolerantScan:
         start: int,
         end: int,
         *,
-        next_offset: int,
+        offsets: range,
         promised_end: int = 2**63 - 1,
     ) -> None:
         self.valid_end = start
         self.problem: str | None = None
-        self.next_offset = next_offset
+        self.next_offset = offsets.start
+        self._offset_limit = offsets.stop
         self.damaged: list[DamagedBytes] = []
         self._file = file
         self._end = end
         self._promised_end = promised_end
         # The last batch is held back: the next one may show that its offset is wrong.
         self._held: ScannedBatch | None = None
-        self._held_from = next_offset
+        self._held_from = offsets.start
         """The offset after the batch before it."""
 
     def __iter__(self) -> Iterator[list[ScannedBatch]]:
         position, self.problem = self.valid_end, None
         while True:
-            scan = SegmentScan(
-                self._file, position, self._end, verify_crc=True, next_offset=self.next_offset
-            )
+            offsets = range(self.next_offset, self._offset_limit)
+            scan = SegmentScan(self._file, position, self._end, verify_crc=True, offsets=offsets)
             for headers in scan:
                 yield self._hold_back(headers)
             self.valid_end, self.problem = scan.valid_end, scan.problem
-            if self.problem is None or self.next_offset >= self._promised_end:
+            if self.problem is None:
+                break
+            if self.problem == BAD_OFFSETS:
+                self._let_go_if_wrong()
+            if self.next_offset >= self._promised_end:
                 break
             position = self._pass_by(self.problem)
             if position == self._end:
@@ -91,17 +95,24 @@ class TolerantScan:
         self.next_offset = self._held[3] + 1
         return found
 
+    def _let_go_if_wrong(self) -> None:
+        """Of the batch that is held back, if it is that one whose offset is wrong."""
+        held = self._held
+        if held is not None and self._is_wrong(held, self.valid_end):
+            self.valid_end, self.next_offset, self._held = held[0], self._held_from, None
+
     def _pass_by(self, problem: str) -> int:
-        """Where the next sound batch begins; the end of the file if there is none."""
+        """Where the next batch begins that may be sound; the end of the file if there is none."""
         start = self.valid_end
-        if problem == BAD_OFFSETS and self._held is not None and self._is_held_wrong(start):
-            start, self.next_offset, self._held = self._held[0], self._held_from, None
-            return self._leave_out(start, self.valid_end, problem)
+        if problem in {BAD_OFFSETS, STRAY_OFFSETS}:
+            # All else is right about it. What it holds might look like batches to a search.
+            length = int.from_bytes(self._file.read(start + 8, 4), "big", signed=True)
+            return self._leave_out(start, start + _OVERHEAD_BYTES + length, problem)
         return self._leave_out(start, self._following(start), problem)
 
     def _leave_out(self, start: int, end: int, problem: str) -> int:
         first_offset = self.next_offset
-        next_offset = first_offset + OFFSETS_MAX
+        next_offset = min(first_offset + OFFSETS_MAX, self._offset_limit)
         if end < self._end:
             next_offset = int.from_bytes(self._file.read(end, 8), "big", signed=True)
         else:
@@ -111,15 +122,13 @@ class TolerantScan:
         self.damaged.append(DamagedBytes(start, end, first_offset, next_offset, problem))
         return end
 
-    def _is_held_wrong(self, position: int) -> bool:
+    def _is_wrong(self, held: ScannedBatch, position: int) -> bool:
         """Offsets are outside of checksums. If that of a batch has leapt, the next one seems to
         fall behind it.
         """
-        held = self._held
-        if held is None or held[2] == self._held_from:
+        if held[2] == self._held_from:
             return False
-        header = self._sound_at(position, self._held_from)
-        return header is not None
+        return self._sound_at(position, self._held_from) is not None
 
     def _following(self, start: int) -> int:
         claimed = self._claimed_end(start)
@@ -159,6 +168,7 @@ class TolerantScan:
         return (
             magic == _MAGIC
             and offset_min <= base_offset < offset_min + OFFSETS_MAX
+            and base_offset + delta < self._offset_limit
             and _LENGTH_MIN <= length <= self._end - position - _OVERHEAD_BYTES
             and attributes & ~_KNOWN_ATTRIBUTES == 0
             and 0 <= count <= delta + 1
@@ -198,9 +208,9 @@ def is_cut(file: File, size: int, damaged: DamagedBytes) -> bool:
     return bool(crc32c(content[_CRC_START:]) != checksum)
 
 
-def find_damage(file: File, size: int, base_offset: int) -> tuple[DamagedBytes, ...]:
-    """All damage of a segment's file."""
-    scan = TolerantScan(file, 0, size, next_offset=base_offset)
+def find_damage(file: File, size: int, offsets: range) -> tuple[DamagedBytes, ...]:
+    """All damage of a segment's file whose batches have `offsets`."""
+    scan = TolerantScan(file, 0, size, offsets=offsets)
     for _ in scan:
         pass
     return tuple(scan.damaged)

@@ -186,7 +186,7 @@ class IndexedSegment(ReadableSegment):
         # Whoever only reads may be the one who finds them broken, on a disk that takes no writes.
         with refused_if_full(self.path()):
             self.begin_index_rebuild()
-        scan = TolerantScan(file, 0, self.size, next_offset=self.base_offset)
+        scan = TolerantScan(file, 0, self.size, offsets=self.offsets)
         for headers in scan:
             self.index_scanned(headers)
         self.note_damaged(tuple(scan.damaged))
@@ -210,6 +210,7 @@ class IndexedSegment(ReadableSegment):
             created_ms=self.created_ms,
             life=self._life,
         )
+        apart.offset_limit = self.offset_limit
 
         def examine() -> Adopt:
             file = self.filesystem.open(path)
@@ -239,7 +240,7 @@ class IndexedSegment(ReadableSegment):
         self.offset_index.begin_in_memory()
         self.time_index.begin_in_memory()
         self._begin_counting()
-        scan = TolerantScan(file, 0, size, next_offset=self.base_offset)
+        scan = TolerantScan(file, 0, size, offsets=self.offsets)
         for headers in scan:
             self.index_scanned(headers)
         self.damaged = tuple(scan.damaged)
@@ -256,7 +257,15 @@ class IndexedSegment(ReadableSegment):
         self._indexed_position = 0
 
     def index_scanned(self, headers: Iterable[tuple[int, ...]]) -> None:
-        """As `index_batch` for each; a loop of its own, as a recovery scan does little else."""
+        """As `index_batch` for each; a loop of its own, as a recovery scan does little else. Raises
+        CorruptSegmentError for a batch that no index can hold.
+        """
+        try:
+            self._index_scanned(headers)
+        except InvalidIndexEntryError as error:
+            raise CorruptSegmentError(self.path(), str(error)) from error
+
+    def _index_scanned(self, headers: Iterable[tuple[int, ...]]) -> None:
         interval = self.settings.index_interval_bytes
         largest_ms, largest_offset = self.max_timestamp
         indexed = self._indexed_position

@@ -139,7 +139,8 @@ def replay_segment(
     first = segment.locate(start_offset)
     if first is None:
         return
-    scan = TolerantScan(segment.file, first.position, segment.size, next_offset=first.base_offset)
+    offsets = range(first.base_offset, segment.offset_limit)
+    scan = TolerantScan(segment.file, first.position, segment.size, offsets=offsets)
     for headers in scan:
         wanted = [h for h in headers if start_offset <= h[3] and h[2] < end_offset]
         replay_headers(table, segment, wanted, index_aborts=False)

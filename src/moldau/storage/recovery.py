@@ -44,10 +44,9 @@ from moldau.storage.producer_state import ProducerStateTable
 from moldau.storage.segment import Segment, SegmentSettings
 from moldau.storage.segment_scan import SegmentScan
 from moldau.storage.segment_walk import CorruptSegmentError
-from moldau.storage.segments import Segments
+from moldau.storage.segments import Segments, link
 from moldau.types import LeaderEpoch, Offset, TopicPartition
 
-_INT32_MAX = 2**31 - 1
 _epoch_of = itemgetter(4)
 
 
@@ -222,7 +221,7 @@ class _Loader:
 
     def _segments(self, files: list[SegmentFileName]) -> list[Segment]:
         logs = sorted(name for name in files if name.kind == LOG_SUFFIX)
-        return [
+        segments = [
             Segment(
                 self._filesystem,
                 self._path,
@@ -233,6 +232,8 @@ class _Loader:
             )
             for name in logs
         ]
+        link(segments)
+        return segments
 
     def _new_segment(self, base_offset: int) -> Segment:
         segment = Segment(
@@ -344,7 +345,7 @@ class _Loader:
                 return self._end_at(segments, end, f"{segment} does not follow")
             end_offset = max(end_offset, segment.base_offset)
             scan = TolerantScan(
-                segment.file, 0, segment.size, next_offset=end_offset,
+                segment.file, 0, segment.size, offsets=range(end_offset, segment.offset_limit),
                 promised_end=self._tolerated_end,
             )  # fmt: skip
             self._rebuild(segment, scan)
@@ -377,6 +378,7 @@ class _Loader:
         for later in reversed(segments[end.place + 1 :]):
             later.remove_files()
         del segments[end.place + 1 :]
+        segments[-1].followed_by(None)
         self._filesystem.sync_directory(self._path)
         segments[-1].cut(end.size)
         segments[-1].file.sync()
@@ -406,8 +408,6 @@ class _Loader:
         segment.begin_index_rebuild()
         segment.transaction_index.reset()
         for headers in scan:
-            if headers and headers[-1][3] - segment.base_offset > _INT32_MAX:
-                raise CorruptSegmentError(segment.path(), "offsets are too far from its base")
             segment.index_scanned(headers)
             self._learn_epochs(headers)
             replay_headers(self._producers, segment, headers, index_aborts=True)

@@ -42,15 +42,18 @@ class Segment(IndexedSegment):
             first = False
             if span.last_offset >= offset:
                 if span.base_offset > offset:
-                    self._check_skipped(skipped, reads)
+                    self._check_beside_gap(skipped, reads)
+                    self._check_beside_gap(span, reads)
                 return span
             skipped = span
-        self._check_skipped(skipped, reads)
+        self._check_beside_gap(skipped, reads)
         return None
 
-    def _check_skipped(self, span: BatchSpan | None, reads: CachedReads | None) -> None:
-        """Before a gap: its header says that it ends there, but is the header sound?"""
-        if span is not None and self.sound_end(span.position) > span.position:
+    def _check_beside_gap(self, span: BatchSpan | None, reads: CachedReads | None) -> None:
+        """Its header says that it ends, or begins, there, but is the header sound?"""
+        if span is None or self.is_checked(span.position, span.position + span.size):
+            return
+        if self.sound_end(span.position) > span.position:
             self.slice(span.position, span.position + span.size, reads)
 
     def boundary(self, limit: int, floor: int, reads: CachedReads | None = None) -> tuple[int, int]:
@@ -116,7 +119,11 @@ class Segment(IndexedSegment):
     def first_timestamp_ms(self) -> int:
         """Of the first batch; -1 if there is none."""
         if self._first_timestamp_ms is None:
-            first = next(self.walk(), None)
+            try:
+                first = next(self.walk(), None)
+            except CorruptSegmentError:
+                self.examine()
+                first = next(self.walk(), None)
             if first is None:
                 return NO_TIMESTAMP
             self._first_timestamp_ms = first.max_timestamp_ms
@@ -125,10 +132,7 @@ class Segment(IndexedSegment):
     def prepare_appends(self) -> None:
         """Read now what the first append would ask the disk for."""
         _ = self.max_timestamp, self.is_full_of_entries
-        try:
-            self.first_timestamp_ms()
-        except CorruptSegmentError:
-            self.examine()
+        self.first_timestamp_ms()
 
     def waited_for_roll_ms(self, now_ms: int, newest_timestamp_ms: int) -> int:
         """Records' time if they have one: a log that is filled with old records rolls like one that

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from moldau.frozen import frozen
 from moldau.storage import open_segments
 from moldau.storage.checked_bytes import CheckedBytes
-from moldau.storage.damaged_bytes import DamagedBytes
+from moldau.storage.damaged_bytes import OFFSETS_MAX, DamagedBytes
 from moldau.storage.filesystem import File, FileSystem
 from moldau.storage.indexes import OffsetIndex, TimeIndex
 from moldau.storage.log_names import (
@@ -53,6 +53,8 @@ class SegmentFiles:
     ) -> None:
         self.directory = directory
         self.base_offset = base_offset
+        self.offset_limit = base_offset + OFFSETS_MAX
+        """No batch reaches it: its offset would be wrong."""
         self.settings = settings
         self.created_ms = created_ms
         self.roll_jitter_ms = 0
@@ -101,6 +103,16 @@ class SegmentFiles:
             return is_same_file and self.times_shortened == times_shortened
 
         return is_unchanged
+
+    @property
+    def offsets(self) -> range:
+        """Those that its batches may have."""
+        return range(self.base_offset, self.offset_limit)
+
+    def followed_by(self, base_offset: int | None) -> None:
+        """The next segment begins there; None if this is the last one."""
+        limit = self.base_offset + OFFSETS_MAX
+        self.offset_limit = limit if base_offset is None else min(base_offset, limit)
 
     @property
     def file(self) -> File:

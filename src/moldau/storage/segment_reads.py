@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 
 from moldau.storage.cached_reads import Adopt, CachedReads
-from moldau.storage.checked_bytes import CheckedBytes
+from moldau.storage.checked_bytes import OFFSET_BYTES, Bounds, CheckedBytes
 from moldau.storage.damaged_bytes import DamagedBytes, find_damage
 from moldau.storage.segment_files import SegmentFiles
 from moldau.storage.segment_walk import CorruptSegmentError
@@ -21,6 +21,9 @@ class ReadableSegment(SegmentFiles):
     def slice(self, start: int, end: int, reads: CachedReads | None = None) -> memoryview:
         """Bytes of whole batches. Without `reads` it may wait for the disk."""
         size = end - start
+        if not self.is_checked(start, end):
+            # What follows tells whether the offset of the last one is right.
+            size = min(size + OFFSET_BYTES, self.size - start)
         if reads is not None:
             content = reads.read(self, start, size)
         else:
@@ -32,7 +35,7 @@ class ReadableSegment(SegmentFiles):
             if reads is not None:
                 reads.examine(self)
             raise
-        return content
+        return content[: end - start]
 
     def _check(self, content: memoryview, start: int, end: int) -> None:
         if len(content) < end - start:
@@ -40,8 +43,20 @@ class ReadableSegment(SegmentFiles):
                 self.path(), f"the file ends at {start + len(content)}, before its last batch does"
             )
         checked = self._checked
-        if checked is not None and start < checked.found_bytes:
-            checked.check(self.path(), content, start)
+        if checked is not None and not checked.is_checked(start, end):
+            checked.check(self.path(), content, start, end, self.bounds(start))
+
+    def is_checked(self, start: int, end: int) -> bool:
+        """Whether its batches are known to be sound."""
+        return self._checked is not None and self._checked.is_checked(start, end)
+
+    def bounds(self, position: int) -> Bounds:
+        """Of the batches from `position` on."""
+        for each in self.damaged:
+            if position < each.end:
+                end, end_offset = max(position, each.position), each.first_offset
+                return Bounds(self.base_offset, self.offset_limit, end, end_offset)
+        return Bounds(self.base_offset, self.offset_limit, self.size, self.offset_limit)
 
     def sound_end(self, position: int) -> int:
         """How far a read from `position` may reach: `position` itself if what is there is known to
@@ -72,7 +87,7 @@ class ReadableSegment(SegmentFiles):
     def cached_view(self, position: int, size: int) -> memoryview | None:
         if self._file is None or self._checked is None:
             return None
-        if not self._checked.holds(position, position + size):
+        if not self._checked.is_checked(position, position + size):
             return None
         return self._file.cached_view(position, size)
 
@@ -98,12 +113,12 @@ class ReadableSegment(SegmentFiles):
     def examination(self) -> Callable[[], Adopt]:
         """Looks for damage in the whole file, in any thread."""
         filesystem, path, size = self.filesystem, self.path(), self.size
-        base_offset, is_unchanged = self.base_offset, self.unchanged_since_now()
+        offsets, is_unchanged = self.offsets, self.unchanged_since_now()
 
         def examine() -> Adopt:
             file = filesystem.open(path)
             try:
-                found = find_damage(file, size, base_offset)
+                found = find_damage(file, size, offsets)
             finally:
                 file.close()
             return lambda: adopt(found)
@@ -116,7 +131,7 @@ class ReadableSegment(SegmentFiles):
 
     def examine(self) -> None:
         """As `examination`, right here."""
-        self.note_damaged(find_damage(self.file, self.size, self.base_offset))
+        self.note_damaged(find_damage(self.file, self.size, self.offsets))
 
     def note_damaged(self, found: tuple[DamagedBytes, ...]) -> None:
         """All that is damaged; the log hears of what was not known."""

@@ -3,26 +3,32 @@ piece is scanned with the next one; what is wrong with the first bad batch is to
 """
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 from moldau.protocol.record_loops import BAD_OFFSETS, INCOMPLETE, ScannedBatch, scan_batches
 from moldau.storage.filesystem import File
 
 PIECE_BYTES = 8 << 20
 
+ALL_OFFSETS = range(2**63 - 1)
+STRAY_OFFSETS = "offsets outside of the segment"
+
 _LOG_OVERHEAD = 12
 
 
 class SegmentScan:
     """Iterate it: lists of batch headers. Afterwards `valid_end` is where the sound batches end and
-    `problem` says what is there, None if that is the end of the file.
+    `problem` says what is there, None if that is the end of the file. Batches have `offsets`, from
+    the first to the last in order.
     """
 
     def __init__(
-        self, file: File, start: int, end: int, *, verify_crc: bool, next_offset: int = 0
+        self, file: File, start: int, end: int, *, verify_crc: bool, offsets: range = ALL_OFFSETS
     ) -> None:
         self.valid_end = start
         self.problem: str | None = None
-        self.next_offset = next_offset
+        self.next_offset = offsets.start
+        self._offset_limit = offsets.stop
         self._file = file
         self._end = end
         self._verify_crc = verify_crc
@@ -41,6 +47,9 @@ class SegmentScan:
             if headers and headers[0][2] < self.next_offset:
                 self.valid_end, self.problem = start, BAD_OFFSETS
                 return
+            if headers and headers[-1][3] >= self._offset_limit:
+                headers = list(takewhile(lambda each: each[3] < self._offset_limit, headers))
+                self.valid_end, problem = _end_of(headers, start), STRAY_OFFSETS
             piece_bytes = PIECE_BYTES
             if got < len(piece) and problem is None:
                 # Shorter than it was when it was opened: somebody has cut it.
@@ -64,3 +73,7 @@ class SegmentScan:
             else (piece[at + 8 : at + _LOG_OVERHEAD])
         )
         return _LOG_OVERHEAD + int.from_bytes(length, "big", signed=True)
+
+
+def _end_of(headers: list[ScannedBatch], start: int) -> int:
+    return headers[-1][0] + headers[-1][1] if headers else start

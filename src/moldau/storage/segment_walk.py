@@ -3,12 +3,14 @@
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from moldau.storage.cached_reads import CachedReads
 from moldau.storage.damaged_bytes import DamagedBytes
 from moldau.storage.failures import DamagedFileError
 from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer
+
+if TYPE_CHECKING:
+    from moldau.storage.cached_reads import CachedReads
 
 INT32_MAX = 2**31 - 1
 _LOG_OVERHEAD = 12
@@ -38,9 +40,11 @@ class Walked(Protocol):
     @property
     def base_offset(self) -> int: ...
     @property
+    def offset_limit(self) -> int: ...
+    @property
     def damaged(self) -> tuple[DamagedBytes, ...]: ...
     def path(self) -> Path: ...
-    def window(self, position: int, size: int, reads: CachedReads | None = None) -> Buffer:
+    def window(self, position: int, size: int, reads: "CachedReads | None" = None) -> Buffer:
         """Bytes from `position` on: at least a header, unless the file of that size ends."""
 
 
@@ -56,14 +60,14 @@ def damaged_at(damaged: tuple[DamagedBytes, ...], position: int) -> BatchSpan | 
 
 
 def walk_batches(
-    segment: Walked, position: int, size: int, reads: CachedReads | None = None
+    segment: Walked, position: int, size: int, reads: "CachedReads | None" = None
 ) -> Iterator[BatchSpan]:
     """From a batch's position to the end. Bytes that are known to be damaged count as a batch with
     the offsets that are lost there. Raises CorruptSegmentError where else no batch begins.
     """
     window: Buffer = b""
     window_start = 0
-    floor = base_offset = segment.base_offset
+    floor, limit = segment.base_offset, segment.offset_limit
     damaged = segment.damaged
     while position < size:
         if damaged and (lost := damaged_at(damaged, position)) is not None:
@@ -81,7 +85,7 @@ def walk_batches(
         if length < _BATCH_LENGTH_MIN or magic != 2 or next_position > size:
             raise CorruptSegmentError(segment.path(), f"no batch at position {position}")
         last = base + delta
-        if base < floor or delta < 0 or last - base_offset > INT32_MAX:
+        if base < floor or delta < 0 or last >= limit:
             raise CorruptSegmentError(segment.path(), f"impossible offset {base} at {position}")
         yield BatchSpan(position, _LOG_OVERHEAD + length, base, last, epoch, max_timestamp)
         floor = last + 1

@@ -1,10 +1,19 @@
 """The segments of one log in offset order. There is always an active one, the last."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from moldau.storage.segment import Segment
 from moldau.storage.segment_files import OnDamage
+
+
+def link(segments: Sequence[Segment]) -> None:
+    """In offset order: each hears where the next one begins."""
+    for segment, following in pairwise(segments):
+        segment.followed_by(following.base_offset)
+    if segments:
+        segments[-1].followed_by(None)
 
 
 class Segments:
@@ -58,8 +67,15 @@ class Segments:
         self._segments.insert(place, segment)
         self._bases.insert(place, segment.base_offset)
         segment.on_damage = self._on_damage
+        self._link_around(place)
 
     def remove(self, segment: Segment) -> None:
         place = self._segments.index(segment)
         del self._segments[place], self._bases[place]
         segment.is_retired = True
+        self._link_around(place)
+
+    def _link_around(self, place: int) -> None:
+        for before in range(max(place - 1, 0), min(place + 1, len(self._segments))):
+            following = self._bases[before + 1] if before + 1 < len(self._bases) else None
+            self._segments[before].followed_by(following)

@@ -61,6 +61,8 @@ class SourceSegment:
     time_index_bytes: int
     damaged: tuple[DamagedBytes, ...] = ()
     """What is known of it. Such a segment stays as it is."""
+    offset_limit: int = 2**63 - 1
+    """No batch reaches it: its offset would be wrong."""
 
 
 @frozen(kw_only=True)
@@ -192,6 +194,7 @@ def _source(segment: Segment) -> SourceSegment:
         offset_index_bytes=segment.offset_index.bytes_at_most,
         time_index_bytes=segment.time_index.bytes_at_most,
         damaged=segment.damaged,
+        offset_limit=segment.offset_limit,
     )
 
 

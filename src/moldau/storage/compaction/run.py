@@ -36,6 +36,7 @@ from moldau.storage.failures import WRITES_REFUSED
 from moldau.storage.filesystem import File, FileSystem, sync_path
 from moldau.storage.log_names import CLEANED_SUFFIX
 from moldau.storage.segment import Segment, SegmentSettings
+from moldau.storage.segment_scan import STRAY_OFFSETS
 from moldau.types import Buffer
 
 _log = logging.getLogger(__name__)
@@ -226,6 +227,7 @@ class CompactionPass:
             raise CompactionAbortedError(f"{source.path} is gone") from None
         try:
             wanted = self._io_buffer_bytes
+            next_offset = source.base_offset
             while position < source.size_bytes:
                 if self._should_stop():
                     raise CompactionAbortedError(f"{self.plan.topic_partition}: asked to stop")
@@ -236,6 +238,9 @@ class CompactionPass:
                 if problem is not None and problem != INCOMPLETE:
                     raise _damaged(source, file, position + scanned, problem)
                 if headers:
+                    if headers[0][2] < next_offset or headers[-1][3] >= source.offset_limit:
+                        raise _damaged(source, file, position, STRAY_OFFSETS)
+                    next_offset = headers[-1][3] + 1
                     yield view, headers
                     wanted = self._io_buffer_bytes
                 elif position < end:
@@ -299,8 +304,10 @@ def _whole_batch(view: memoryview) -> int:
 def _damaged(
     source: SourceSegment, file: File, position: int, problem: str
 ) -> DamagedSourceError | KafkaError:
-    found = find_damage(file, source.size_bytes, source.base_offset)
-    if found and found != source.damaged:
+    offsets = range(source.base_offset, source.offset_limit)
+    found = find_damage(file, source.size_bytes, offsets)
+    known = {(each.position, each.end) for each in source.damaged}
+    if any((each.position, each.end) not in known for each in found):
         return DamagedSourceError(source.path, found)
     # It looks different each time.
     return KafkaError(
