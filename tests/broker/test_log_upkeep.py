@@ -14,7 +14,8 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE
 from moldau.storage.directory import CLEAN_STOP_FILE
-from moldau.storage.filesystem import DiskFile
+from moldau.storage.failures import InvalidIndexEntryError
+from moldau.storage.filesystem import DiskFile, DiskFileSystem
 from moldau.storage.retention import delete_old_segments
 from moldau.testing.simulated_disk import SimulatedDisk
 
@@ -148,6 +149,69 @@ async def test_a_topic_deleted_while_it_is_compacted_harms_nobody(tmp_path: Path
         await fill(node, b"a")
         await asyncio.sleep(0.05)
         assert node.directories[0].is_online
+
+
+class OddDisk(DiskFileSystem):
+    """Fails for one partition in a way that nobody foresaw."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def modified_ms(self, path: Path) -> int:
+        if path.parent.name == "orders-0":
+            raise self.error
+        return super().modified_ms(path)
+
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        if path.parent.name == "orders-0" and path.name.endswith(".log.cleaned"):
+            raise self.error
+        return super().open(path, create=create)
+
+
+UNFORESEEN = [RuntimeError("odd"), InvalidIndexEntryError("odd")]
+
+
+async def fill_both(node: DataNode, **configs: str) -> None:
+    node.create_topic("orders", partitions=2, configs=SMALL | configs)
+    for index in range(2):
+        partition = node.replicas.lookup("orders", index)
+        appended = [partition.append(batch(b"x" * 100, timestamp_ms=-1)) for _ in range(20)]
+        await partition.wait_committed(appended[-1].last_offset)
+
+
+@pytest.mark.parametrize("error", UNFORESEEN)
+async def test_retention_that_fails_for_one_log_goes_on_with_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    async with running(tmp_path, filesystem=OddDisk(error)) as node:
+        await fill_both(node, **{"retention.ms": "1000"})
+        odd, other = (node.replicas.lookup("orders", index).log for index in range(2))
+        for _ in range(2):
+            node.clock.advance(node.settings.current.log_retention_check_interval_ms + 2_000)
+            await until(lambda: other.log_start_offset == 20)
+        assert odd.log_start_offset == 0
+        assert node.replicas.reports.failures["retention"] > 0
+        assert "retention of orders-0 failed unexpectedly" in caplog.text
+
+
+@pytest.mark.parametrize("error", UNFORESEEN)
+async def test_a_log_whose_compaction_fails_is_left_alone_and_the_others_are_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    async with running(tmp_path, filesystem=OddDisk(error)) as node:
+        settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+        await fill_both(node, **settings)
+        odd, other = (node.replicas.lookup("orders", index).log for index in range(2))
+        before = odd.segments.size_in_bytes
+        pause_ms = node.settings.current.log_cleaner_backoff_ms + 1
+        node.clock.advance(pause_ms)
+        await until(lambda: "orders-0 is not compacted any more" in caplog.text)
+        assert other.segments.size_in_bytes == before, "not at once"
+        node.clock.advance(pause_ms)
+        await until(lambda: other.segments.size_in_bytes < before)
+        assert odd.segments.size_in_bytes == before
+        assert caplog.text.count("is not compacted any more") == 1
 
 
 async def test_checkpoints_are_written_from_time_to_time(tmp_path: Path) -> None:

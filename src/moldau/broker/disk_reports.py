@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from moldau.protocol.errors import KafkaError
 from moldau.storage.directory import LogDirectory
 from moldau.storage.failures import DamageFound, DiskFullError
 
@@ -45,9 +46,13 @@ class DiskReports:
         """Work in the background that is tried again by itself."""
         self.failures[work] += 1
         if self._is_due(work, str(subject)):
-            _log.warning(
-                "%s of %s failed and is tried again: %s (%d failures since the start)",
-                work, subject, error, self.failures[work],
+            is_foreseen = isinstance(error, KafkaError | OSError)
+            _log.log(
+                logging.WARNING if is_foreseen else logging.ERROR,
+                "%s of %s failed%s and is tried again: %s (%d failures since the start)",
+                work, subject, "" if is_foreseen else " unexpectedly",
+                error if is_foreseen else repr(error), self.failures[work],
+                exc_info=None if is_foreseen else error,
             )  # fmt: skip
 
     def _damaged(self, found: DamageFound) -> None:

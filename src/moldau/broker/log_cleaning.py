@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from moldau.config.cleaner import cleaner_config
-from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.errors import KafkaError
 from moldau.storage.compaction.cleaner import Compaction, LogCleaner
 from moldau.storage.compaction.run import CompactionAbortedError
 from moldau.types import TopicPartition
@@ -186,8 +186,9 @@ class LogCleaning:
             cleaner.finish(compaction, aborted)
             # Perhaps for lack of room: not again at once.
             return False
-        except (OSError, MoldauError) as error:
+        except Exception as error:  # noqa: BLE001 - the other logs must be compacted
             cleaner.finish(compaction, error)
+            return False
         except asyncio.CancelledError:
             compaction.stop()
             raise

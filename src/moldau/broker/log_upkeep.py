@@ -88,7 +88,7 @@ class LogUpkeep:
         for log in list(self._store):
             try:
                 deleted = await self._delete_segments(log, cold_reads)
-            except KafkaError as error:
+            except Exception as error:  # noqa: BLE001 - the others must be looked at too
                 self._reports.failed("retention", log.topic_partition, error)
             else:
                 if deleted:

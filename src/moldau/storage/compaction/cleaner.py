@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from moldau.config.cleaner import CleanerConfig
-from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.errors import MoldauError
 from moldau.storage.checkpoints import CLEANER_FILE
 from moldau.storage.compaction.filter import FilterCounts
 from moldau.storage.compaction.loops import SLOT_BYTES, OffsetMap
@@ -154,19 +154,25 @@ class LogCleaner:
 
     @contextlib.contextmanager
     def _giving_up_on(self, name: TopicPartition) -> Iterator[None]:
-        """A damaged log is left alone; a failed directory concerns everybody, and so does a lack of
+        """A log that fails, for whatever reason, is left alone, or it would be tried again and
+        again and the others never; a failed directory concerns everybody, and so does a lack of
         room or descriptors, which passes.
         """
         try:
             yield
-        except (DirectoryOfflineError, DiskFullError):
+        except (OSError, DirectoryOfflineError, DiskFullError):
             raise
-        except KafkaError as error:
+        except Exception as error:  # noqa: BLE001 - what nobody foresaw is this log's own
             self._give_up(name, error)
 
-    def _give_up(self, name: TopicPartition, error: KafkaError) -> None:
-        logger.error("%s is not compacted any more: %s", name, error)
-        self._uncleanable[name] = str(error)
+    def _give_up(self, name: TopicPartition, error: Exception) -> None:
+        is_foreseen = isinstance(error, MoldauError)
+        reason = str(error) if is_foreseen else repr(error)
+        logger.error(
+            "%s is not compacted any more until a restart: %s", name, reason,
+            exc_info=None if is_foreseen else error,
+        )  # fmt: skip
+        self._uncleanable[name] = reason
 
     def _start_over(self, cleanable: CleanableLog) -> None:
         name, start = cleanable.log.topic_partition, cleanable.first_dirty_offset
@@ -198,17 +204,21 @@ class LogCleaner:
     def finish(self, compaction: Compaction, failure: Exception | None = None) -> None:
         """The pass is over, for whatever reason; no step of it is running any more."""
         self._running.pop(compaction.name, None)
-        if isinstance(failure, DamagedSourceError):
-            for segment in compaction.log.segments:
-                if segment.path() == failure.path:
-                    segment.note_damaged(failure.damaged)
-        if isinstance(failure, OSError | DiskFullError):
-            with self._directory.guard:
-                raise failure
-        if isinstance(failure, KafkaError) and not isinstance(failure, DirectoryOfflineError):
-            self._give_up(compaction.name, failure)
-        if failure is None and compaction.is_complete and not compaction.is_stopped:
-            self._write_clean_offset(compaction.name, compaction.end_offset)
+        match failure:
+            case None:
+                if compaction.is_complete and not compaction.is_stopped:
+                    self._write_clean_offset(compaction.name, compaction.end_offset)
+            case DamagedSourceError():
+                for segment in compaction.log.segments:
+                    if segment.path() == failure.path:
+                        segment.note_damaged(failure.damaged)
+            case OSError() | DiskFullError():
+                with self._directory.guard:
+                    raise failure
+            case CompactionAbortedError() | DirectoryOfflineError():
+                pass
+            case _:
+                self._give_up(compaction.name, failure)
 
     def compact(self, log: Log, now_ms: int) -> Compaction:
         """One whole pass, right here."""
@@ -216,7 +226,7 @@ class LogCleaner:
         try:
             while (group := compaction.step()) is not None:
                 run_here(self.applying(compaction, group, now_ms))
-        except (OSError, MoldauError) as error:
+        except Exception as error:
             self.finish(compaction, error)
             raise
         self.finish(compaction)
