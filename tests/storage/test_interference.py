@@ -120,7 +120,7 @@ def test_what_was_cut_before_a_log_moved_is_removed_in_time(tmp_path: Path) -> N
     future.truncate_to(2, 0)
     moved = run_here(logs.promoting_future(A))
     assert list(moved.path.glob("*.deleted"))
-    logs.remove_deleted(10**9)
+    run_here(logs.removing_deleted(10**9))
     assert not list(moved.path.glob("*.deleted"))
 
 
@@ -131,7 +131,7 @@ def test_a_reader_of_a_deleted_log_is_refused_and_harms_nobody(tmp_path: Path) -
     steps = scrub(log)
     next(steps)
     logs.delete(A, UNIQUE, now_ms=0)
-    logs.remove_deleted(10**9)
+    run_here(logs.removing_deleted(10**9))
     for use in (
         lambda: log.read(0, 100),
         lambda: next(steps),
@@ -166,7 +166,7 @@ def test_a_deleted_directory_that_is_already_gone_is_fine(tmp_path: Path) -> Non
     logs.create(A, None, now_ms=0)
     logs.delete(A, UNIQUE, now_ms=0)
     shutil.rmtree(next(tmp_path.glob("*-delete")))
-    assert logs.remove_deleted(10**9) == 1
+    assert run_here(logs.removing_deleted(10**9)) == 1
     assert logs.directory.is_online
 
 
@@ -180,7 +180,7 @@ def test_a_partition_behind_a_symbolic_link_can_be_used_and_deleted(tmp_path: Pa
     again = start(path)
     assert len(values_of(again.by_partition[A])) == 60
     again.delete(A, UNIQUE, now_ms=0)
-    assert again.remove_deleted(10**9) == 1
+    assert run_here(again.removing_deleted(10**9)) == 1
     assert again.directory.is_online
     assert not list(path.glob("a-0*"))
 

@@ -115,8 +115,8 @@ def test_a_log_is_deleted_in_two_steps(tmp_path: Path, logs: Logs) -> None:
     assert (tmp_path / name).is_dir()
     assert not (tmp_path / "a-0").exists()
     assert A not in logs.directory.read_checkpoint(RECOVERY_POINT_FILE)
-    assert logs.remove_deleted(999) == 0
-    assert logs.remove_deleted(1_000) == 1
+    assert run_here(logs.removing_deleted(999)) == 0
+    assert run_here(logs.removing_deleted(1_000)) == 1
     assert not (tmp_path / name).exists()
 
 
@@ -125,7 +125,7 @@ def test_a_deletion_is_finished_after_a_restart(tmp_path: Path, logs: Logs) -> N
     kill(logs)
     again = start(tmp_path)
     assert set(again.by_partition) == {B}
-    assert again.remove_deleted(0) == 1
+    assert run_here(again.removing_deleted(0)) == 1
     assert not list(tmp_path.glob("*-delete"))
 
 

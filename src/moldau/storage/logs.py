@@ -334,9 +334,6 @@ class Logs:
         with contextlib.suppress(FileNotFoundError):
             filesystem.sync_directory(path)
 
-    def remove_deleted(self, now_ms: int, logs_max: int | None = None) -> int:
-        return run_here(self.removing_deleted(now_ms, logs_max))
-
     def removing_deleted(self, now_ms: int, count_max: int | None = None) -> Steps[int]:
         """Second step, for segments and for whole logs, at most so many of either. How many of both
         went.

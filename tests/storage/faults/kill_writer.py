@@ -116,7 +116,7 @@ class Writer:
             node.cleaner.compact(node.log, self.now_ms)
         if number % 17 == 0:
             delete_old_segments(node.log, self.now_ms)
-            node.logs.remove_deleted(self.now_ms)
+            run_here(node.logs.removing_deleted(self.now_ms))
         if number % 13 == 0:
             node.flusher.run_round()
             run_here(node.logs.checkpoints.writing())

@@ -270,7 +270,7 @@ class Workload:
         self.node.flush()
 
     def remove_deleted(self, _step: Step) -> None:
-        self.node.logs.remove_deleted(self.now_ms)
+        run_here(self.node.logs.removing_deleted(self.now_ms))
 
     def compact(self, step: Step) -> None:
         try:
