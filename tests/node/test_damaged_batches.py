@@ -86,13 +86,17 @@ def readable(client: WireClient) -> list[int]:
 
 # Which batch is damaged where: in its records, or in a field that finding batches relies on.
 RECORDS, LENGTH, MAGIC, CHECKSUM, LAST_OFFSET_DELTA = 5_000, 10, 16, 18, 24
-SEALED, LAST = 4, COUNT - 1
+# In the base offset: beyond all offsets there are, and back to that of the batch before.
+LEAP, FALL = 2, 7
+SEALED, LAST_OF_FIRST, LAST = 4, 12, COUNT - 1
 FLIPS = {
     1: MAGIC,
     3: LENGTH,
     SEALED: RECORDS,
     6: CHECKSUM,
-    12: LAST_OFFSET_DELTA,
+    8: LAST_OFFSET_DELTA,
+    LAST_OF_FIRST: LEAP,
+    15: FALL,
     21: RECORDS,
     23: LENGTH,
     LAST: RECORDS,
@@ -107,6 +111,7 @@ def test_flipped_bits_cost_their_batches_alone(tmp_path: Path, stop: str) -> Non
         node.stop() if stop == "stopped" else node.kill()
         written = batches(node)
         assert len({batch.path for batch in written}) > 2
+        assert written[LAST_OF_FIRST].path != written[LAST_OF_FIRST + 1].path
         for which, place in FLIPS.items():
             flip(written[which], place)
         node.start()
