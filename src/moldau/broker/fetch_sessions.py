@@ -11,7 +11,7 @@ none, or loses it, goes on with full fetches.
 
 import random
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from moldau.protocol.error_codes import ErrorCode
@@ -62,11 +62,6 @@ class Asked:
         return is_new
 
 
-class Answers(NamedTuple):
-    session_id: int
-    partitions: list[tuple[Asked, PartitionData]]
-
-
 class FullFetch:
     """All partitions are in the request. A session begins with the answer, if there is room."""
 
@@ -83,19 +78,17 @@ class FullFetch:
     def asked(self) -> list[Asked]:
         return list(self._asked.values())
 
-    def answer(self, results: list[PartitionData | None]) -> Answers:
-        """One result for each that was asked."""
-        pairs = [
-            (asked, result)
-            for asked, result in zip(self._asked.values(), results, strict=True)
-            if result is not None
-        ]
-        session_id = NO_SESSION
+    def is_news(self, asked: Asked, answer: PartitionData) -> bool:
+        """Everything is, the first time."""
         if self._wants is not None:
-            for asked, result in pairs:
-                asked.answered(result)
-            session_id = self._sessions.create(self._asked, self._wants)
-        return Answers(session_id, pairs)
+            asked.answered(answer)
+        return True
+
+    def answered(self, _got_records: list[Asked]) -> int:
+        """The id of the session that began; NO_SESSION if there is none."""
+        if self._wants is None:
+            return NO_SESSION
+        return self._sessions.create(self._asked, self._wants)
 
 
 class IncrementalFetch:
@@ -107,23 +100,21 @@ class IncrementalFetch:
 
     leaves_out_quiet_ones = True
 
-    def answer(self, results: list[PartitionData | None]) -> Answers:
-        """One result for each that was asked; None says nothing new."""
+    def is_news(self, asked: Asked, answer: PartitionData) -> bool:
+        # Nothing is told, and so nothing remembered, if the session went on.
+        return self._session.epoch == self._epoch and asked.answered(answer)
+
+    def answered(self, got_records: list[Asked]) -> int:
+        """The session's id."""
         session = self._session
         if session.epoch != self._epoch:
             raise KafkaError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH, "the session went on with another request"
             )
-        news = [
-            (asked, result)
-            for asked, result in zip(self.asked, results, strict=True)
-            if result is not None and asked.answered(result)
-        ]
         # Who got something goes to the end of the line: the next answer may be full before it.
-        for asked, result in news:
-            if result.records:
-                session.move_to_end(asked)
-        return Answers(session.session_id, news)
+        for asked in got_records:
+            session.move_to_end(asked)
+        return session.session_id
 
 
 class Wants(NamedTuple):
@@ -174,10 +165,17 @@ class FetchSessions:
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def begin(
-        self, request: FetchRequest, version: int, *, is_follower: bool, now_ms: float
+        self,
+        request: FetchRequest,
+        version: int,
+        asked: dict[PartitionKey, Asked] | None = None,
+        *,
+        is_follower: bool,
+        now_ms: float,
     ) -> FullFetch | IncrementalFetch:
-        """Raises FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or
-        FETCH_SESSION_TOPIC_ID_ERROR: the client starts over with a full fetch.
+        """`asked`: what is in the request, if that is known already. Raises
+        FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR: the
+        client starts over with a full fetch.
         """
         uses_topic_ids = version >= TOPIC_IDS_SINCE_VERSION
         if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
@@ -185,7 +183,7 @@ class FetchSessions:
             wants = None
             if request.session_epoch == INITIAL_EPOCH:
                 wants = Wants(is_follower, uses_topic_ids, now_ms)
-            return FullFetch(self, dict(_asked(request)), wants)
+            return FullFetch(self, asked or asked_in(request), wants)
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -193,13 +191,13 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.wants.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        _update(session, request)
+        _update(session, request, asked.items() if asked is not None else _asked(request))
         if len(session.partitions) > PARTITIONS_MAX:
             del self._sessions[session.session_id]
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions")
         if not session.partitions:
             del self._sessions[session.session_id]
-            return FullFetch(self, dict(_asked(request)), None)
+            return FullFetch(self, asked or asked_in(request), None)
         session.epoch = _next_epoch(session.epoch)
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session.session_id)
@@ -268,9 +266,15 @@ def _asked(request: FetchRequest) -> Iterator[tuple[PartitionKey, Asked]]:
             )
 
 
-def _update(session: FetchSession, request: FetchRequest) -> None:
+def asked_in(request: FetchRequest) -> dict[PartitionKey, Asked]:
+    return dict(_asked(request))
+
+
+def _update(
+    session: FetchSession, request: FetchRequest, named: Iterable[tuple[PartitionKey, Asked]]
+) -> None:
     partitions = session.partitions
-    for key, asked in _asked(request):
+    for key, asked in named:
         known = partitions.get(key)
         if known is None:
             partitions[key] = asked

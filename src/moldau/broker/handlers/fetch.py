@@ -6,11 +6,11 @@ Not served: reading from the closest replica (rack id); every client reads from 
 """
 
 import asyncio
-from collections.abc import Awaitable, Generator, Iterable
+from collections.abc import Awaitable, Generator, Iterable, Sequence
 
 from moldau.broker.cold_reads import ATTEMPTS_MAX, changes_too_fast
 from moldau.broker.context import BrokerServices, RequestContext
-from moldau.broker.fetch_sessions import Asked, FullFetch, IncrementalFetch
+from moldau.broker.fetch_sessions import Asked, FullFetch, IncrementalFetch, PartitionKey, asked_in
 from moldau.broker.leader_hints import leader_hint
 from moldau.broker.memory_budget import SMALL_BYTES
 from moldau.broker.partition import Partition
@@ -38,6 +38,8 @@ NO_ROOM_WAIT_MS = 1_000
 """How long a fetch waits for others to read their answers. The sooner it is over, the less it hurts
 those who wait for minutes if there is nothing to read.
 """
+FEW_PARTITIONS = 8
+"""They take less than a slice of time, unless they come from the disk."""
 TOPIC_IDS_SINCE_VERSION = 13
 LEADER_HINTS_SINCE_VERSION = 16
 REPLICA_STATE_SINCE_VERSION = 15
@@ -50,6 +52,20 @@ _MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}
 def handle_fetch(
     ctx: RequestContext, request: FetchRequest
 ) -> FetchResponse | Awaitable[FetchResponse]:
+    if ctx.is_large:
+        return _fetch_many(ctx, request)
+    return _begin(ctx, request, None)
+
+
+async def _fetch_many(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
+    """Thousands of partitions."""
+    outcome = _begin(ctx, request, await ctx.work(asked_in, request))
+    return outcome if isinstance(outcome, FetchResponse) else await outcome
+
+
+def _begin(
+    ctx: RequestContext, request: FetchRequest, asked: dict[PartitionKey, Asked] | None
+) -> FetchResponse | Awaitable[FetchResponse]:
     replica_id = request.replica_id
     if ctx.version >= REPLICA_STATE_SINCE_VERSION:
         replica_id = request.replica_state.replica_id
@@ -57,6 +73,7 @@ def handle_fetch(
         named = ctx.broker.fetch_sessions.begin(
             request,
             ctx.version,
+            asked,
             is_follower=replica_id >= 0,
             now_ms=ctx.broker.clock.mono_ms(),
         )
@@ -172,28 +189,46 @@ class _Fetch:
         self.has_room = room > 0
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, room)
         self._min_bytes = min(request.min_bytes, self._max_bytes if self.has_room else 1)
-        places: Iterable[int] = range(len(self._asked))
+        places: Sequence[int] = range(len(self._asked))
         if moved is not None:
             places = sorted({*map(self.places.__getitem__, moved), *self._found})
         self._found = {}
         self._bytes_found = 0
         self._is_stale = False
-        slices = Slices() if self.ctx.is_large else None
+        slices = Slices() if len(places) > FEW_PARTITIONS else None
         for place in places:
             yield from self._look(place)
             if slices is not None and slices.is_over:
-                # What was found may change meanwhile.
-                self._is_stale = True
-                yield None
-                slices.begin()
+                yield from self._others_first(slices)
         if not is_last and self.missing_bytes:
             self._reads.forget()
             return None
-        for place in list(self._found):
-            yield from self._read(place)
-        self._reads.forget()
-        self._hold_until_sent()
-        return self._answer()
+        return (yield from self._read_all(slices))
+
+    def _read_all(self, slices: Slices | None) -> Attempt:
+        # What one turn reads nobody else sees. In several it is an answer that is not taken yet.
+        held_bytes = self._bytes_found if slices is not None else 0
+        hold = self.ctx.broker.budget.hold_answers
+        if held_bytes:
+            hold(held_bytes)
+        try:
+            for place in list(self._found):
+                yield from self._read(place)
+                if slices is not None and slices.is_over:
+                    yield from self._others_first(slices)
+            self._reads.forget()
+            answer = yield from self._answer(slices)
+            self._hold_until_sent()
+        finally:
+            if held_bytes:
+                hold(-held_bytes)
+        return answer
+
+    def _others_first(self, slices: Slices) -> Generator[Cold, None, None]:
+        """What was found may change meanwhile."""
+        self._is_stale = True
+        yield None
+        slices.begin()
 
     def _hold_until_sent(self) -> None:
         """Many may be read for in one turn: each must know of the others before their connections
@@ -335,19 +370,45 @@ class _Fetch:
             aborted_transactions=None,
         )
 
-    def _answer(self) -> FetchResponse:
+    def changed_since(self) -> list[Partition]:
+        """Of those that were looked at, those that may have more by now: others had their turns."""
+        if not self._is_stale:
+            return []
+        return [
+            partition for partition, place in self.places.items() if self._moved(partition, place)
+        ]
+
+    def _moved(self, partition: Partition, place: int) -> bool:
+        if self._isolation is Isolation.LOG_END or not partition.has_log or not partition.leader:
+            return True
+        log, told = partition.log, self._results[place]
+        if told is None:
+            return log.high_watermark != self._asked[place].high_watermark
+        if self._isolation is Isolation.COMMITTED:
+            return log.last_stable_offset != told.last_stable_offset
+        return log.high_watermark != told.high_watermark
+
+    def _answer(self, slices: Slices | None) -> Attempt:
+        named, is_news = self._named, self._named.is_news
+        topics: list[FetchableTopicResponse] = []
+        got_records: list[Asked] = []
+        last: FetchableTopicResponse | None = None
+        for asked, result in zip(self._asked, self._results, strict=True):
+            if result is not None and is_news(asked, result):
+                if last is None or last.topic != asked.topic or last.topic_id != asked.topic_id:
+                    last = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id)
+                    topics.append(last)
+                last.partitions.append(result)
+                if result.records:
+                    got_records.append(asked)
+            if slices is not None and slices.is_over:
+                yield None
+                slices.begin()
         try:
-            answers = self._named.answer(self._results)
+            session_id = named.answered(got_records)
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
-        topics: list[FetchableTopicResponse] = []
-        for asked, result in answers.partitions:
-            last = topics[-1] if topics else None
-            if last is None or last.topic != asked.topic or last.topic_id != asked.topic_id:
-                last = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id)
-                topics.append(last)
-            last.partitions.append(result)
-        response = FetchResponse(session_id=answers.session_id, responses=topics)
+        response = FetchResponse(session_id=session_id, responses=topics)
         if self._is_urgent and self.ctx.version >= LEADER_HINTS_SINCE_VERSION:
             response.node_endpoints = _hints(self.ctx, topics)
         return response
@@ -375,6 +436,8 @@ class _WaitingFetch:
         self._bucket = replicas.deadlines.add(wait_ms, self._time_is_up)
         for partition in self._watched:
             partition.watch(self, fetch.isolation)
+        for partition in fetch.changed_since():
+            self.changed(partition)
         # Also when the client is gone, which cancels it.
         self.answered.add_done_callback(self._forget)
 

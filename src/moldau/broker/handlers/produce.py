@@ -9,7 +9,7 @@ An answer has words only where Kafka's has, and the same ones; the log has the o
 
 import asyncio
 import struct
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Generator, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -64,7 +64,6 @@ LIGHT_OUTPUT_BYTES_MAX = 2 << 20
 # The second byte of the attributes holds all flags that are in use.
 _FLAGS_AT = ATTRIBUTES_OFFSET + 1
 _BUFFERS = (memoryview, bytearray, bytes)
-LONG_BYTES = 4 * SCRATCH_BYTES
 _UNCOMMON = COMPRESSION_MASK | TRANSACTIONAL_FLAG
 _PRODUCER = struct.Struct(">qhi")
 
@@ -100,10 +99,17 @@ class _Appended(NamedTuple):
 def handle_produce(
     ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Staged | Awaitable[ProduceResponse | Staged | None] | None:
-    if ctx.is_large or _is_long(request):
+    if ctx.is_large:
         return _append_many(ctx, request)
     appends = _Appends(ctx, request)
-    response = ProduceResponse(responses=[appends.topic(topic) for topic in request.topic_data])
+    if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) == 1:
+        response = ProduceResponse(responses=[appends.topic(request.topic_data[0])])
+    else:
+        response = ProduceResponse()
+        appending = _append_each(appends, response)
+        for _ in appending:
+            _keep_records(request)
+            return _append_rest(appends, appending, response)
     if appends.heavy or appends.unverified:
         # The connection's next request waits: it may bring the batch that comes after.
         return _append_later(appends, response)
@@ -126,34 +132,46 @@ def _answer(appends: "_Appends", response: ProduceResponse) -> ProduceResponse |
     return Staged(_Waiting(ctx, request, response, appends.uncommitted).answered)
 
 
-def _is_long(request: ProduceRequest) -> bool:
-    """Whether it has several batches that take more than a few milliseconds to append. They lie in
-    a buffer of their own then, so that their views stay valid.
-    """
-    topics = request.topic_data
-    if len(topics) == 1 and len(topics[0].partition_data) == 1:
-        return False
-    sizes = (len(sent.records or b"") for topic in topics for sent in topic.partition_data)
-    return sum(sizes) > LONG_BYTES
+def _append_each(appends: "_Appends", response: ProduceResponse) -> Generator[None, None, None]:
+    """Stops whenever others must have a turn: after many batches, or a few that expand far."""
+    slices = Slices()
+    for topic in appends.request.topic_data:
+        answers = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+        response.responses.append(answers)
+        for sent in topic.partition_data:
+            answers.partition_responses.append(appends.partition(topic, sent))
+            if slices.is_over:
+                yield
+                slices.begin()
+        if not topic.partition_data and slices.is_over:
+            yield
+            slices.begin()
+
+
+def _keep_records(request: ProduceRequest) -> None:
+    """What may lie in the buffer that all connections read into is copied."""
+    partitions = [sent for topic in request.topic_data for sent in topic.partition_data]
+    if sum(len(sent.records or b"") for sent in partitions) <= SCRATCH_BYTES:
+        for sent in partitions:
+            if isinstance(sent.records, _BUFFERS):
+                sent.records = bytearray(sent.records)
 
 
 async def _append_many(
     ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Staged | None:
-    """Thousands of partitions, with a turn for others in between."""
-    appends = await ctx.work(_Appends, ctx, request)
-    slices = Slices()
-    responses = []
-    for topic in request.topic_data:
-        response = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
-        for sent in topic.partition_data:
-            response.partition_responses.append(appends.partition(topic, sent))
-            if slices.is_over:
-                await slices.next()
-        responses.append(response)
-        if slices.is_over:
-            await slices.next()
-    return await _append_later(appends, ProduceResponse(responses=responses))
+    """Thousands of partitions."""
+    appends, response = await ctx.work(_Appends, ctx, request), ProduceResponse()
+    return await _append_rest(appends, _append_each(appends, response), response)
+
+
+async def _append_rest(
+    appends: "_Appends", appending: Iterator[None], response: ProduceResponse
+) -> ProduceResponse | Staged | None:
+    await asyncio.sleep(0)
+    for _ in appending:
+        await asyncio.sleep(0)
+    return await _append_later(appends, response)
 
 
 async def _append_later(
@@ -285,6 +303,7 @@ class _Appends:
             {each.partition: each.producer.sequence for each in self.unverified},
             adds=adds,
         )
+        slices = Slices()
         for partition, records, answer, _ in self.unverified:
             guard = guards[partition]
             if isinstance(guard, KafkaError):
@@ -294,6 +313,8 @@ class _Appends:
                 self._append_slow(partition, records, answer, guard)
             except KafkaError as error:
                 put_refused_append(answer, error, partition)
+            if slices.is_over:
+                await slices.next()
 
     def _append_to(
         self,
