@@ -27,6 +27,7 @@ from moldau.protocol.messages.produce import (
 )
 
 PARTITIONS = 32
+PATIENCE_MS = 60_000
 EXPANDED_BYTES = 1_900_000
 """Of a few thousand compressed ones."""
 
@@ -130,13 +131,17 @@ async def test_others_are_served_while_many_partitions_are_read(tmp_path: Path) 
 
 @pytest.mark.usefixtures("short_slices")
 async def test_what_comes_while_a_fetch_still_looks_is_not_missed(tmp_path: Path) -> None:
-    async with running(tmp_path) as node:
+    # Committed as soon as it is appended.
+    async with running(tmp_path, settings={"moldau.flush.policy": "os"}) as node:
         node.create_topic("orders", partitions=PARTITIONS)
-        asked = fetch_request(orders(0, *range(PARTITIONS)), max_wait_ms=60_000)
+        asked = fetch_request(orders(0, *range(PARTITIONS)), max_wait_ms=PATIENCE_MS)
         waiting = asyncio.ensure_future(fetch(node, asked))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        await fill(node, b"early", index=0)
+        node.replicas.lookup("orders", 0).append(batch(b"early"))
+        for _ in range(20 * PARTITIONS):
+            await asyncio.sleep(0)
+        assert waiting.done()
         answer = await waiting
         assert values_of(answer.responses[0].partitions[0].records) == [b"early"]
 

@@ -6,11 +6,13 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from broker.data_node import DataNode, batch, open_transaction, running, values_of
 from broker.test_fetch import fetch_one, fill, orders, request
 
 from moldau.broker.handlers.fetch import NO_ROOM_WAIT_MS
 from moldau.broker.memory_budget import MemoryBudget
+from moldau.net import slices
 from moldau.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
@@ -177,7 +179,10 @@ async def test_who_waits_for_others_to_read_is_answered_soon() -> None:
         assert not (await fetching).records
 
 
-async def test_fetches_that_are_answered_in_one_turn_share_the_room() -> None:
+async def test_fetches_that_are_answered_in_one_turn_share_the_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 60.0)  # Long enough for all of them.
     async with running(HERE, filesystem=SimulatedDisk()) as node:
         node.create_topic("orders")
         await fill(node, *[b"x" * 500_000] * 4)

@@ -1,9 +1,11 @@
 """Timers fire when they are due, in order, and a moved clock brings them forward."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
+from moldau.net import slices
 from moldau.net.clock import Clock, ShiftedClock
 from moldau.net.tasks import Tasks
 
@@ -66,6 +68,29 @@ async def test_a_timer_that_fails_does_not_stop_the_others(
     clock.call_later(1, done.set)
     await done.wait()
     assert len([record for record in caplog.records if record.exc_info]) == 1
+    clock.close()
+
+
+async def test_others_have_turns_between_timers_that_are_due_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # Every look finds the slice over.
+    clock = ShiftedClock()
+    seen: list[object] = []
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def fire(number: int) -> None:
+        seen.append(number)
+        loop.call_soon(seen.append, "other")
+        if number == 3:
+            loop.call_soon(done.set)
+
+    for number in range(4):
+        clock.call_later(1_000, partial(fire, number))
+    clock.advance(2_000)
+    await done.wait()
+    assert seen == [0, "other", 1, "other", 2, "other", 3, "other"]
     clock.close()
 
 

@@ -1,11 +1,17 @@
-"""Deadlines of requests that wait. There may be tens of thousands, nearly all of them are answered
-in time, so keeping one must cost little: they are kept in buckets, and only a bucket has a timer.
+"""Requests that wait: their deadlines, and how they are woken. There may be tens of thousands; when
+many are due together, others are served in between.
+
+Nearly all are answered in time, so keeping a deadline must cost little: they are kept in buckets,
+and only a bucket has a timer.
 """
 
+import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from moldau.net.slices import Slices
 from moldau.unexpected import apart
 
 if TYPE_CHECKING:
@@ -44,9 +50,42 @@ class Deadlines:
         return bucket
 
     def _fire(self, due_ms: int) -> None:
-        bucket = self._buckets.pop(due_ms, None)
+        # Nobody comes into this bucket any more: its time is over.
+        bucket, slices = self._buckets[due_ms], Slices()
         while bucket:
             apart(_log, "a deadline", bucket.popitem()[0])
+            if slices.is_over:
+                self._clock.call_later(0, lambda: self._fire(due_ms))
+                return
+        del self._buckets[due_ms]
+
+
+class WakeUps:
+    """Calls back at the next turn of the loop, as many as fit into a slice, the others later."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_scheduled = False
+
+    def add(self, callback: Callable[[], None]) -> None:
+        self._waiting.append(callback)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._is_scheduled = False
+        slices = Slices()
+        # Who is added meanwhile has the next turn.
+        for _ in range(len(self._waiting)):
+            apart(_log, "waking a request", self._waiting.popleft())
+            if slices.is_over:
+                break
+        if self._waiting:
+            self._schedule()
 
 
 def _power_of_two_below(number: float) -> int:

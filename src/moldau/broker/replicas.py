@@ -18,7 +18,7 @@ from moldau.broker.log_cleaning import LogCleaning
 from moldau.broker.log_moves import LogMoves, check_movable, check_name
 from moldau.broker.log_store import LogStore
 from moldau.broker.log_upkeep import LogUpkeep
-from moldau.broker.parked import Deadlines
+from moldau.broker.parked import Deadlines, WakeUps
 from moldau.broker.partition import Partition
 from moldau.broker.pending_logs import LogHome, LogOwner, PendingLogs
 from moldau.broker.topic_settings import INTERNAL_TOPICS, TopicSettings, topic_settings
@@ -74,6 +74,7 @@ class Replicas:
         self._failure_listeners: list[OnDirectoryFailure] = []
         self._placement_listeners: list[OnPlacement] = []
         self.deadlines = Deadlines(clock)
+        self.wake_ups = WakeUps()
         self.workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="moldau-worker")
         """For work of requests that would keep the event loop busy; it gets its own copies."""
         self.cold_reads = ColdReads()

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from itertools import count
 
+from moldau.net.slices import Slices
 from moldau.unexpected import apart
 
 _log = logging.getLogger(__name__)
@@ -103,13 +104,16 @@ class Clock:
             self._wake_up = asyncio.get_running_loop().call_later(delay_s, self._fire)
 
     def _fire(self) -> None:
-        now_ms = self.mono_ms()
+        now_ms, slices = self.mono_ms(), Slices()
         try:
             while self._heap and (self._heap[0][0] <= now_ms or self._heap[0][2].callback is None):
                 timer = heapq.heappop(self._heap)[2]
                 callback, timer.callback = timer.callback, None
                 if callback is not None:
                     apart(_log, "a timer", callback)
+                    if slices.is_over:
+                        # Others have a turn before the rest.
+                        break
         finally:
             self._schedule()
 

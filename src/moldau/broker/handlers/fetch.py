@@ -421,8 +421,7 @@ class _WaitingFetch:
 
     def __init__(self, fetch: _Fetch, wait_ms: float) -> None:
         self._fetch = fetch
-        self._loop = asyncio.get_running_loop()
-        self.answered: asyncio.Future[FetchResponse] = self._loop.create_future()
+        self.answered: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
         self._watched = list(fetch.places)
         self._missing_bytes = fetch.missing_bytes
         self._moved: dict[Partition, None] = {}
@@ -431,6 +430,7 @@ class _WaitingFetch:
         self._is_last = False
         replicas = fetch.ctx.broker.replicas
         self._tasks = replicas.tasks
+        self._wake_ups = replicas.wake_ups
         if not fetch.has_room:
             wait_ms = min(wait_ms, NO_ROOM_WAIT_MS)
         self._bucket = replicas.deadlines.add(wait_ms, self._time_is_up)
@@ -457,7 +457,7 @@ class _WaitingFetch:
     def _wake(self) -> None:
         if not self._is_woken:
             self._is_woken = True
-            self._loop.call_soon(self._look)
+            self._wake_ups.add(self._look)
 
     def _time_is_up(self) -> None:
         self._is_last = True
