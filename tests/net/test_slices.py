@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import itertools
 import time
 
 import pytest
@@ -31,6 +32,32 @@ async def test_long_work_is_done_in_order_and_others_have_their_turns(
     assert inspect.isawaitable(outcome)
     assert await outcome == list(range(4 * ITEMS_BETWEEN_LOOKS))
     assert [at for at, each in enumerate(seen) if each == "other"] == [8, 17, 26, 35]
+
+
+async def test_however_many_have_long_work_each_turn_of_the_loop_has_time_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    seen: list[str] = []
+    loop = asyncio.get_running_loop()
+
+    def turn() -> None:
+        seen.append(".")
+        loop.call_soon(turn)
+
+    async def work(name: str) -> None:
+        mine = Slices()
+        for _ in range(3):
+            assert mine.is_over
+            await mine.next()
+            seen.append(name)
+
+    jobs = [asyncio.ensure_future(work(name)) for name in "abcd"]
+    turn()
+    jobs[3].cancel()
+    await asyncio.gather(*jobs[:3])
+    assert "".join(seen).replace(".", "") == "abcabcabc"
+    assert not any("".join(pair).isalpha() for pair in itertools.pairwise(seen))
 
 
 async def test_what_raises_later_is_raised_to_the_one_who_waits(

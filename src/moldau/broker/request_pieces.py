@@ -2,11 +2,11 @@
 with a turn for everybody else in between, and answered as one.
 """
 
-import asyncio
 import copy
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from moldau.net.slices import others_first
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.schema import Message, Struct
@@ -50,7 +50,7 @@ async def serve_in_pieces(
             assert isinstance(answer, Message)
             return answer
         joined.add(answer)
-        await asyncio.sleep(0)
+        await others_first()
     return joined.answer()
 
 

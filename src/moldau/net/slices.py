@@ -7,6 +7,8 @@ stands for itself. The time is the processor's, not the node's: `Clock` has noth
 
 import asyncio
 import time
+import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
@@ -17,6 +19,47 @@ ITEMS_BETWEEN_LOOKS = 8
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 AnswerT = TypeVar("AnswerT")
+
+
+class _Line:
+    """Of all who wait for their next slice. Each turn of the loop has time for one of them: with a
+    slice for each, a turn would be as long as there are many.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_moving = False
+
+    def join(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        if not self._is_moving:
+            self._is_moving = True
+            loop.call_soon(self._move)
+        return turn
+
+    def _move(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            # Cancelled if nobody wants the work any more.
+            if not turn.done():
+                turn.set_result(None)
+                break
+        self._is_moving = bool(self._waiting)
+        if self._is_moving:
+            asyncio.get_running_loop().call_soon(self._move)
+
+
+_lines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = weakref.WeakKeyDictionary()
+
+
+async def others_first() -> None:
+    """Everybody else has a turn first, and so has long work that waits already."""
+    loop = asyncio.get_running_loop()
+    line = _lines.get(loop)
+    if line is None:
+        line = _lines[loop] = _Line()
+    await line.join(loop)
 
 
 class Slices:
@@ -33,7 +76,7 @@ class Slices:
 
     async def next(self) -> None:
         """Everybody else has a turn first."""
-        await asyncio.sleep(0)
+        await others_first()
         self.begin()
 
     def begin(self) -> None:
@@ -69,7 +112,7 @@ async def _finished(
     results: list[ResultT],
     finish: Callable[[list[ResultT]], AnswerT],
 ) -> AnswerT:
-    await asyncio.sleep(0)
+    await others_first()
     await _go_on(work, left, results)
     return finish(results)
 
@@ -77,8 +120,8 @@ async def _finished(
 async def _go_on(
     work: Callable[[ItemT], ResultT], left: Iterator[ItemT], results: list[ResultT]
 ) -> None:
-    while not _is_done_in_slice(work, left, results):  # noqa: ASYNC110 - not waiting: working
-        await asyncio.sleep(0)
+    while not _is_done_in_slice(work, left, results):
+        await others_first()
 
 
 def _is_done_in_slice(

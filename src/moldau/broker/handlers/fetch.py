@@ -14,7 +14,7 @@ from moldau.broker.fetch_sessions import Asked, FullFetch, IncrementalFetch, Par
 from moldau.broker.leader_hints import leader_hint
 from moldau.broker.memory_budget import SMALL_BYTES
 from moldau.broker.partition import Partition
-from moldau.net.slices import Slices
+from moldau.net.slices import Slices, others_first
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.fetch import (
@@ -115,7 +115,7 @@ async def _finish(attempt: Attempt, cold: Cold, broker: BrokerServices) -> Fetch
         while True:
             failure: KafkaError | None = None
             if cold is None:
-                await asyncio.sleep(0)
+                await others_first()
             else:
                 log, missing = cold
                 held_bytes += missing.size_bytes

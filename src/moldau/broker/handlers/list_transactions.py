@@ -1,9 +1,8 @@
 """ListTransactions: the transactional ids that this node coordinates."""
 
-import asyncio
-
 from moldau.broker.context import RequestContext
 from moldau.core.transactions.listing import filters_of, list_transactions
+from moldau.net.slices import others_first
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -27,5 +26,5 @@ async def handle_list_transactions(
     for first in range(0, len(everything), AT_ONCE):
         some = everything[first : first + AT_ONCE]
         response.transaction_states += list_transactions(some, filters, now_ms)
-        await asyncio.sleep(0)
+        await others_first()
     return response

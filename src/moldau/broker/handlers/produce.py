@@ -27,7 +27,7 @@ from moldau.broker.produce_refusals import (
 from moldau.broker.topic_settings import INTERNAL_TOPICS
 from moldau.core.partition.leader import ACKS_ALL
 from moldau.net.frames_in import SCRATCH_BYTES
-from moldau.net.slices import Slices
+from moldau.net.slices import Slices, others_first
 from moldau.protocol.batches import (
     ATTRIBUTES_OFFSET,
     BATCH_HEADER_SIZE,
@@ -168,9 +168,9 @@ async def _append_many(
 async def _append_rest(
     appends: "_Appends", appending: Iterator[None], response: ProduceResponse
 ) -> ProduceResponse | Staged | None:
-    await asyncio.sleep(0)
+    await others_first()
     for _ in appending:
-        await asyncio.sleep(0)
+        await others_first()
     return await _append_later(appends, response)
 
 

@@ -10,6 +10,7 @@ from moldau.broker.context import RequestContext
 from moldau.broker.partition import Partition
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS
 from moldau.core.coordinator.effects import Marker
+from moldau.net.slices import others_first
 from moldau.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
@@ -49,7 +50,7 @@ async def handle_write_txn_markers(
         for number, (marker, name, index) in enumerate(_places(request), start=1):
             writes.write(marker, name, index)
             if number % AT_ONCE == 0:
-                await asyncio.sleep(0)
+                await others_first()
         await writes.settled()
     finally:
         writes.forget()
