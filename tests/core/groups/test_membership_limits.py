@@ -6,7 +6,7 @@ from core.groups.bench import Bench
 
 from moldau.core.groups.joining import Join
 from moldau.core.groups.member import Caller, Protocols
-from moldau.core.groups.settings import PROTOCOLS_MAX, GroupSettings
+from moldau.core.groups.settings import MEMBER_NAME_CHARS_MAX, PROTOCOLS_MAX, GroupSettings
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.heartbeat import HeartbeatRequest
 from moldau.protocol.messages.join_group import JoinGroupResponse
@@ -28,6 +28,7 @@ class Group:
         protocols: Protocols = (("range", b""),),
         version: int = 9,
         caller: Caller = ALICE,
+        group_id: str = "g",
     ) -> JoinGroupResponse:
         self._count += 1
         ticket = self.bench.ticket()
@@ -36,7 +37,7 @@ class Group:
                 ticket=ticket,
                 version=version,
                 caller=caller,
-                group_id="g",
+                group_id=group_id,
                 member_id=member_id,
                 instance_id=None,
                 session_timeout_ms=10_000,
@@ -91,7 +92,37 @@ def test_protocol_metadata_has_a_limit() -> None:
 
 def test_ids_that_nobody_joins_with_do_not_pile_up() -> None:
     group = Group(pending_members_max=3)
-    codes = [group.join().error_code for _ in range(5)]
-    assert codes == [ErrorCode.MEMBER_ID_REQUIRED] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 2
-    group.bench.advance(10_000)
-    assert group.join().error_code == ErrorCode.MEMBER_ID_REQUIRED
+    given = [group.join() for _ in range(5)]
+    assert {each.error_code for each in given} == {ErrorCode.MEMBER_ID_REQUIRED}
+    classic = group.bench.shard.registry.classic("g")
+    assert classic is not None
+    assert classic.pending_members == {each.member_id for each in given[2:]}
+    sessions = [key for key in group.bench.timers if key[0] == "session"]
+    assert len(sessions) == 3
+    # Who comes too late asks for another id, as after any long absence.
+    late = group.join(given[0].member_id)
+    assert late.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_ids_of_all_groups_together_have_a_limit() -> None:
+    group = Group(pending_members_max=3)
+    for name in "abcde":
+        group.join(group_id=name)
+    pending = [len(each.pending_members) for each in group.bench.shard.registry.classic_groups()]
+    assert pending == [0, 0, 1, 1, 1]
+
+
+def test_a_group_does_not_wait_for_an_id_that_made_room() -> None:
+    group = Group(pending_members_max=1)
+    abandoned = group.join().member_id
+    member = group.join(group.join().member_id)
+    assert member.error_code == ErrorCode.NONE
+    assert [each.member_id for each in member.members] == [member.member_id]
+    assert member.member_id != abandoned
+
+
+def test_a_long_name_is_cut_in_member_ids() -> None:
+    caller = replace(ALICE, client_id="n" * 32_767)
+    given = Group().join(caller=caller)
+    assert given.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert given.member_id == "n" * MEMBER_NAME_CHARS_MAX + "-1"

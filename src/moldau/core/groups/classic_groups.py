@@ -1,5 +1,6 @@
 """What the members of classic groups ask of their coordinator. Each request takes one turn."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import assert_never
 
@@ -64,6 +65,8 @@ class ClassicGroups:
     def __init__(self, registry: GroupRegistry, settings: Callable[[], GroupSettings]) -> None:
         self._registry = registry
         self._settings = settings
+        self._given: deque[tuple[str, str]] = deque()
+        """Groups and ids that were asked for, whether or not somebody has joined with them."""
 
     def join(self, join: Join, turn: Turn) -> None:
         settings = self._settings()
@@ -73,7 +76,7 @@ class ClassicGroups:
             return
         group = self._registry.get(join.group_id)
         if isinstance(group, ClassicGroup):
-            join_group(group, join, settings, turn)
+            self._join(group, join, turn)
         elif group is not None and not group.may_become_classic:
             turn.reply(join.ticket, join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         elif join.member_id != NO_MEMBER_ID:
@@ -88,6 +91,21 @@ class ClassicGroups:
             turn.append(
                 Append(records=[*left_over, created], replays=True, sequel=GroupCreated(join))
             )
+
+    def _join(self, group: ClassicGroup, join: Join, turn: Turn) -> None:
+        settings, pending_before = self._settings(), len(group.pending_members)
+        join_group(group, join, settings, turn)
+        if len(group.pending_members) > pending_before:
+            self._given.append((group.group_id, join.new_member_id))
+            if len(self._given) > settings.pending_members_max:
+                self._forget_oldest(settings, turn)
+
+    def _forget_oldest(self, settings: GroupSettings, turn: Turn) -> None:
+        group_id, member_id = self._given.popleft()
+        group = self._registry.classic(group_id)
+        if group is not None and member_id in group.pending_members:
+            turn.stop_timer(session_timer(group, member_id))
+            session_ended(group, member_id, settings, turn)
 
     def sync(self, request: SyncGroupRequest, ticket: Ticket, caller: Caller, turn: Turn) -> None:
         group = self._registry.classic(request.group_id)
@@ -191,7 +209,7 @@ class ClassicGroups:
             case GroupCreated(join):
                 group = self._registry.classic(join.group_id)
                 assert group is not None, join
-                join_group(group, join, self._settings(), turn)
+                self._join(group, join, turn)
             case StaticMemberStored(join):
                 group = self._registry.classic(join.group_id)
                 assert group is not None, join

@@ -18,7 +18,7 @@ from moldau.core.groups.rebalancing import (
     session_timer,
 )
 from moldau.core.groups.responses import join_refused, joined, sync_refused
-from moldau.core.groups.settings import PROTOCOLS_MAX, GroupSettings
+from moldau.core.groups.settings import MEMBER_NAME_CHARS_MAX, PROTOCOLS_MAX, GroupSettings
 from moldau.core.groups.states import GroupState
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
@@ -45,7 +45,8 @@ class Join:
 
     @property
     def new_member_id(self) -> str:
-        return f"{self.instance_id or self.caller.client_id}-{self.fresh_id}"
+        name = self.instance_id or self.caller.client_id
+        return f"{name[:MEMBER_NAME_CHARS_MAX]}-{self.fresh_id}"
 
 
 @frozen
@@ -86,7 +87,7 @@ def join_group(group: ClassicGroup, join: Join, settings: GroupSettings, turn: T
     elif join.instance_id is not None:
         _join_static(group, join, settings, turn)
     elif join.version >= MEMBER_ID_REQUIRED_FROM:
-        _give_id(group, join, settings, turn)
+        _give_id(group, join, turn)
     else:
         _add(group, join, join.new_member_id, settings, turn)
 
@@ -106,10 +107,7 @@ def _has_room(group: ClassicGroup, member_id: str, settings: GroupSettings) -> b
             return member is not None or len(group.members) < members_max
 
 
-def _give_id(group: ClassicGroup, join: Join, settings: GroupSettings, turn: Turn) -> None:
-    if len(group.pending_members) >= settings.pending_members_max:
-        turn.reply(join.ticket, join_refused(ErrorCode.GROUP_MAX_SIZE_REACHED))
-        return
+def _give_id(group: ClassicGroup, join: Join, turn: Turn) -> None:
     member_id = join.new_member_id
     group.pending_members.add(member_id)
     turn.start_timer(session_timer(group, member_id), join.session_timeout_ms)

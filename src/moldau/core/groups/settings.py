@@ -6,8 +6,12 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A new member has no id to send heartbeats with while its first JoinGroup waits. This long."""
 PROTOCOL_METADATA_BYTES_MAX = 256 * 1024
 PROTOCOLS_MAX = 64
-PENDING_MEMBERS_MAX = 10_000
-"""Ids given out that nobody has joined with yet; they cost their askers nothing."""
+PENDING_MEMBERS_MAX = 2_000
+"""Of a shard: ids given out that nobody has joined with yet. They cost their askers nothing, so the
+oldest make room. Whoever still joins with one is told that it is unknown, and asks for another.
+"""
+MEMBER_NAME_CHARS_MAX = 1_000
+"""Of a client's name in its member id. Kafka takes all 32,767 that a name can have."""
 
 
 @frozen(kw_only=True)
