@@ -26,6 +26,10 @@ TOPIC_IDS_SINCE_VERSION = 13
 INT32_MAX = 2**31 - 1
 EVICTION_MS = 120_000
 PARTITIONS_MAX = 100_000
+BYTES_MAX = 128 << 20
+"""Of all sessions together, as far as can be told: names that do not exist may have 32 KB each."""
+PARTITION_BYTES = 600
+"""Beside the name of the topic."""
 # How long a full cache is believed to stay full for sessions that are not larger than one that
 # found no place: looking through all of them for every request would cost more than the session.
 _STILL_FULL_MS = 1_000
@@ -71,6 +75,8 @@ class FullFetch:
         self._sessions = sessions
         self._asked = asked
         self._wants = wants
+        self._has_any = False
+        self._size_bytes = 0
 
     leaves_out_quiet_ones = False
 
@@ -82,13 +88,18 @@ class FullFetch:
         """Everything is, the first time."""
         if self._wants is not None:
             asked.answered(answer)
+            self._has_any |= not answer.error_code
+            # Here, as others have their turns between many partitions.
+            self._size_bytes += _size(asked.topic or asked.topic_id)
         return True
 
     def answered(self, _got_records: list[Asked]) -> int:
-        """The id of the session that began; NO_SESSION if there is none."""
-        if self._wants is None:
+        """The id of the session that began; NO_SESSION if there is none. Nobody needs one to be told
+        of nothing but errors.
+        """
+        if self._wants is None or not self._has_any:
             return NO_SESSION
-        return self._sessions.create(self._asked, self._wants)
+        return self._sessions.create(self._asked, self._size_bytes, self._wants)
 
 
 class IncrementalFetch:
@@ -126,12 +137,13 @@ class Wants(NamedTuple):
 
 
 class FetchSession:
-    __slots__ = ("epoch", "last_used_ms", "partitions", "session_id", "wants")
+    __slots__ = ("epoch", "last_used_ms", "partitions", "session_id", "size_bytes", "wants")
 
     def __init__(
-        self, session_id: int, wants: Wants, partitions: dict[PartitionKey, Asked]
+        self, session_id: int, wants: Wants, partitions: dict[PartitionKey, Asked], size_bytes: int
     ) -> None:
         self.session_id = session_id
+        self.size_bytes = size_bytes
         self.wants = wants
         self.partitions = partitions
         self.last_used_ms = wants.created_ms
@@ -156,6 +168,7 @@ class FetchSessions:
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._full_for: tuple[bool, int] = (False, -1)
         self._full_until_ms = 0.0
+        self.size_bytes = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -179,7 +192,7 @@ class FetchSessions:
         """
         uses_topic_ids = version >= TOPIC_IDS_SINCE_VERSION
         if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
-            self._sessions.pop(request.session_id, None)
+            self._drop(request.session_id)
             wants = None
             if request.session_epoch == INITIAL_EPOCH:
                 wants = Wants(is_follower, uses_topic_ids, now_ms)
@@ -191,27 +204,46 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.wants.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        bytes_before = session.size_bytes
         _update(session, request, asked.items() if asked is not None else _asked(request))
-        if len(session.partitions) > PARTITIONS_MAX:
-            del self._sessions[session.session_id]
+        self.size_bytes += session.size_bytes - bytes_before
+        if len(session.partitions) > PARTITIONS_MAX or (
+            self.size_bytes > BYTES_MAX and session.size_bytes > bytes_before
+        ):
+            self._drop(session.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions")
         if not session.partitions:
-            del self._sessions[session.session_id]
+            self._drop(session.session_id)
             return FullFetch(self, asked or asked_in(request), None)
         session.epoch = _next_epoch(session.epoch)
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session.session_id)
         return IncrementalFetch(session)
 
-    def create(self, partitions: dict[PartitionKey, Asked], wants: Wants) -> int:
+    def create(self, partitions: dict[PartitionKey, Asked], size_bytes: int, wants: Wants) -> int:
         """The new session's id; NO_SESSION if there is no room for it."""
-        if not partitions or not self._has_room(wants, len(partitions)):
+        if not self._has_bytes(size_bytes, wants) or not self._has_room(wants, len(partitions)):
             return NO_SESSION
         session_id = random.randint(1, INT32_MAX)  # noqa: S311 - not a secret, only distinct
         while session_id in self._sessions:
             session_id = random.randint(1, INT32_MAX)  # noqa: S311
-        self._sessions[session_id] = FetchSession(session_id, wants, partitions)
+        self._sessions[session_id] = FetchSession(session_id, wants, partitions, size_bytes)
+        self.size_bytes += size_bytes
         return session_id
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.size_bytes -= session.size_bytes
+
+    def _has_bytes(self, size_bytes: int, wants: Wants) -> bool:
+        """Only what is not used makes room for them."""
+        while self.size_bytes + size_bytes > BYTES_MAX:
+            stalest = next(iter(self._sessions.values()), None)
+            if stalest is None or wants.created_ms - stalest.last_used_ms <= EVICTION_MS:
+                return False
+            self._drop(stalest.session_id)
+        return True
 
     def _has_room(self, wants: Wants, size: int) -> bool:
         """A follower may take a client's place, anybody that of a session that is not used or that
@@ -224,7 +256,7 @@ class FetchSessions:
         if stalest is None:
             return False
         if now_ms - stalest.last_used_ms > EVICTION_MS:
-            del self._sessions[stalest.session_id]
+            self._drop(stalest.session_id)
             return True
         worth = (wants.is_privileged, size)
         if now_ms < self._full_until_ms and worth <= self._full_for:
@@ -237,7 +269,7 @@ class FetchSessions:
         if victim is None or (*worth, 0) < victim.value():
             self._full_for, self._full_until_ms = worth, now_ms + _STILL_FULL_MS
             return False
-        del self._sessions[victim.session_id]
+        self._drop(victim.session_id)
         return True
 
 
@@ -249,6 +281,11 @@ def _may_go(session: FetchSession, newcomer: Wants) -> bool:
 
 def _next_epoch(epoch: int) -> int:
     return 1 if epoch == INT32_MAX else epoch + 1
+
+
+def _size(topic: str | Uuid) -> int:
+    """What a partition of it takes. A single character can make all others four times as wide."""
+    return PARTITION_BYTES + topic.__sizeof__()
 
 
 def _key(topic: str, topic_id: Uuid, index: int) -> PartitionKey:
@@ -278,8 +315,11 @@ def _update(
         known = partitions.get(key)
         if known is None:
             partitions[key] = asked
+            session.size_bytes += _size(key[0])
         else:
             known.request = asked.request
     for topic in request.forgotten_topics_data:
         for index in topic.partitions:
-            partitions.pop(_key(topic.topic, topic.topic_id, index), None)
+            key = _key(topic.topic, topic.topic_id, index)
+            if partitions.pop(key, None) is not None:
+                session.size_bytes -= _size(key[0])
