@@ -49,15 +49,24 @@ class Large(NamedTuple):
 def large_requests(existing: Existing, elements: int = ELEMENTS_MAX) -> Iterator[Large]:
     for api_key in HANDLERS:
         message_class = request_class(api_key)
-        version = message_class.VERSIONS[1]
-        plan = build_plan(message_class, version)
-        for path in _arrays(plan):
+        for path, (version, plan) in _newest(message_class).items():
             message = _Filler(existing, path, elements).struct(plan, 0)
             if isinstance(message, ProduceRequest):
                 message.acks = 1
             if hasattr(message, "timeout_ms"):
                 message.timeout_ms = PLENTY_OF_TIME_MS
             yield Large(f"{api_key.name} {'.'.join(path)}", message, version)
+
+
+def _newest(message_class: type[Message]) -> dict[tuple[str, ...], tuple[int, Plan]]:
+    """The newest version that has an array, for each."""
+    oldest, newest = message_class.VERSIONS
+    found: dict[tuple[str, ...], tuple[int, Plan]] = {}
+    for version in range(newest, oldest - 1, -1):
+        plan = build_plan(message_class, version)
+        for path in _arrays(plan):
+            found.setdefault(path, (version, plan))
+    return found
 
 
 def _arrays(plan: Plan, outer: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

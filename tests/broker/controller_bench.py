@@ -63,6 +63,7 @@ class Bench:
         version: int | None = None,
         *,
         listener: str = "PLAINTEXT",
+        is_large: bool = False,
     ) -> Any:
         """As a client asks on a listener; raises what the handler raises."""
         if version is None:
@@ -71,6 +72,7 @@ class Bench:
         api_key = ApiKey(request.API_KEY)
         peer = Peer(1, listener, "127.0.0.1", 5)
         context = RequestContext(self._services, peer, api_key, version, "test", table.versions)
+        context.is_large = is_large
         outcome: Any = table.handler(api_key)(context, request)
         return await outcome if hasattr(outcome, "__await__") else outcome
 

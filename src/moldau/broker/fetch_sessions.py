@@ -94,8 +94,8 @@ class FullFetch:
         return True
 
     def answered(self, _got_records: list[Asked]) -> int:
-        """The id of the session that began; NO_SESSION if there is none. Nobody needs one to be told
-        of nothing but errors.
+        """The id of the session that began; NO_SESSION if there is none. Nobody needs one to be
+        told of nothing but errors.
         """
         if self._wants is None or not self._has_any:
             return NO_SESSION

@@ -16,6 +16,7 @@ from moldau.core.controller.topic_names import (
     TRANSACTION_STATE,
     is_valid_name,
 )
+from moldau.net.slices import slices_of
 from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -48,9 +49,12 @@ class TopicCreation:
         """Returns when each topic exists here (NONE) or could not be made, which is no reason to
         raise. Names that no topic may have are not tried.
         """
-        wanted = dict.fromkeys(names)
+        wanted = list(dict.fromkeys(names))
+        are_valid = await slices_of(is_valid_name, wanted)
         outcomes = {
-            name: ErrorCode.INVALID_TOPIC_EXCEPTION for name in wanted if not is_valid_name(name)
+            name: ErrorCode.INVALID_TOPIC_EXCEPTION
+            for name, is_valid in zip(wanted, are_valid, strict=True)
+            if not is_valid
         }
         fresh = [name for name in wanted if name not in outcomes and name not in self._running]
         if len(self._running) + len(fresh) > CREATIONS_AT_ONCE_MAX:

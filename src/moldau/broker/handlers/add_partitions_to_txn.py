@@ -42,24 +42,16 @@ async def handle_add_partitions_to_txn(
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=by_topic)
     # All at once: they have nothing to do with each other, and wait for the same disk.
     outcomes = await asyncio.gather(*(_codes(ctx, each) for each in request.transactions))
-    return AddPartitionsToTxnResponse(
-        results_by_transaction=[
-            AddPartitionsToTxnResult(
-                transactional_id=each.transactional_id, topic_results=_by_topic(codes)
-            )
-            for each, codes in zip(request.transactions, outcomes, strict=True)
-        ]
-    )
+    results = await ctx.work(_by_transaction, request.transactions, outcomes)
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 async def _codes(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> Codes:
-    named = dict.fromkeys(
-        TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions
-    )
+    named = await ctx.work(_named, asked)
     codes = await slices_of(lambda each: _refusal(ctx, *each), named)
-    refused = dict(zip(named, codes, strict=True))
-    if any(refused.values()):
-        return {each: code or ErrorCode.OPERATION_NOT_ATTEMPTED for each, code in refused.items()}
+    refused, is_refused = await ctx.work(_all_or_none, named, codes)
+    if is_refused:
+        return refused
     transactions = ctx.broker.transactions
     if asked.verify_only:
         return transactions.verify_partitions(
@@ -77,6 +69,24 @@ async def _codes(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> C
     return dict.fromkeys(refused, code)
 
 
+def _named(asked: AddPartitionsToTxnTransaction) -> list[TopicPartition]:
+    return list(
+        dict.fromkeys(
+            TopicPartition(topic.name, index)
+            for topic in asked.topics
+            for index in topic.partitions
+        )
+    )
+
+
+def _all_or_none(named: list[TopicPartition], codes: list[ErrorCode]) -> tuple[Codes, bool]:
+    """With True: none are added, and this is what is said about them."""
+    if not any(codes):
+        return dict(zip(named, codes, strict=True)), False
+    told = (code or ErrorCode.OPERATION_NOT_ATTEMPTED for code in codes)
+    return dict(zip(named, told, strict=True)), True
+
+
 def _refusal(ctx: RequestContext, topic_name: str, index: int) -> ErrorCode:
     if ctx.version < _BROKERS_FROM and topic_name in INTERNAL_TOPICS:
         # Offsets have a request of their own.
@@ -85,6 +95,17 @@ def _refusal(ctx: RequestContext, topic_name: str, index: int) -> ErrorCode:
     if topic is None or index not in topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
+
+
+def _by_transaction(
+    asked: list[AddPartitionsToTxnTransaction], outcomes: list[Codes]
+) -> list[AddPartitionsToTxnResult]:
+    return [
+        AddPartitionsToTxnResult(
+            transactional_id=each.transactional_id, topic_results=_by_topic(codes)
+        )
+        for each, codes in zip(asked, outcomes, strict=True)
+    ]
 
 
 def _by_topic(codes: Codes) -> list[AddPartitionsToTxnTopicResult]:

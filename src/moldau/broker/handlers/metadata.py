@@ -2,8 +2,9 @@
 do not exist are made on the way if the client wants that and the node allows it.
 """
 
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple, TypeVar
 
 from moldau.broker.cluster_view import NO_LEADER, ClusterView, authorized_operations
 from moldau.broker.context import RequestContext
@@ -27,6 +28,8 @@ _IDS_FROM = 12
 _LISTENER_ERROR_FROM = 6
 _KEPT_PARTITIONS_MAX = 10_000
 
+WhichT = TypeVar("WhichT")
+
 
 def handle_metadata(
     ctx: RequestContext, request: MetadataRequest
@@ -34,25 +37,57 @@ def handle_metadata(
     asked = request.topics
     if asked is None or (ctx.version == 0 and not asked):
         return _response(ctx, request, None)
-    if any(_is_unclear(topic, ctx.version) for topic in asked):
-        return MetadataResponse(topics=[_refused(topic) for topic in asked])
-    ids = list(dict.fromkeys(each.topic_id for each in asked if each.topic_id != ZERO_UUID))
-    if ids:
-        return _response(ctx, request, ids)
-    names = list(dict.fromkeys(each.name for each in asked if each.name is not None))
-    if request.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable:
-        missing = [name for name in names if not _exists(ctx.broker.image, name)]
-        if missing:
-            return _response_after_creation(ctx, request, names, missing)
-    return _response(ctx, request, names)
+    if ctx.is_large:
+        return _about_many(ctx, request, asked)
+    named = _named(asked, ctx.version, ctx.broker.image)
+    return _about(ctx, request, named)
+
+
+async def _about_many(
+    ctx: RequestContext, request: MetadataRequest, asked: list[MetadataRequestTopic]
+) -> MetadataResponse:
+    named = await ctx.work(_named, asked, ctx.version, ctx.broker.image)
+    response = _about(ctx, request, named)
+    return response if isinstance(response, MetadataResponse) else await response
+
+
+def _about(
+    ctx: RequestContext, request: MetadataRequest, named: "_Named"
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    if named.refused:
+        return MetadataResponse(topics=named.refused)
+    if named.ids:
+        return _response(ctx, request, named.ids)
+    creates = request.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable
+    if creates and named.missing:
+        return _response_after_creation(ctx, request, named)
+    return _response(ctx, request, named.names)
 
 
 async def _response_after_creation(
-    ctx: RequestContext, request: MetadataRequest, names: list[str], missing: list[str]
+    ctx: RequestContext, request: MetadataRequest, named: "_Named"
 ) -> MetadataResponse:
-    await ctx.broker.topic_creation.ensure(missing)
-    response = _response(ctx, request, names)
+    await ctx.broker.topic_creation.ensure(named.missing)
+    response = _response(ctx, request, named.names)
     return response if isinstance(response, MetadataResponse) else await response
+
+
+class _Named(NamedTuple):
+    """What a request asks for, each once."""
+
+    refused: list[MetadataResponseTopic]
+    """All that it names, if one of them is neither a name nor an id."""
+    ids: list[Uuid]
+    names: list[str]
+    missing: list[str]
+
+
+def _named(asked: list[MetadataRequestTopic], version: int, image: MetadataImage) -> _Named:
+    if any(_is_unclear(topic, version) for topic in asked):
+        return _Named([_refused(topic) for topic in asked], [], [], [])
+    ids = list(dict.fromkeys(each.topic_id for each in asked if each.topic_id != ZERO_UUID))
+    names = list(dict.fromkeys(each.name for each in asked if each.name is not None))
+    return _Named([], ids, names, [name for name in names if not _exists(image, name)])
 
 
 def _response(
@@ -64,10 +99,14 @@ def _response(
     cluster = broker.worked_out.of(
         broker.image, kind, lambda image: _Cluster(ClusterView(image, listener), version)
     )
+    finish = partial(_finished, ctx, request, cluster)
+    tells_operations = request.include_topic_authorized_operations
     if wanted is None:
-        return in_slices(cluster.known, cluster.all(), partial(_finished, ctx, request, cluster))
+        known = _with_operations_of(cluster.known) if tells_operations else cluster.known
+        return in_slices(known, cluster.all(), finish)
     asked: Sequence[str | Uuid] = wanted
-    return in_slices(cluster.topic, asked, partial(_finished, ctx, request, cluster))
+    topic = _with_operations_of(cluster.topic) if tells_operations else cluster.topic
+    return in_slices(topic, asked, finish)
 
 
 def _finished(
@@ -85,9 +124,13 @@ def _finished(
     )
     if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = authorized_operations(ResourceType.CLUSTER)
-    if request.include_topic_authorized_operations:
-        response.topics = [_with_operations(topic) for topic in response.topics]
     return response
+
+
+def _with_operations_of(
+    tell: Callable[[WhichT], MetadataResponseTopic],
+) -> Callable[[WhichT], MetadataResponseTopic]:
+    return lambda which: _with_operations(tell(which))
 
 
 def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
