@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from broker.controller_bench import bench
 from broker.data_node import running
+from broker.group_node import running_groups
 from broker.test_fetch import BY_NAME, orders, request
 
 from moldau.broker.handlers.fetch import handle_fetch
+from moldau.broker.handlers.offset_fetch import handle_offset_fetch
+from moldau.core.groups.offset_reading import AT_ONCE_MAX, OffsetReading
+from moldau.core.groups.offsets import OffsetStore
 from moldau.net import slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.add_partitions_to_txn import (
@@ -21,9 +25,16 @@ from moldau.protocol.messages.add_partitions_to_txn import (
 )
 from moldau.protocol.messages.fetch import FetchResponse
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
 
 COUNT = 40
 FROM_CLIENTS = 3
+WITHOUT_GROUPS = 7
 
 
 class Elements(list[Any]):
@@ -83,6 +94,29 @@ async def test_partitions_of_a_transaction(tmp_path: Path, version: int) -> None
         if version > FROM_CLIENTS:
             told = answer.results_by_transaction[0].topic_results
         assert [each.partition_index for each in told[0].results_by_partition] == list(partitions)
+
+
+async def test_topics_of_an_offset_fetch(tmp_path: Path) -> None:
+    async with running_groups(tmp_path) as node:
+        topics = Elements(OffsetFetchRequestTopic(name=f"t-{each}") for each in range(COUNT))
+        asked = OffsetFetchRequest(group_id="g", topics=topics)
+        context = node.context(asked, WITHOUT_GROUPS)
+        context.is_large = True
+        answer = await handle_offset_fetch(context, asked)
+        assert topics.was_only_seen_by_threads
+        assert [each.name for each in answer.topics] == [each.name for each in topics]
+
+
+def test_topics_without_partitions_are_read_one_by_one() -> None:
+    topics = [OffsetFetchRequestTopics(name=f"t-{each}") for each in range(AT_ONCE_MAX + 1)]
+    asked = OffsetFetchRequestGroup(group_id="g", topics=topics)
+    reading = OffsetReading(OffsetStore(), asked, requires_stable=False)
+    assert reading.size > AT_ONCE_MAX
+    parts = list(reading.parts())
+    assert len(parts) == len(topics)
+    for part in parts:
+        reading.add(part)
+    assert len(reading.response.topics) == len(topics)
 
 
 async def test_partitions_of_a_fetch(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 
 from moldau.broker.context import RequestContext
 from moldau.core.metadata.image import MetadataImage
-from moldau.net.slices import Slices, slices_of
+from moldau.net.slices import Slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.offset_fetch import (
@@ -41,10 +41,9 @@ async def handle_offset_fetch(
             if slices.is_over:
                 await slices.next()
         return OffsetFetchResponse(groups=groups)
-    only = await _fetch(ctx, _only_group(request), request.require_stable)
-    return OffsetFetchResponse(
-        error_code=only.error_code, topics=await slices_of(_as_old, only.topics)
-    )
+    only = await _fetch(ctx, await ctx.work(_only_group, request), request.require_stable)
+    topics = await ctx.work(lambda: list(map(_as_old, only.topics)))
+    return OffsetFetchResponse(error_code=only.error_code, topics=topics)
 
 
 def _distinct(asked: list[OffsetFetchRequestGroup]) -> Iterator[OffsetFetchRequestGroup]:

@@ -36,10 +36,11 @@ class OffsetReading:
 
     @property
     def size(self) -> int:
+        """Of topics, which may be without partitions, and partitions."""
         topics = self._request.topics
         if topics is None:
-            return sum(map(len, self._committed.values()))
-        return sum(len(topic.partition_indexes) for topic in topics)
+            return len(self._committed) + sum(map(len, self._committed.values()))
+        return len(topics) + sum(len(topic.partition_indexes) for topic in topics)
 
     def read_all(self) -> None:
         for part in self.parts():
@@ -49,11 +50,15 @@ class OffsetReading:
     def detach(self) -> None:
         """From here on it is a copy: what is committed later is not seen."""
         committed, topics = self._committed, self._request.topics
-        names = committed if topics is None else {topic.name for topic in topics}
-        self._committed = {name: dict(committed.get(name, {})) for name in names}
+        if topics is not None and len(topics) < len(committed):
+            names = {topic.name for topic in topics}
+            committed = {name: committed[name] for name in names if name in committed}
+        self._committed = {name: dict(offsets) for name, offsets in committed.items()}
 
-    def parts(self) -> Iterator[tuple[OffsetFetchResponseTopics, int]]:
-        """Each partition to read, with its topic's place in the response."""
+    def parts(self) -> Iterator[tuple[OffsetFetchResponseTopics, int | None]]:
+        """Each partition to read, with its topic's place in the response; also a topic without any,
+        as there may be thousands.
+        """
         if self._request.topics is None:
             for name, offsets in self._committed.items():
                 topic = OffsetFetchResponseTopics(name=name, partitions=[])
@@ -65,10 +70,12 @@ class OffsetReading:
                 name=asked.name, topic_id=asked.topic_id, partitions=[]
             )
             self.response.topics.append(topic)
-            yield from ((topic, index) for index in asked.partition_indexes)
+            yield from ((topic, index) for index in asked.partition_indexes or (None,))
 
-    def add(self, part: tuple[OffsetFetchResponseTopics, int]) -> None:
+    def add(self, part: tuple[OffsetFetchResponseTopics, int | None]) -> None:
         topic, index = part
+        if index is None:
+            return
         found = self._committed.get(topic.name, {}).get(index)
         if found is not None and differs(found.topic_id, topic.topic_id):
             found = None
