@@ -87,11 +87,11 @@ class Client:
         server.clients.append(client)
         return client
 
-    def send(self, number: int, member_id: str = "") -> None:
+    def send(self, number: int, member_id: str = "", more: int = 0) -> None:
+        """`more`: bytes behind the request, at which nobody looks."""
         request = HeartbeatRequest(group_id="g", generation_id=number, member_id=member_id)
-        self.writer.writelines(
-            build_request(request, VERSION, correlation_id=number, client_id="test")
-        )
+        sent = b"".join(build_request(request, VERSION, correlation_id=number, client_id="test"))
+        self.writer.write((len(sent) - 4 + more).to_bytes(4, "big") + sent[4:] + bytes(more))
 
     async def answer(self) -> tuple[int, Message]:
         size = int.from_bytes(await self.reader.readexactly(4), "big")

@@ -1,6 +1,8 @@
 """Answers leave in the order of their requests, and no client costs memory without bound."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any, cast
 
 import pytest
@@ -10,7 +12,7 @@ from proofs import proves
 from moldau.broker.context import RequestContext, Staged
 from moldau.broker.exchange import ANSWER_BYTES_MAX
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.frame import AnswerTooLongError, build_response
 from moldau.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -271,6 +273,50 @@ async def test_what_waits_is_cancelled_when_the_client_goes() -> None:
         await ended.wait()
         await until(lambda: len(server.tasks) == 0)
         assert server.budget.held == 0
+
+
+class _Mark(str):
+    """A text of which we hear when it is gone."""
+
+
+@pytest.mark.parametrize("ends", ["leaves", "is cut off", "is hung up on", "is refused"])
+@pytest.mark.parametrize("more", [0, 1_500_000], ids=["small", "large"])
+async def test_nothing_is_left_of_a_request_that_was_not_answered(ends: str, more: int) -> None:
+    """Before Python's collector comes by, which takes its time: requests may be large."""
+    began, ending, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def outcome(_ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        request.member_id = _Mark()
+        weakref.finalize(request.member_id, gone.set)
+        began.set()
+        await ending.wait()
+        if ends == "is refused":
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        raise MalformedRequestError("what a client must not do")
+
+    async with serving(outcome) as server:
+        client = await Client.to(server)
+        gc.disable()
+        try:
+            client.send(0, more=more)
+            await began.wait()
+            assert not gone.is_set()
+            if ends == "leaves":
+                client.writer.close()
+                await until(lambda: server.listener.connection_count == 0)
+            elif ends == "is cut off":
+                server.listener.drop_connections()
+            ending.set()
+            if ends == "is refused":
+                assert (await client.answer())[0] == 0
+            else:
+                await until(lambda: server.listener.connection_count == 0)
+            await until(lambda: len(server.tasks) == 0)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert gone.is_set()
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize(("allowed", "begun"), [(65_536, 1), (600_000, 4)])

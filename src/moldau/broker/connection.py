@@ -286,7 +286,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             answer = outcome_of(exchange.begun, task)
         except MalformedRequestError as error:
-            self._refuse(error)
+            # The way it came leads back to the task, which keeps it: a circle with the request.
+            self._refuse(error.with_traceback(None))
             return
         if isinstance(answer, Staged):
             # Now it has taken its place: the rest of its answer keeps nobody waiting.

@@ -276,7 +276,9 @@ class ShardHost(Generic[ShardT]):
             self.run(lambda turn: event(ticket, turn), depends=depends)
         except Exception as error:  # noqa: BLE001 - whoever asked is told, and nobody else
             if not answer.done():
-                answer.set_exception(error)
+                # Where a refusal came from is of no use, and keeps what was asked in a circle.
+                is_refusal = isinstance(error, KafkaError)
+                answer.set_exception(error.with_traceback(None) if is_refusal else error)
         return answer
 
     def _perform(self, turn: Turn) -> None:

@@ -260,7 +260,11 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - see the module's docstring
             unforeseen = error
         refused = partial(failed, context.api_key, request, context.version, unforeseen)
-        return await self.large.in_thread(refused)
+        try:
+            return await self.large.in_thread(refused)
+        finally:
+            # An error has this frame in its traceback: a circle, which would keep the request.
+            del refused, unforeseen
 
     async def _serve_large(
         self, context: RequestContext, request: Message
@@ -325,7 +329,11 @@ def failed(api_key: ApiKey, request: Message, version: int, error: Exception) ->
     to say it but hanging up.
     """
     if isinstance(error, MalformedRequestError):
-        raise error
+        try:
+            raise error
+        finally:
+            # Its traceback has this frame, and with it the request.
+            del error
     if isinstance(error, KafkaError):
         code, detail = error.code, error.detail
     else:

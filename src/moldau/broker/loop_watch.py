@@ -112,7 +112,11 @@ class Watched(Coroutine[Any, Any, Any]):
             self._watch.held(self._context, began_s)
 
     def throw(self, *error: Any) -> Any:
-        return self._work.throw(*error)
+        try:
+            return self._work.throw(*error)
+        finally:
+            # What comes back up has this frame in its traceback: a circle, and with it the request.
+            del error
 
     def close(self) -> None:
         self._work.close()

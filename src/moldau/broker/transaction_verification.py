@@ -179,7 +179,8 @@ def _begin(
         try:
             guards[partition] = partition.begin_verification(*producer, sequence, adds=adds)
         except KafkaError as error:
-            guards[partition] = error
+            # Without the way it came, which leads back to this dictionary.
+            guards[partition] = error.with_traceback(None)
     return guards
 
 

@@ -35,7 +35,8 @@ async def handle_delete_records(
             # The furthest counts if a partition is named twice.
             wanted[log] = max(offset, wanted.get(log, 0))
         except KafkaError as error:
-            refused[TopicPartition(topic, asked.partition_index)] = error
+            # Without the way it came, which leads back to this dictionary.
+            refused[TopicPartition(topic, asked.partition_index)] = error.with_traceback(None)
 
     looked = in_slices(
         look_at,
