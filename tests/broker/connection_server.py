@@ -98,6 +98,11 @@ class Client:
         frame = await self.reader.readexactly(size)
         return read_response(frame, HeartbeatResponse, VERSION)
 
+    async def answered(self) -> int:
+        """The number of the request whose answer came, whatever it was."""
+        size = int.from_bytes(await self.reader.readexactly(4), "big")
+        return int.from_bytes((await self.reader.readexactly(size))[:4], "big")
+
     async def is_closed(self) -> bool:
         return await self.reader.read() == b""
 

@@ -275,7 +275,7 @@ async def test_what_waits_is_cancelled_when_the_client_goes() -> None:
         assert server.budget.held == 0
 
 
-class _Mark(str):
+class _Mark(str):  # noqa: SLOT000 - weak references need a place
     """A text of which we hear when it is gone."""
 
 
@@ -382,12 +382,13 @@ async def test_the_total_of_held_bytes_is_bounded() -> None:
 
 async def test_unread_answers_leave_less_room_for_more() -> None:
     def outcome(_ctx: RequestContext, _request: HeartbeatRequest) -> Message:
-        return SyncGroupResponse(assignment=bytes(20_000_000))
+        return SyncGroupResponse(assignment=bytes(1_000_000))
 
     async with serving(outcome, moldau_inflight_bytes_max="16777216") as server:
         everything = server.budget.room_for_answer()
         client = await Client.to(server)
-        client.send(0)
+        for number in range(20):
+            client.send(number)
         await until(lambda: server.budget.answer_bytes > 0)
         assert server.budget.room_for_answer() < everything
         client.writer.transport.abort()

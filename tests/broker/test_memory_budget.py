@@ -8,7 +8,6 @@ from broker.connection_server import Client, Server, echo, serving, until
 from moldau.broker.context import RequestContext
 from moldau.broker.memory_budget import MemoryBudget
 from moldau.protocol.frame import build_request
-from moldau.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.sync_group import SyncGroupResponse
 from moldau.protocol.schema import Message
@@ -93,52 +92,135 @@ async def test_a_stalled_frame_gives_way_to_one_that_goes_on() -> None:
         assert await stalled.is_closed()
 
 
-async def test_who_does_not_read_its_answers_gives_way_when_memory_is_short() -> None:
-    def outcome(_ctx: RequestContext, request: HeartbeatRequest) -> Message:
-        if request.member_id:
-            return SyncGroupResponse(assignment=bytes(8 * MIB))
-        return HeartbeatResponse()
+async def silent_client(server: Server) -> Client:
+    client = await Client.to(server)
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    return client
 
-    async with serving(outcome, **SMALL) as server:
+
+def much_or_little(_ctx: RequestContext, request: HeartbeatRequest) -> Message:
+    """As many bytes as the member's name says."""
+    if request.member_id:
+        return SyncGroupResponse(assignment=bytes(int(request.member_id)))
+    return HeartbeatResponse()
+
+
+async def test_who_does_not_read_its_answers_gives_way_when_memory_is_short() -> None:
+    async with serving(much_or_little, **SMALL) as server:
         other = await Client.to(server)
-        silent = await Client.to(server)
-        silent.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        silent.send(1, "much")
-        await until(lambda: server.budget.answer_bytes > server.budget.served_max)
+        silent = [await silent_client(server) for _ in range(20)]
+        for client in silent:
+            for _ in range(20):
+                client.send(1, str(MIB // 2))
+        await until(lambda: server.budget.room_for_answer() == 0)
         assert await is_served(other)
         await some_time_passes(server)
-        await until(lambda: server.budget.answer_bytes == 0)
-        assert server.listener.connection_count == 1
+        await until(lambda: server.budget.room_for_answer() > 0)
+        assert server.metrics.held_back["memory"] > 0
         assert await is_served(other)
+
+
+async def test_large_answers_that_nobody_reads_keep_others_from_nothing() -> None:
+    async with serving(much_or_little, **SMALL) as server:
+        other, larger = await Client.to(server), await Client.to(server)
+        for _ in range(10):
+            (await silent_client(server)).send(1, str(16 * MIB))
+        await until(lambda: server.budget.large_answers.is_waited_for)
+        # One is always written; those who wait have none.
+        assert 0 < server.budget.large_answers.bytes < 16 * MIB
+        assert server.budget.room_for_answer() > MIB, "consumers get what they asked for"
+        assert not server.budget.is_tight
+        assert await is_served(other)
+        larger.send(2, str(MIB // 2))
+        assert await larger.answered() == 2
+
+
+async def test_large_answers_that_nobody_reads_give_way_to_the_next() -> None:
+    async with serving(much_or_little, **SMALL) as server:
+        silent = [await silent_client(server) for _ in range(3)]
+        for client in silent:
+            client.send(1, str(16 * MIB))
+        await until(lambda: server.budget.large_answers.is_waited_for)
+        last = await Client.to(server)
+        last.send(2, str(16 * MIB))
+        for _ in range(3):
+            await some_time_passes(server)
+        assert await last.answered() == 2
+        await until(lambda: server.budget.large_answers.bytes == 0)
+        assert server.listener.connection_count == 1
+
+
+async def test_a_large_answer_that_is_read_late_is_waited_for_if_nobody_else_wants_one() -> None:
+    async with serving(much_or_little, **SMALL) as server:
+        late = await silent_client(server)
+        late.send(1, str(16 * MIB))
+        await until(lambda: server.budget.large_answers.bytes > 0)
+        await some_time_passes(server)
+        late.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert await late.answered() == 1
+
+
+async def test_who_holds_next_to_nothing_is_served_however_much_others_hold() -> None:
+    """Also beyond the limit: what was begun may be more than was foreseen."""
+    async with serving(_waits_if_named, **SMALL) as server:
+        other = await Client.to(server)
+        waiting = [await Client.to(server) for _ in range(40)]
+        for client in waiting:
+            # Eight times as much when it is read.
+            client.send(1, "waits", more=15_000)
+        await until(lambda: server.budget.held > 1.25 * server.budget.served_max)
+        await settled(server)
+        for _ in range(3):
+            assert await is_served(other)
+        # What is larger has to wait, until those who wait for something else make room.
+        other.send(2, more=MIB // 8)
+        await settled(server)
+        assert server.budget.held >= server.budget.served_max
+        await some_time_passes(server)
+        assert (await other.answer())[0] == 2
+        assert server.metrics.held_back["memory"] > 0
+
+
+async def test_far_beyond_the_limit_whoever_holds_most_goes_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(_waits_if_named, moldau_inflight_bytes_max=str(16 * MIB)) as server:
+        for client in [await Client.to(server) for _ in range(450)]:
+            # Small enough to be read at any time.
+            client.send(1, "waits", more=15_000)
+        await until(lambda: "far too little memory" in caplog.text)
+        await settled(server)
+        assert server.budget.held < server.budget.served_max + 33 * MIB
+        assert server.budget.held > server.budget.served_max
+        assert await is_served(await Client.to(server))
+
+
+async def _waits_if_named(_ctx: RequestContext, request: HeartbeatRequest) -> Message:
+    if request.member_id:
+        await asyncio.Event().wait()
+    return HeartbeatResponse()
 
 
 async def test_who_reads_far_too_slowly_gives_way_as_well() -> None:
-    # Much more than sockets take in between.
-    records = bytes(96 * MIB)
-
-    def outcome(_ctx: RequestContext, request: HeartbeatRequest) -> Message:
-        if request.member_id:
-            data = PartitionData(records=records)
-            return FetchResponse(responses=[FetchableTopicResponse(partitions=[data])])
-        return HeartbeatResponse()
-
-    async with serving(outcome, **SMALL) as server:
-        other = await Client.to(server)
-        slow = await Client.to(server)
+    async with serving(much_or_little, **SMALL) as server:
+        other, slow = await Client.to(server), await Client.to(server)
         assert await is_served(slow)
         server.clock.advance(950)  # The listener looks at its connections once a second.
-        slow.send(1, "much")
-        await until(lambda: server.budget.answer_bytes > server.budget.served_max)
+        # Much more than sockets take in between.
+        slow.send(1, str(96 * MIB))
+        await until(lambda: server.budget.large_answers.bytes > server.budget.served_max)
+        (await Client.to(server)).send(1, str(16 * MIB))
+        await until(lambda: server.budget.large_answers.is_waited_for)
         server.clock.advance(100)
         await settled(server)
         rounds = 0
-        while server.budget.answer_bytes and rounds < 10:
+        while server.budget.large_answers.is_waited_for and rounds < 10:
             await slow.reader.readexactly(6 * MIB)
             server.clock.advance(1_100)
             await settled(server)
             rounds += 1
         assert rounds < 10
-        assert server.listener.connection_count == 1
+        assert server.listener.connection_count == 2
         assert await is_served(other)
 
 

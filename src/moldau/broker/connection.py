@@ -18,15 +18,15 @@ from moldau.broker.exchange import (
     Exchange,
     answer_chunks,
     outcome_of,
-    refusal_chunks,
     task_of,
     write_large,
 )
 from moldau.broker.large_messages import AT_ONCE
-from moldau.broker.memory_budget import TIGHT_READ_BYTES
+from moldau.broker.memory_budget import TIGHT_READ_BYTES, Holder
 from moldau.broker.outbox import Outbox
 from moldau.broker.turns import SLICE_MS
 from moldau.net.frames_in import READ_BYTES_MAX, FramesIn
+from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.codec import MessageTooLargeError
 from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.frame import AnswerTooLongError
@@ -51,13 +51,13 @@ _SLICES_CUT_MAX = 100
 """In one sweep of the listener: more, and the client takes what others could have."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(asyncio.BufferedProtocol, Holder):
     def __init__(self, listener: "Listener", dispatcher: Dispatcher) -> None:
+        Holder.__init__(self, listener.budget, is_privileged=listener.is_privileged)
         self._listener = listener
         self._dispatcher = dispatcher
         self._clock = listener.clock
         self._turns = listener.turns
-        self._budget = listener.budget
         self._frames = FramesIn(listener.scratch, listener.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[Exchange] = deque()
@@ -73,11 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         self._read_began_ms: float | None = None
         self._reading_paused_ms = 0.0
         self._slices_cut = 0
-        self.is_privileged = listener.is_privileged
         self.served_ms = 0.0
-        self.held_bytes = 0
-        self.answer_bytes = 0
-        self.unfinished_bytes = 0
         self.last_active_ms = self._clock.mono_ms()
         self.is_throttled = False
         self.peer: Peer | None = None
@@ -95,10 +91,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, _error: Exception | None) -> None:
         self._is_closing = True
         self._listener.left(self)
-        self._hold(-self.held_bytes)
+        self.hold_nothing()
         self._waiting_bytes = 0
-        self._hold_answers(0)
-        self._hold_unfinished(0)
         for exchange in self._exchanges:
             if exchange.task is not None and not exchange.is_being_appended:
                 exchange.task.cancel()
@@ -145,12 +139,12 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._outbox.unread_since_ms = self._clock.mono_ms()
         if self._transport is not None:
-            self._hold_answers(self._transport.get_write_buffer_size())
+            self.hold_answers(self._transport.get_write_buffer_size())
         self._adjust_reading()
 
     def resume_writing(self) -> None:
         self._outbox.unread_since_ms = None
-        self._hold_answers(0)
+        self.hold_answers(0)
         self._go_on()
 
     # Taking turns
@@ -232,11 +226,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         waiting = frames.waiting_bytes
         if waiting != self._waiting_bytes:
-            self._hold(waiting - self._waiting_bytes)
+            self.hold(waiting - self._waiting_bytes)
             self._waiting_bytes = waiting
         unfinished = frames.unfinished_bytes
         if unfinished != self.unfinished_bytes:
-            self._hold_unfinished(unfinished)
+            self.hold_unfinished(unfinished)
         if not unfinished:
             self._frame_started_ms = None
         else:
@@ -264,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._busy += 1
             self._wait(exchange, outcome)
-        self._hold(exchange.bytes)
+        self.hold(exchange.bytes)
         self._exchanges.append(exchange)
         if is_answered and len(self._exchanges) == 1:
             self._write_large(exchange)
@@ -309,7 +303,10 @@ class Connection(asyncio.BufferedProtocol):
                     self._write_large(exchange)
                     break
                 self._exchanges.popleft()
-                self._hold(-exchange.bytes)
+                self.hold(-exchange.bytes)
+                if self.large_bytes and self._outbox.unread_since_ms is None:
+                    # The client has read it.
+                    self.hold_answers(0)
         except MalformedRequestError as error:
             self._refuse(error)
             return
@@ -325,15 +322,13 @@ class Connection(asyncio.BufferedProtocol):
         started_ms: float,
         chunks: "list[Buffer] | None" = None,
     ) -> bool:
-        """False if it takes too long to write this answer down here."""
+        """False if this answer is too large to be written down here and now."""
         if answer is not None and chunks is None:
+            bytes_max = self._budget.answer_bytes_at_once
             try:
-                chunks = answer_chunks(begun, answer, budget=AT_ONCE)
-            except MessageTooLargeError:
+                chunks = answer_chunks(begun, answer, bytes_max, budget=AT_ONCE)
+            except (MessageTooLargeError, AnswerTooLongError):
                 return False
-            except AnswerTooLongError as error:
-                self._too_long(error)
-                chunks = refusal_chunks(begun, error)
         now_ms = self.last_active_ms = self._clock.mono_ms()
         metrics = self._listener.metrics
         metrics.request_served(begun.api_key, now_ms - started_ms, answer is not None)
@@ -348,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
         exchange.is_done = False
         exchange.begun.outcome = None
         self._busy += 1
-        self._wait(exchange, write_large(exchange, self._dispatcher.large, self._too_long))
+        self._wait(exchange, write_large(exchange, self._dispatcher.large, self, self._too_long))
 
     def _too_long(self, error: AnswerTooLongError) -> None:
         self._listener.held_back(self, "answer", str(error))
@@ -357,7 +352,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._outbox and self._transport is not None and not self._is_closing:
             self._listener.metrics.bytes_out += self._outbox.write_to(self._transport)
             if self._outbox.unread_since_ms is not None:
-                self._hold_answers(self._transport.get_write_buffer_size())
+                self.hold_answers(self._transport.get_write_buffer_size())
 
     # Back-pressure
 
@@ -386,20 +381,11 @@ class Connection(asyncio.BufferedProtocol):
     def is_waited_for(self) -> bool:
         return self._busy > 0
 
-    def _hold_answers(self, size: int) -> None:
-        """What the client has not read yet."""
-        if size != self.answer_bytes:
-            change, self.answer_bytes = size - self.answer_bytes, size
-            self._budget.hold_answers(change)
-
-    def _hold(self, count: int) -> None:
-        self.held_bytes += count
-        self._budget.hold(count)
-
-    def _hold_unfinished(self, size: int) -> None:
-        before, self.unfinished_bytes = self.unfinished_bytes, size
-        if size != before:
-            self._budget.hold_unfinished(self, before, size)
+    @property
+    def parked_since_ms(self) -> float | None:
+        if not self._busy or self._exchanges[0].begun.api_key is ApiKey.PRODUCE:
+            return None
+        return self._exchanges[0].started_ms
 
     def _adjust_reading(self) -> None:
         if self._is_closing or self._transport is None:
@@ -439,7 +425,7 @@ class Connection(asyncio.BufferedProtocol):
         unread_bytes = 0
         if self._outbox.unread_since_ms is not None and self._transport is not None:
             unread_bytes = self._transport.get_write_buffer_size()
-            self._hold_answers(unread_bytes)
+            self.hold_answers(unread_bytes)
         if self._outbox.unread_for_ms(now_ms, unread_bytes) > listener.unread_deadline_ms:
             self._refuse(MalformedRequestError("the client does not read its answers"), abort=True)
         elif (

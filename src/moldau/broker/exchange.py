@@ -20,6 +20,7 @@ from moldau.unexpected import log_unexpected
 if TYPE_CHECKING:
     from moldau.broker.large_messages import LargeMessages
     from moldau.broker.listener import Listener
+    from moldau.broker.memory_budget import Holder
 
 _log = logging.getLogger(__name__)
 
@@ -93,12 +94,16 @@ def outcome_of(
     return failed(begun.api_key, begun.request, begun.answer_version, error)
 
 
-def answer_chunks(begun: Begun, answer: Message, *, budget: int = NO_BUDGET) -> list[Buffer]:
+def answer_chunks(
+    begun: Begun, answer: Message, bytes_max: int = ANSWER_BYTES_MAX, *, budget: int = NO_BUDGET
+) -> list[Buffer]:
     """A frame. Raises MessageTooLargeError if it has more elements than the budget,
-    AnswerTooLongError, or MalformedRequestError if this cannot be sent.
+    AnswerTooLongError, also if it has more bytes than `bytes_max` and they are no records, or
+    MalformedRequestError if this cannot be sent.
     """
     api_key = begun.api_key
-    bytes_max = LENGTH_MAX if api_key is ApiKey.FETCH else ANSWER_BYTES_MAX
+    if api_key is ApiKey.FETCH:
+        bytes_max = LENGTH_MAX
     try:
         return build_response(
             answer,
@@ -121,21 +126,30 @@ def answer_chunks(begun: Begun, answer: Message, *, budget: int = NO_BUDGET) -> 
 
 
 async def write_large(
-    exchange: Exchange, large: "LargeMessages", too_long: Callable[[AnswerTooLongError], None]
+    exchange: Exchange,
+    large: "LargeMessages",
+    holder: "Holder",
+    too_long: Callable[[AnswerTooLongError], None],
 ) -> Message:
     """The answer, once the exchange has its chunks. Raises MalformedRequestError."""
     begun, answer = exchange.begun, exchange.answer
     assert answer is not None
-    try:
+    if begun.api_key is ApiKey.FETCH:
+        # There is room for its records: the handler has asked.
         exchange.chunks = await large.in_thread(lambda: answer_chunks(begun, answer))
-    except AnswerTooLongError as error:
-        too_long(error)
-        refusal = partial(refusal_chunks, begun, error)
-        exchange.chunks = await large.in_thread(refusal)
+        return answer
+    async with holder.large_answers.turn(is_privileged=holder.is_privileged):
+        try:
+            chunks = await large.in_thread(lambda: answer_chunks(begun, answer))
+        except AnswerTooLongError as error:
+            too_long(error)
+            chunks = await large.in_thread(partial(_refusal_chunks, begun, error))
+        exchange.chunks = chunks
+        holder.hold_large(sum(map(len, chunks)))
     return answer
 
 
-def refusal_chunks(begun: Begun, error: AnswerTooLongError) -> list[Buffer]:
+def _refusal_chunks(begun: Begun, error: AnswerTooLongError) -> list[Buffer]:
     """What is sent instead. Raises MalformedRequestError if the API has no place for an error."""
     refusal = KafkaError(ErrorCode.INVALID_REQUEST, str(error))
     instead = failed(begun.api_key, begun.request, begun.answer_version, refusal)

@@ -1,18 +1,21 @@
 """The memory that all connections of a node take together, and who gives way when it is short.
 
-There are two shares, so that one cannot take the other's: frames that are being read, and what is
-served (requests that wait for their turn or their answer, and answers that nobody has read yet).
-At its limit a share is not read for any more, except by those who hold next to nothing, and by the
-node's own peers. Unread answers may take a part of what is served; beyond it fetches get nothing.
+There are three shares, so that none can take another's: frames that are being read, what is served
+(requests that wait for their turn or their answer, and answers that nobody has read yet), and large
+answers. At its limit a share is not read for any more, except by those who hold next to nothing,
+and by the node's own peers: these have reserves that nobody else can use up. Unread answers may
+take a part of what is served; beyond it fetches get nothing.
 What would then wait for ever is ended: of unfinished frames the stalled ones, or else the youngest,
 until the oldest has room; of the rest whoever reads its answers too slowly, or holds a large part
-for a request that waits.
+for a request that waits, or what waits long by its own wish. Far beyond the limit, whoever holds
+most, at once.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
+from moldau.broker.large_answers import LargeAnswers
 from moldau.protocol.frame import FRAME_BYTES_MAX
 
 READ_AGAIN_SHARE = 0.8
@@ -20,8 +23,15 @@ SMALL_BYTES = 16 * 1024
 """Who holds no more goes on when memory is short, up to the reserve."""
 LARGE_BYTES = 256 * 1024
 """A frame that is larger waits when half of the share is taken: what was begun needs the rest."""
-_RESERVE_SHARE = 1.25
-_PEERS_RESERVE_SHARE = 1.5
+_RESERVE_SHARE = 0.25
+"""Beside a share, for those who hold next to nothing."""
+_PEERS_RESERVE_SHARE = 0.5
+_TOO_MUCH_SHARE = 0.5
+_TOO_MUCH_BYTES_MIN = 32 * 1024 * 1024
+"""So far beyond the limit of what is served nobody waits for the next sweep."""
+_LARGE_ANSWERS_SHARE = 0.25
+_ANSWER_BYTES_AT_ONCE = 1024 * 1024
+"""An answer that is larger, and has no records, is a large one."""
 _ANSWER_BYTES_MIN = 64 * 1024
 _ANSWERS_SHARE = 0.75
 """Of what is served, for answers that nobody has read: requests of others need the rest."""
@@ -33,31 +43,85 @@ _READ_SWEEPS_MAX = 10
 """A client is slow if it needs more of the listener's sweeps for the rest of its answers."""
 
 
-class Holder(Protocol):
-    """A connection."""
+class Holder(ABC):
+    """A connection, and what it holds of the memory."""
 
-    is_privileged: bool
-    held_bytes: int
-    """Requests that wait."""
-    answer_bytes: int
-    """Answers that it has not read."""
-    unfinished_bytes: int
-    """A frame that is not complete."""
+    def __init__(self, budget: "MemoryBudget", *, is_privileged: bool) -> None:
+        self._budget = budget
+        self._is_gone = False
+        self.is_privileged = is_privileged
+        self.held_bytes = 0
+        """Requests that wait."""
+        self.answer_bytes = 0
+        """Answers that its client has not read."""
+        self.large_bytes = 0
+        """Likewise, if a large one is among them."""
+        self.unfinished_bytes = 0
+        """A frame that is not complete."""
 
     @property
+    @abstractmethod
     def wanted_bytes(self) -> int:
         """What is missing of it."""
 
+    @abstractmethod
     def budget_is_back(self) -> None: ...
 
+    @abstractmethod
     def is_stalled(self, now_ms: float, patience_ms: float) -> bool:
         """Whether its client has not done its part for so long, or reads far too slowly."""
 
     @property
+    @abstractmethod
     def is_waited_for(self) -> bool:
         """Whether a request of it waits, and all behind it: not one that is being written."""
 
+    @property
+    @abstractmethod
+    def parked_since_ms(self) -> float | None:
+        """Since when a request of it waits that brings no records."""
+
+    @abstractmethod
     def cut_off(self, reason: str) -> None: ...
+
+    @property
+    def large_answers(self) -> LargeAnswers:
+        return self._budget.large_answers
+
+    def hold(self, count: int) -> None:
+        self.held_bytes += count
+        self._budget.hold(count, self)
+
+    def hold_answers(self, size: int) -> None:
+        """What the client has not read yet."""
+        if self.large_bytes:
+            change, self.large_bytes = size - self.large_bytes, size
+            self._budget.large_answers.hold(change)
+        elif size != self.answer_bytes:
+            change, self.answer_bytes = size - self.answer_bytes, size
+            self._budget.hold_answers(change, self)
+
+    def hold_large(self, size: int) -> None:
+        """A large answer that was written. What else is not read counts with it until all is."""
+        if self._is_gone:
+            return
+        if self.answer_bytes:
+            size += self.answer_bytes
+            self.hold_answers(0)
+        self.large_bytes += size
+        self._budget.large_answers.hold(size)
+
+    def hold_unfinished(self, size: int) -> None:
+        before, self.unfinished_bytes = self.unfinished_bytes, size
+        if size != before:
+            self._budget.hold_unfinished(self, before, size)
+
+    def hold_nothing(self) -> None:
+        """It is gone."""
+        self._is_gone = True
+        self.hold(-self.held_bytes)
+        self.hold_answers(0)
+        self.hold_unfinished(0)
 
 
 class UnreadAnswers:
@@ -87,6 +151,15 @@ class MemoryBudget:
         self.held = 0
         self.answer_bytes = 0
         self.unfinished = 0
+        self.large_answers = LargeAnswers()
+        self.answer_bytes_at_once = _ANSWER_BYTES_AT_ONCE
+        """Larger answers wait for their turn, unless they are records."""
+        # Of all who hold next to nothing, and of the node's peers.
+        self._small = 0
+        self._peers = 0
+        # Those of the others who hold more.
+        self._not_small: dict[Holder, None] = {}
+        self._is_relieving = False
         self.is_tight = False
         """Half of a share is taken: less is read at once, and some may have to wait."""
         self._waiting: dict[Holder, None] = {}
@@ -100,6 +173,9 @@ class MemoryBudget:
         self.served_max = limit // 2
         self.unfinished_max = max(limit - self.served_max, self._frame_bytes_max())
         self._served_tight, self._unfinished_tight = self.served_max // 2, self.unfinished_max // 2
+        over = max(int(self.served_max * _TOO_MUCH_SHARE), _TOO_MUCH_BYTES_MIN)
+        self._too_much = self.served_max + over
+        self.large_answers.limit(int(self.served_max * _LARGE_ANSWERS_SHARE))
         self._changed(0)
 
     @property
@@ -122,13 +198,37 @@ class MemoryBudget:
 
     # What is held
 
-    def hold(self, count: int) -> None:
+    def hold(self, count: int, holder: Holder | None = None) -> None:
         self.held += count
+        if holder is not None:
+            self._weigh(holder, count)
         self._changed(count)
 
-    def hold_answers(self, count: int) -> None:
+    def hold_answers(self, count: int, holder: Holder | None = None) -> None:
         self.answer_bytes += count
+        if holder is not None:
+            self._weigh(holder, count)
+        self.answer_bytes_at_once = (
+            LARGE_BYTES if self._is_full_of_answers else _ANSWER_BYTES_AT_ONCE
+        )
         self._changed(count)
+
+    def _weigh(self, holder: Holder, count: int) -> None:
+        """It has so much more now."""
+        if holder.is_privileged:
+            self._peers += count
+            return
+        now = holder.held_bytes + holder.answer_bytes
+        before = now - count
+        if now <= SMALL_BYTES:
+            if before <= SMALL_BYTES:
+                self._small += count
+            else:
+                self._small += now
+                del self._not_small[holder]
+        elif before <= SMALL_BYTES:
+            self._small -= before
+            self._not_small[holder] = None
 
     def hold_unfinished(self, holder: Holder, before: int, now: int) -> None:
         self.unfinished += now - before
@@ -139,12 +239,14 @@ class MemoryBudget:
         self._changed(now - before)
 
     def _changed(self, count: int) -> None:
-        self.is_tight = (
-            self.held + self.answer_bytes >= self._served_tight
-            or self.unfinished >= self._unfinished_tight
-        )
-        if count < 0 and self._waiting:
-            self._wake()
+        served = self.held + self.answer_bytes
+        self.is_tight = served >= self._served_tight or self.unfinished >= self._unfinished_tight
+        if count < 0:
+            if self._waiting:
+                self._wake()
+        elif served >= self._too_much and not self._is_relieving:
+            self._is_relieving = True
+            asyncio.get_running_loop().call_soon(self._relieve_at_once)
 
     def _wake(self) -> None:
         if self.is_spent(READ_AGAIN_SHARE):
@@ -176,22 +278,24 @@ class MemoryBudget:
         return True
 
     def _has_served_room(self, holder: Holder) -> bool:
-        served = self.held + self.answer_bytes
-        if served < self.served_max:
+        if self.held + self.answer_bytes < self.served_max:
             return True
         if holder.is_privileged:
-            return served < self.served_max * _PEERS_RESERVE_SHARE
-        is_small = holder.held_bytes + holder.answer_bytes <= SMALL_BYTES
-        return is_small and served < self.served_max * _RESERVE_SHARE
+            return self._peers < self.served_max * _PEERS_RESERVE_SHARE
+        is_small = (
+            holder.held_bytes + holder.answer_bytes <= SMALL_BYTES
+            and holder.unfinished_bytes + holder.wanted_bytes <= SMALL_BYTES
+        )
+        return is_small and self._small < self.served_max * _RESERVE_SHARE
 
     def _has_frame_room(self, holder: Holder) -> bool:
         unfinished, limit = self.unfinished, self.unfinished_max
         if unfinished * 2 < limit or not holder.unfinished_bytes:
             return True
         if holder.is_privileged:
-            return unfinished < limit * _PEERS_RESERVE_SHARE
+            return unfinished < limit * (1 + _PEERS_RESERVE_SHARE)
         if holder.unfinished_bytes + holder.wanted_bytes <= SMALL_BYTES:
-            return unfinished < limit * _RESERVE_SHARE
+            return unfinished < limit * (1 + _RESERVE_SHARE)
         has_begun = holder.unfinished_bytes > LARGE_BYTES or next(iter(self._unfinished)) is holder
         return unfinished < limit and has_begun
 
@@ -201,6 +305,43 @@ class MemoryBudget:
         """Called every now and then: ends unfinished frames that keep others waiting."""
         for holder in list(self._in_the_way(now_ms)):
             holder.cut_off("memory for unfinished requests is short")
+        for holder in list(self._parked(now_ms)):
+            holder.cut_off("memory is short, and it waits for something else")
+
+    def _parked(self, now_ms: float) -> Iterator[Holder]:
+        """Many who hold little each: if they hold most of it, they make room for others."""
+        surplus = self.held + self.answer_bytes - self.served_max * READ_AGAIN_SHARE
+        if not self._waiting or self.held + self.answer_bytes < self.served_max:
+            return
+        before_ms = now_ms - _STALLED_MS
+        parked = [
+            one
+            for one in self._not_small
+            if (since_ms := one.parked_since_ms) is not None and since_ms < before_ms
+        ]
+        if sum(one.held_bytes for one in parked) * 2 < self.served_max:
+            return
+        for holder in sorted(parked, key=_bytes_of, reverse=True):
+            if surplus <= 0:
+                return
+            surplus -= _bytes_of(holder)
+            yield holder
+
+    def _relieve_at_once(self) -> None:
+        """Whoever holds most goes, until there is no longer far too much; only the oldest stays, as
+        a single request may be larger than the limit.
+        """
+        self._is_relieving = False
+        surplus = self.held + self.answer_bytes - self._too_much
+        if surplus < 0:
+            return
+        surplus += (self._too_much - self.served_max) // 2
+        younger = list(self._not_small)[1:]
+        for holder in sorted(younger, key=_bytes_of, reverse=True):
+            if surplus <= 0:
+                return
+            surplus -= _bytes_of(holder)
+            holder.cut_off("there is far too little memory, and it holds most of it")
 
     def _in_the_way(self, now_ms: float) -> Iterator[Holder]:
         is_short = self.unfinished >= self._unfinished_tight
@@ -222,9 +363,17 @@ class MemoryBudget:
 
     def is_hog(self, holder: Holder, now_ms: float) -> bool:
         """Whether it keeps others waiting for the memory of what is served."""
+        if holder.is_privileged:
+            return False
+        if holder.large_bytes and self.large_answers.is_waited_for:
+            return holder.is_stalled(now_ms, _STALLED_MS)
         is_short = self.held + self.answer_bytes >= self.served_max or self._is_full_of_answers
-        if holder.is_privileged or not is_short:
+        if not is_short:
             return False
         if holder.answer_bytes and holder.is_stalled(now_ms, _STALLED_MS):
             return True
         return holder.is_waited_for and holder.held_bytes > self.served_max * _HOG_SHARE
+
+
+def _bytes_of(holder: Holder) -> int:
+    return holder.held_bytes + holder.answer_bytes

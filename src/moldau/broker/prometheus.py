@@ -120,6 +120,7 @@ class NodeCollector:
         held.add_metric(["unfinished requests"], budget.unfinished)
         held.add_metric(["waiting requests"], budget.held)
         held.add_metric(["unread answers"], budget.answer_bytes)
+        held.add_metric(["large answers"], budget.large_answers.bytes)
         yield held
 
     def _logs(self) -> Iterator[Metric | None]:
