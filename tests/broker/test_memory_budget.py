@@ -9,6 +9,12 @@ from moldau.broker.context import RequestContext
 from moldau.broker.memory_budget import MemoryBudget
 from moldau.protocol.frame import build_request
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from moldau.protocol.messages.sync_group import SyncGroupResponse
 from moldau.protocol.schema import Message
 
@@ -109,9 +115,10 @@ async def test_who_does_not_read_its_answers_gives_way_when_memory_is_short() ->
     async with serving(much_or_little, **SMALL) as server:
         other = await Client.to(server)
         silent = [await silent_client(server) for _ in range(20)]
-        for client in silent:
-            for _ in range(20):
-                client.send(1, str(MIB // 2))
+        for place, client in enumerate(silent):
+            # More than sockets take in between, and not all alike, which might fit into them.
+            for _ in range(100):
+                client.send(1, str(MIB - 1_000 - 30_000 * place))
         await until(lambda: server.budget.room_for_answer() == 0)
         assert await is_served(other)
         await some_time_passes(server)
@@ -222,6 +229,63 @@ async def test_who_reads_far_too_slowly_gives_way_as_well() -> None:
         assert rounds < 10
         assert server.listener.connection_count == 2
         assert await is_served(other)
+
+
+async def test_large_questions_are_served_a_few_at_a_time_and_others_beside_them() -> None:
+    under_way, most, answered = 0, 0, asyncio.Event()
+
+    async def outcome(_ctx: RequestContext, request: Message) -> Message:
+        nonlocal under_way, most
+        if isinstance(request, HeartbeatRequest):
+            return HeartbeatResponse()
+        under_way += 1
+        most = max(most, under_way)
+        await answered.wait()
+        under_way -= 1
+        return MetadataResponse(topics=[MetadataResponseTopic() for _ in range(5_000)])
+
+    names = [MetadataRequestTopic(name=f"topic-{number}") for number in range(5_000)]
+    frame = b"".join(
+        build_request(MetadataRequest(topics=names), 12, correlation_id=7, client_id="asks")
+    )
+    async with serving(outcome) as server:
+        asking = [await Client.to(server) for _ in range(8)]
+        for client in asking:
+            client.writer.write(frame)
+        await until(lambda: under_way == 2)
+        await settled(server)
+        assert await is_served(await Client.to(server))
+        # Those that wait are not read yet, and take no more than their bytes.
+        assert server.budget.held == len(asking) * (len(frame) - 4)
+        await _gone(asking.pop(), server)
+        answered.set()
+        for client in asking:
+            assert await client.answered() == 7
+        assert most == 2
+        await until(lambda: server.budget.held == 0)
+        assert server.budget.large_answers.bytes == 0
+
+
+async def _gone(client: Client, server: Server) -> None:
+    before = server.listener.connection_count
+    client.writer.transport.abort()
+    await until(lambda: server.listener.connection_count < before)
+
+
+async def test_an_answer_that_waits_to_be_written_is_charged() -> None:
+    def outcome(_ctx: RequestContext, _request: HeartbeatRequest) -> Message:
+        return MetadataResponse(topics=[MetadataResponseTopic(name=str(n)) for n in range(5_000)])
+
+    async with serving(outcome) as server:
+        # Nothing is written while this is somebody else's turn.
+        async with server.budget.large_answers.turn(is_privileged=False):
+            clients = [await Client.to(server) for _ in range(10)]
+            for client in clients:
+                client.send(3)
+            await until(lambda: server.budget.held > 10 * 5_000 * 100)
+        for client in clients:
+            assert await client.answered() == 3
+        assert server.budget.held == 0
 
 
 async def test_answers_that_are_not_read_leave_room_for_requests() -> None:

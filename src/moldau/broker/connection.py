@@ -9,7 +9,7 @@ down by TCP: reading pauses, memory stays bounded.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, cast
 
 from moldau.broker.context import Peer, Staged
@@ -18,6 +18,7 @@ from moldau.broker.exchange import (
     Exchange,
     answer_chunks,
     outcome_of,
+    serve_large_question,
     task_of,
     write_large,
 )
@@ -34,6 +35,7 @@ from moldau.protocol.schema import Message
 from moldau.unexpected import log_unexpected
 
 if TYPE_CHECKING:
+    from moldau.broker.large_messages import LargeMessages
     from moldau.broker.listener import Listener
     from moldau.types import Buffer
 
@@ -257,6 +259,8 @@ class Connection(asyncio.BufferedProtocol, Holder):
             self._wait(exchange, outcome.answer)
         else:
             self._busy += 1
+            if exchange.is_large_question:
+                outcome = serve_large_question(exchange, self._listener, *self._writing)
             self._wait(exchange, outcome)
         self.hold(exchange.bytes)
         self._exchanges.append(exchange)
@@ -275,6 +279,9 @@ class Connection(asyncio.BufferedProtocol, Holder):
         if self._is_closing or task.cancelled():
             if not task.cancelled():
                 task.exception()
+            elif exchange.is_large_question:
+                # Its turn may not have come.
+                exchange.begun.outcome.close()
             self._close()
             return
         try:
@@ -343,7 +350,14 @@ class Connection(asyncio.BufferedProtocol, Holder):
         exchange.is_done = False
         exchange.begun.outcome = None
         self._busy += 1
-        self._wait(exchange, write_large(exchange, self._dispatcher.large, self, self._too_long))
+        if exchange.answer is not None and exchange.begun.api_key is not ApiKey.FETCH:
+            exchange.charge(exchange.answer, self)
+        self._wait(exchange, write_large(exchange, *self._writing))
+
+    @property
+    def _writing(self) -> "tuple[LargeMessages, Holder, Callable[[AnswerTooLongError], None]]":
+        """What large answers need."""
+        return self._dispatcher.large, self, self._too_long
 
     def _too_long(self, error: AnswerTooLongError) -> None:
         self._listener.held_back(self, "answer", str(error))

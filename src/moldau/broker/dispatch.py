@@ -184,15 +184,24 @@ class Route(NamedTuple):
 class Begun:
     """A request that was begun, and what its handler gave back."""
 
-    __slots__ = ("answer_version", "api_key", "correlation_id", "outcome", "request")
+    __slots__ = ("answer_version", "api_key", "correlation_id", "is_large", "outcome", "request")
 
-    def __init__(self, route: Route, correlation_id: int, request: Message, outcome: Any) -> None:
+    def __init__(
+        self,
+        route: Route,
+        correlation_id: int,
+        request: Message,
+        outcome: Any,
+        is_large: bool = False,
+    ) -> None:
         self.api_key = route.api_key
         self.answer_version = route.answer_version
         self.correlation_id = correlation_id
         self.request = request
         self.outcome = outcome
         """Message, Staged, an awaitable, or None: no answer."""
+        self.is_large = is_large
+        """It is read when it is awaited: `request` is empty until then."""
 
 
 Interceptor = Callable[[RequestContext, Message], Any]
@@ -236,7 +245,7 @@ class Dispatcher:
             self.services, peer, api_key, version, client_id, self.table.versions
         )
         if request is None:
-            begun = Begun(route, header.correlation_id, message_class(), None)
+            begun = Begun(route, header.correlation_id, message_class(), None, is_large=True)
             outcome = self._read_and_serve(context, begun, self.large.kept(frame), start)
         else:
             outcome = self._outcome(context, request)

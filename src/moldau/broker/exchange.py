@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from moldau.broker.context import Staged
 from moldau.broker.dispatch import Begun, failed
+from moldau.broker.large_messages import QUESTIONS
+from moldau.broker.message_weight import weight_of
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.codec import NO_BUDGET, MessageTooLargeError
 from moldau.protocol.error_codes import ErrorCode
@@ -30,6 +32,10 @@ million bytes, and many clients take no more than this.
 """
 _DECODED_TIMES = 8
 """How much more memory a request takes than its bytes, unless they are mostly records."""
+_LARGE_DECODED_TIMES = 16
+"""Of requests with thousands of elements, which are short then."""
+_WRITTEN_BYTES_MIN = 64 * 1024
+"""What an answer takes before it is worth a thread."""
 _DECODED_BYTES_MAX = 40 * 1024 * 1024
 """Beside the bytes: so much take as many elements as a request may have."""
 
@@ -44,14 +50,28 @@ class Exchange:
 
     def __init__(self, begun: Begun, size: int, started_ms: float) -> None:
         self.begun = begun
-        decoded = min(size * (_DECODED_TIMES - 1), _DECODED_BYTES_MAX)
-        self.bytes = size if begun.api_key is ApiKey.PRODUCE else size + decoded
+        self.bytes = size
+        if begun.api_key is not ApiKey.PRODUCE and not self.is_large_question:
+            times = _LARGE_DECODED_TIMES if begun.is_large else _DECODED_TIMES
+            self.bytes += min(size * (times - 1), _DECODED_BYTES_MAX)
         self.started_ms = started_ms
         self.answer: Message | None = None
         self.chunks: list[Buffer] | None = None
         """The answer's, if they were made elsewhere."""
         self.is_done = False
         self.task: asyncio.Future[Any] | None = None
+
+    @property
+    def is_large_question(self) -> bool:
+        """It is not even read before its turn comes."""
+        return self.begun.is_large and self.begun.api_key in QUESTIONS
+
+    def charge(self, message: Message, holder: "Holder") -> int:
+        """For a request that was read, or an answer that waits to be written: how much."""
+        count = weight_of(message)
+        self.bytes += count
+        holder.hold(count)
+        return count
 
     @property
     def is_being_appended(self) -> bool:
@@ -123,6 +143,25 @@ def answer_chunks(
         # Our own bug, but this connection alone shall suffer from it.
         log_unexpected(_log, f"writing the answer to {api_key.name}", error)
         raise MalformedRequestError(f"no answer to {api_key.name}") from error
+
+
+async def serve_large_question(
+    exchange: Exchange,
+    listener: "Listener",
+    large: "LargeMessages",
+    holder: "Holder",
+    too_long: Callable[[AnswerTooLongError], None],
+) -> Message | Staged | None:
+    """What it was answered, if need be with its chunks; few are served at once."""
+    begun = exchange.begun
+    async with large.questions:
+        answer = await task_of(exchange, begun.outcome, listener)
+        assert isinstance(answer, Message)
+        exchange.charge(begun.request, holder)
+        if exchange.charge(answer, holder) >= _WRITTEN_BYTES_MIN:
+            exchange.answer = answer
+            await write_large(exchange, large, holder, too_long)
+    return answer
 
 
 async def write_large(

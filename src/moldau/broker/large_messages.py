@@ -1,12 +1,15 @@
 """Requests and answers with thousands of elements: they are read and written in a thread, which
 leaves the interpreter to the event loop in between. One at a time: with many threads at work the
-loop would be one of many that wait for the interpreter.
+loop would be one of many that wait for the interpreter. Large requests that only ask for something
+are also served a few at a time, from their reading to their writing: their answers may be a hundred
+times as large.
 """
 
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 from moldau.net.frames_in import SCRATCH_BYTES
+from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.codec import decode_prefix
 from moldau.protocol.schema import Message
 from moldau.types import Buffer
@@ -18,6 +21,23 @@ AT_ONCE = 4_000
 """Elements that the event loop itself reads and writes: a millisecond of work."""
 AT_ONCE_BYTES = 1 << 20
 """Likewise, of anything but records, which are not copied."""
+_QUESTIONS_AT_ONCE = 2
+QUESTIONS = frozenset(
+    {
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.METADATA,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    }
+)
+"""What only asks, and waits for nothing that a client could make last."""
 
 MessageT = TypeVar("MessageT", bound=Message)
 ResultT = TypeVar("ResultT")
@@ -26,6 +46,7 @@ ResultT = TypeVar("ResultT")
 class LargeMessages:
     def __init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
+        self.questions = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
     def kept(self, frame: memoryview) -> Buffer:
         """What may lie in the buffer that all connections read into is copied."""

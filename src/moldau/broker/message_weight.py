@@ -1,0 +1,44 @@
+"""About how much memory a message takes: ten bytes on the wire may be an object of two hundred. Of
+long lists a few elements are looked at and speak for the others; what several have in common counts
+once, as an answer often says the same of many.
+"""
+
+from typing import Any
+
+from moldau.protocol.schema import Message, Struct
+
+_LOOKED_AT = 16
+_NUMBER_BYTES = 16
+"""Most are small, and shared by all."""
+_TEXT_BYTES = 56
+_TEXT_BYTES_MAX = 1024
+_LIST_BYTES = 56
+_POINTER_BYTES = 8
+_STRUCT_BYTES = 48
+
+
+def weight_of(message: Message) -> int:
+    return int(_weight(message, set()))
+
+
+def _weight(value: Any, seen: set[int]) -> float:
+    if isinstance(value, int | None):
+        return _NUMBER_BYTES
+    if id(value) in seen:
+        return _POINTER_BYTES
+    seen.add(id(value))
+    if isinstance(value, Struct):
+        fields = value.FIELDS
+        of_fields = sum(_weight(getattr(value, row[0]), seen) for row in fields)
+        return _STRUCT_BYTES + _POINTER_BYTES * len(fields) + of_fields
+    if isinstance(value, list):
+        count = len(value)
+        if not count:
+            return _LIST_BYTES
+        # What all have in common is found with the first of them.
+        first, *others = (_weight(each, seen) for each in value[:: -(-count // _LOOKED_AT)])
+        of_each = sum(others) / max(len(others), 1)
+        return _LIST_BYTES + count * _POINTER_BYTES + first + (count - 1) * of_each
+    length = len(value) if isinstance(value, str | bytes) else 0
+    # What is long is not copied: somebody else has it, too.
+    return _TEXT_BYTES + min(length, _TEXT_BYTES_MAX)
