@@ -11,6 +11,7 @@ from proofs import proves
 
 from moldau.broker.context import RequestContext, Staged
 from moldau.broker.exchange import ANSWER_BYTES_MAX
+from moldau.broker.metrics import HeldBack, HeldBackClient
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.frame import AnswerTooLongError, build_response
@@ -253,6 +254,51 @@ async def test_the_longer_a_flood_of_bad_clients_lasts_the_rarer_are_the_lines(
         assert "HTTP request" in caplog.text
 
 
+async def test_a_trickle_of_bad_clients_is_said_ever_more_rarely_as_well(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(echo) as server:
+        for _ in range(120):
+            for _ in range(3):
+                client = await Client.to(server)
+                client.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+                assert await client.is_closed()
+            await _pass(server, 1_000)
+        assert len(caplog.records) <= 7 * 6
+
+
+async def test_a_client_that_is_held_back_is_named_once_however_often_it_connects(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def outcome(_ctx: RequestContext, _request: HeartbeatRequest) -> Message:
+        return SyncGroupResponse(assignment=bytes(ANSWER_BYTES_MAX))
+
+    async with serving(outcome) as server:
+        for number in range(4):
+            client = await Client.to(server)
+            client.send(number)
+            assert (await client.answer())[0] == number
+        assert caplog.text.count("is held back") == 1
+        assert server.metrics.held_back.by_kind["answer"] == 4
+        named = HeldBackClient("127.0.0.1", "test", "answer")
+        assert server.metrics.held_back.by_client == {named: 4}
+
+
+def test_of_clients_that_are_held_back_few_are_named_and_safely() -> None:
+    held_back = HeldBack()
+    for _ in range(3):
+        held_back.add("memory", "10.0.0.1", "greedy")
+    for number in range(1_000):
+        held_back.add("time", "10.0.0.2", f"another {number}" + "x" * number)
+    held_back.add("time", "10.0.0.3", 'new\nline "quoted" \u202e')
+    assert held_back.by_kind == {"memory": 3, "time": 1_001}
+    assert len(held_back.by_client) == 10
+    assert held_back.by_client[HeldBackClient("10.0.0.1", "greedy", "memory")] == 3
+    assert all(each.client_id.isprintable() for each in held_back.by_client)
+    assert max(len(each.client_id) for each in held_back.by_client) < 70
+    assert "10.0.0.3" in [each.host for each in held_back.by_client]
+
+
 async def test_what_waits_is_cancelled_when_the_client_goes() -> None:
     began = asyncio.Event()
     ended = asyncio.Event()
@@ -411,7 +457,7 @@ async def test_an_answer_that_is_too_long_is_refused_to_its_client_alone(
         client.send(1)
         answers = [cast("HeartbeatResponse", (await client.answer())[1]) for _ in range(2)]
         assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST, 0]
-        assert server.metrics.held_back["answer"] == 1
+        assert server.metrics.held_back.by_kind["answer"] == 1
         assert "ask for less at once" in caplog.text
         assert "Traceback" not in caplog.text
 

@@ -63,6 +63,6 @@ async def test_whoever_is_silent_makes_room_when_there_is_none() -> None:
         newcomer.send(2)
         assert (await newcomer.answer())[0] == 2
         assert await clients[0].is_closed()
-        assert server.metrics.held_back["connections"] == 1
+        assert server.metrics.held_back.by_kind["connections"] == 1
         # Nobody else is silent.
         assert await (await Client.to(server)).is_closed()

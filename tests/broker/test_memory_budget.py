@@ -82,7 +82,7 @@ async def test_of_frames_that_wait_for_each_other_the_oldest_is_completed(
         await some_time_passes(server)
         assert (await oldest.answer())[0] == 7
         assert "is held back: disconnected: memory for unfinished requests" in caplog.text
-        assert server.metrics.held_back["memory"] > 0
+        assert server.metrics.held_back.by_kind["memory"] > 0
 
 
 async def test_a_stalled_frame_gives_way_to_one_that_goes_on() -> None:
@@ -123,7 +123,7 @@ async def test_who_does_not_read_its_answers_gives_way_when_memory_is_short() ->
         assert await is_served(other)
         await some_time_passes(server)
         await until(lambda: server.budget.room_for_answer() > 0)
-        assert server.metrics.held_back["memory"] > 0
+        assert server.metrics.held_back.by_kind["memory"] > 0
         assert await is_served(other)
 
 
@@ -185,7 +185,7 @@ async def test_who_holds_next_to_nothing_is_served_however_much_others_hold() ->
         assert server.budget.held >= server.budget.served_max
         await some_time_passes(server)
         assert (await other.answer())[0] == 2
-        assert server.metrics.held_back["memory"] > 0
+        assert server.metrics.held_back.by_kind["memory"] > 0
 
 
 async def test_far_beyond_the_limit_whoever_holds_most_goes_at_once(

@@ -110,7 +110,7 @@ async def test_who_persistently_takes_more_than_its_share_is_named(
         served.server = server
         client = await flooding(server, "flood")
         port = client.writer.get_extra_info("sockname")[1]
-        await until(lambda: server.metrics.held_back["time"] > 0)
+        await until(lambda: server.metrics.held_back.by_kind["time"] > 0)
         assert f"127.0.0.1:{port} ('test') is held back" in caplog.text
         for _ in range(FLOOD):
             await client.answer()

@@ -81,7 +81,7 @@ class Listener:
         self._connections: dict[Connection, None] = {}
         self._made = 0
         self._complaints = _Complaints(name)
-        self._said_ms: dict[tuple[str, str], float] = {}
+        self._said_ms: dict[tuple[str, str, str], float] = {}
         self._is_retired = False
         self.read_limits()
 
@@ -226,15 +226,19 @@ class Listener:
         self._complaints.say(f"{_who(connection)} is disconnected: {why[:_LOG_CHARS_MAX]!a}")
 
     def held_back(self, connection: Connection, kind: str, text: str) -> None:
-        """It is kept from taking what others need. Said once a minute of each client."""
-        self.metrics.held_back[kind] += 1
-        who = _who(connection)
+        """It is kept from taking what others need. Said once a minute of each client, however often
+        it connects.
+        """
+        peer = connection.peer
+        host, client_id = ("", "") if peer is None else (peer.host, peer.client_id)
+        self.metrics.held_back.add(kind, host, client_id)
+        said = host, client_id[:_LOG_CHARS_MAX], kind
         now_ms = self.clock.mono_ms()
-        if now_ms >= self._said_ms.get((who, kind), now_ms):
+        if now_ms >= self._said_ms.get(said, now_ms):
             if len(self._said_ms) >= _SAID_MAX:
                 self._said_ms.clear()
-            self._said_ms[who, kind] = now_ms + _SAID_AGAIN_MS
-            self._complaints.say(f"{who} is held back: {text}")
+            self._said_ms[said] = now_ms + _SAID_AGAIN_MS
+            self._complaints.say(f"{_who(connection)} is held back: {text}")
 
     def drop_connections(self) -> int:
         connections = list(self._connections)
@@ -285,7 +289,7 @@ class Listener:
 
 class _Complaints:
     """About clients. A flood of bad ones must not become a flood of lines: the longer it lasts, the
-    rarer are the lines.
+    rarer are the lines. It is over when there was nothing to say for as long.
     """
 
     def __init__(self, listener_name: str) -> None:
@@ -306,7 +310,7 @@ class _Complaints:
         more = self._count - _COMPLAINTS_MAX
         if more > 0:
             _log.warning("%s: %d more of this kind", self._listener_name, more)
-        self._sweeps_max = min(2 * self._sweeps_max, _COMPLAINT_SWEEPS_MAX) if more > 0 else 1
+        self._sweeps_max = min(2 * self._sweeps_max, _COMPLAINT_SWEEPS_MAX) if self._count else 1
         self._count = self._sweeps = 0
 
 

@@ -4,6 +4,7 @@ somebody asks.
 
 from bisect import bisect_left
 from collections import Counter
+from typing import NamedTuple
 
 from moldau.broker.loop_watch import LoopWatch
 from moldau.protocol.api_keys import ApiKey
@@ -12,6 +13,36 @@ LATENCY_BOUNDS_MS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500
 
 HELD_BACK = ("time", "memory", "answer", "connections")
 """What clients are kept from taking too much of."""
+
+
+_NAMED_MAX = 10
+_NAME_CHARS_MAX = 64
+
+
+class HeldBackClient(NamedTuple):
+    host: str
+    client_id: str
+    """As text that is safe to show: a client may call itself anything."""
+    kind: str
+
+
+class HeldBack:
+    """How often clients were kept from taking what others need, and which: those of the few that
+    it happened to most, or last.
+    """
+
+    def __init__(self) -> None:
+        self.by_kind: Counter[str] = Counter()
+        self.by_client: dict[HeldBackClient, int] = {}
+
+    def add(self, kind: str, host: str, client_id: str) -> None:
+        self.by_kind[kind] += 1
+        client = HeldBackClient(host, ascii(client_id[:_NAME_CHARS_MAX])[1:-1], kind)
+        known = self.by_client
+        if client not in known and len(known) >= _NAMED_MAX:
+            # The oldest of the rarest.
+            del known[min(known, key=known.__getitem__)]
+        known[client] = known.get(client, 0) + 1
 
 
 class ApiMetrics:
@@ -33,8 +64,7 @@ class Metrics:
         self.bytes_out = 0
         self.connections_made = 0
         self.connections_refused = 0
-        self.held_back: Counter[str] = Counter()
-        """How often a client was kept from taking what others need."""
+        self.held_back = HeldBack()
         self.loop_lag_ms = 0.0
         """The latest measurement."""
         self.loop_lag_max_ms = 0.0

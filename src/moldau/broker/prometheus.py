@@ -1,5 +1,6 @@
 """The node's numbers as Prometheus reads them. Labels are names that the cluster knows (APIs,
-topics, groups), never what a client made up, and the number of series is bounded.
+topics, groups), never what a client made up, and the number of series is bounded. Only clients that
+were held back are named as they name themselves: a few, and escaped.
 """
 
 import asyncio
@@ -65,12 +66,20 @@ class NodeCollector:
         )
         held_back = CounterMetricFamily(
             "moldau_clients_held_back",
-            "How often a client was kept from taking what others need; the log names it.",
+            "How often a client was kept from taking what others need.",
             labels=["of"],
         )
         for kind in HELD_BACK:
-            held_back.add_metric([kind], metrics.held_back[kind])
+            held_back.add_metric([kind], metrics.held_back.by_kind[kind])
         yield held_back
+        named = CounterMetricFamily(
+            "moldau_client_held_back",
+            "Likewise, of the few clients to whom it happened most, or last.",
+            labels=["host", "client_id", "of"],
+        )
+        for client, count in list(metrics.held_back.by_client.items()):
+            named.add_metric(list(client), count)
+        yield named
         yield from self._memory()
         open_now = GaugeMetricFamily("moldau_connections", "Open now.", labels=["listener"])
         for listener in self._listeners:
