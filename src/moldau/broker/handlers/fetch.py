@@ -121,6 +121,7 @@ class Fetch:
         self._logs: dict[int, Log] = {}
         self._is_stale = False
         self._bytes_found = self._max_bytes = self._min_bytes = 0
+        self._bytes_read = self._held_bytes = 0
         self.has_room = True
         """In the node's memory, for records."""
         self._is_urgent = not self._asked
@@ -157,42 +158,61 @@ class Fetch:
         if moved is not None:
             places = sorted({*map(self.places.__getitem__, moved), *self._found})
         self._found = {}
-        self._bytes_found = 0
+        self._bytes_found = self._bytes_read = 0
         self._is_stale = False
-        slices = Slices() if len(places) > FEW_PARTITIONS else None
+        if len(places) > FEW_PARTITIONS:
+            return (yield from self._attempt_many(places, is_last=is_last))
         for place in places:
             yield from self._look(place)
-            if slices is not None and slices.is_over:
-                yield from self._others_first(slices)
         if not is_last and self.missing_bytes:
             self._reads.forget()
             return None
-        return (yield from self._read_all(slices))
-
-    def _read_all(self, slices: Slices | None) -> Attempt:
-        # What one turn reads nobody else sees. In several it is an answer that is not taken yet.
-        held_bytes = self._bytes_found if slices is not None else 0
-        hold = self.ctx.broker.budget.hold_answers
-        if held_bytes:
-            hold(held_bytes)
-        try:
-            for place in list(self._found):
-                yield from self._read(place)
-                if slices is not None and slices.is_over:
-                    yield from self._others_first(slices)
-            self._reads.forget()
-            answer = yield from self._answer(slices)
-            self._hold_until_sent()
-        finally:
-            if held_bytes:
-                hold(-held_bytes)
+        for place in list(self._found):
+            yield from self._read(place)
+        self._reads.forget()
+        answer = yield from self._answer(None)
+        self._hold_until_sent()
         return answer
 
+    def _attempt_many(self, places: Sequence[int], *, is_last: bool) -> Attempt:
+        """As long as it is not known that there is enough, nothing is read. From then on each is
+        read where it is found, before it can change.
+        """
+        slices = Slices()
+        try:
+            for place in places:
+                yield from self._look(place)
+                if place in self._found and (is_last or not self.missing_bytes):
+                    yield from self._read(place, is_fresh=True)
+                    if self._bytes_read == self._bytes_found:
+                        # Or every read would look through what was read before.
+                        self._reads.forget()
+                if slices.is_over:
+                    yield from self._others_first(slices)
+            if not is_last and self.missing_bytes:
+                return None
+            for place in list(self._found):
+                yield from self._read(place)
+                if slices.is_over:
+                    yield from self._others_first(slices)
+            answer = yield from self._answer(slices)
+            self._hold_until_sent()
+            return answer
+        finally:
+            self._reads.forget()
+            self._hold(0)
+
     def _others_first(self, slices: Slices) -> Generator[Cold, None, None]:
-        """What was found may change meanwhile."""
+        """What was found may change meanwhile; what was read is an answer that nobody has taken."""
         self._is_stale = True
+        self._hold(self._bytes_read)
         yield None
         slices.begin()
+
+    def _hold(self, size_bytes: int) -> None:
+        change, self._held_bytes = size_bytes - self._held_bytes, size_bytes
+        if change:
+            self.ctx.broker.budget.hold_answers(change)
 
     def _hold_until_sent(self) -> None:
         """Many may be read for in one turn: each must know of the others before their connections
@@ -277,13 +297,17 @@ class Fetch:
             answer.aborted_transactions = []
         return answer
 
-    def _read(self, place: int) -> Generator[Cold, None, None]:
-        """Read what was found of one partition."""
+    def _read(self, place: int, *, is_fresh: bool = False) -> Generator[Cold, None, None]:
+        """Read what was found of one partition. `is_fresh`: in this turn."""
+        answer = self._results[place]
+        if answer is not None and answer.records:
+            return
         for _ in range(ATTEMPTS_MAX):
-            if self._is_stale:
+            if self._is_stale and not is_fresh:
                 before = self._found.pop(place, None)
                 self._bytes_found -= before.size_bytes if before is not None else 0
                 yield from self._look(place)
+            is_fresh = False
             answer, found = self._results[place], self._found.get(place)
             if answer is None or found is None:
                 return
@@ -299,6 +323,7 @@ class Fetch:
                 self._refuse_found(place, error)
             else:
                 answer.records = result.records
+                self._bytes_read += found.size_bytes
                 answer.aborted_transactions = _aborted(result)
             return
         self._refuse_found(place, changes_too_fast(self._asked[place].topic))
@@ -366,8 +391,7 @@ class Fetch:
                 if result.records:
                     got_records.append(asked)
             if slices is not None and slices.is_over:
-                yield None
-                slices.begin()
+                yield from self._others_first(slices)
         try:
             session_id = named.answered(got_records)
         except KafkaError as error:
