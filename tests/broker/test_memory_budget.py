@@ -15,6 +15,7 @@ from moldau.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from moldau.protocol.messages.produce import ProduceRequest, ProduceResponse
 from moldau.protocol.messages.sync_group import SyncGroupResponse
 from moldau.protocol.schema import Message
 
@@ -200,6 +201,32 @@ async def test_far_beyond_the_limit_whoever_holds_most_goes_at_once(
         assert server.budget.held < server.budget.served_max + 33 * MIB
         assert server.budget.held > server.budget.served_max
         assert await is_served(await Client.to(server))
+
+
+async def test_records_of_large_frames_that_are_complete_at_once_are_all_taken() -> None:
+    """They only move from one share to the other; nothing is won by cutting them off."""
+    may_answer = asyncio.Event()
+
+    async def outcome(_ctx: RequestContext, _request: ProduceRequest) -> Message:
+        await may_answer.wait()
+        return ProduceResponse()
+
+    size = 6 * MIB
+    sent = b"".join(build_request(ProduceRequest(), 9, correlation_id=5, client_id="test"))[4:]
+    frame = size.to_bytes(4, "big") + sent + bytes(size - len(sent))
+    async with serving(outcome, moldau_inflight_bytes_max=str(64 * MIB)) as server:
+        clients = [await Client.to(server) for _ in range(12)]
+        # All at the same pace, so that they would be complete at the same time.
+        for start in range(0, len(frame), MIB // 4):
+            for client in clients:
+                client.writer.write(frame[start : start + MIB // 4])
+            await settled(server)
+        await settled(server)
+        assert server.budget.held > server.budget.served_max
+        may_answer.set()
+        for client in clients:
+            assert await client.answered() == 5
+        assert server.metrics.held_back.by_kind == {}
 
 
 async def _waits_if_named(_ctx: RequestContext, request: HeartbeatRequest) -> Message:

@@ -392,10 +392,6 @@ class Connection(asyncio.BufferedProtocol, Holder):
         return self._frames.wanted_bytes
 
     @property
-    def is_waited_for(self) -> bool:
-        return self._busy > 0
-
-    @property
     def parked_since_ms(self) -> float | None:
         if not self._busy or self._exchanges[0].begun.api_key is ApiKey.PRODUCE:
             return None

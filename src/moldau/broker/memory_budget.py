@@ -73,13 +73,10 @@ class Holder(ABC):
 
     @property
     @abstractmethod
-    def is_waited_for(self) -> bool:
-        """Whether a request of it waits, and all behind it: not one that is being written."""
-
-    @property
-    @abstractmethod
     def parked_since_ms(self) -> float | None:
-        """Since when a request of it waits that brings no records."""
+        """Since when a request of it waits, and all behind it. None if it brings records: they are
+        appended whatever becomes of their connection.
+        """
 
     @abstractmethod
     def cut_off(self, reason: str) -> None: ...
@@ -278,7 +275,11 @@ class MemoryBudget:
         return True
 
     def _has_served_room(self, holder: Holder) -> bool:
-        if self.held + self.answer_bytes < self.served_max:
+        served = self.held + self.answer_bytes
+        if holder.unfinished_bytes > LARGE_BYTES and served * 4 >= self.served_max:
+            # When it is complete it is served, and all of it counts there.
+            served += holder.unfinished_bytes + holder.wanted_bytes
+        if served < self.served_max:
             return True
         if holder.is_privileged:
             return self._peers < self.served_max * _PEERS_RESERVE_SHARE
@@ -328,15 +329,20 @@ class MemoryBudget:
             yield holder
 
     def _relieve_at_once(self) -> None:
-        """Whoever holds most goes, until there is no longer far too much; only the oldest stays, as
-        a single request may be larger than the limit.
+        """Whoever holds most goes, until there is no longer far too much. The oldest stays, as a
+        single request may be larger than the limit, and so do records that are being appended:
+        they would be all the same.
         """
         self._is_relieving = False
         surplus = self.held + self.answer_bytes - self._too_much
         if surplus < 0:
             return
         surplus += (self._too_much - self.served_max) // 2
-        younger = list(self._not_small)[1:]
+        younger = [
+            one
+            for one in list(self._not_small)[1:]
+            if one.answer_bytes or one.parked_since_ms is not None
+        ]
         for holder in sorted(younger, key=_bytes_of, reverse=True):
             if surplus <= 0:
                 return
@@ -353,6 +359,9 @@ class MemoryBudget:
             yield from stalled
             return
         if self.unfinished < self.unfinished_max or ordinary[0] not in self._waiting:
+            return
+        if not self._has_served_room(ordinary[0]):
+            # Others that go would not help it.
             return
         oldest, *younger = ordinary
         room = self.unfinished_max - self.unfinished
@@ -372,7 +381,8 @@ class MemoryBudget:
             return False
         if holder.answer_bytes and holder.is_stalled(now_ms, _STALLED_MS):
             return True
-        return holder.is_waited_for and holder.held_bytes > self.served_max * _HOG_SHARE
+        is_parked = holder.parked_since_ms is not None
+        return is_parked and holder.held_bytes > self.served_max * _HOG_SHARE
 
 
 def _bytes_of(holder: Holder) -> int:

@@ -64,22 +64,7 @@ class NodeCollector:
         yield _counter(
             "moldau_connections_refused", "Because of a limit.", metrics.connections_refused
         )
-        held_back = CounterMetricFamily(
-            "moldau_clients_held_back",
-            "How often a client was kept from taking what others need.",
-            labels=["of"],
-        )
-        for kind in HELD_BACK:
-            held_back.add_metric([kind], metrics.held_back.by_kind[kind])
-        yield held_back
-        named = CounterMetricFamily(
-            "moldau_client_held_back",
-            "Likewise, of the few clients to whom it happened most, or last.",
-            labels=["host", "client_id", "of"],
-        )
-        for client, count in list(metrics.held_back.by_client.items()):
-            named.add_metric(list(client), count)
-        yield named
+        yield from self._held_back()
         yield from self._memory()
         open_now = GaugeMetricFamily("moldau_connections", "Open now.", labels=["listener"])
         for listener in self._listeners:
@@ -118,6 +103,25 @@ class NodeCollector:
         for name, longest_ms in metrics.loop.recent_ms_by_api().items():
             by_api.add_metric([name], longest_ms / 1000)
         yield by_api
+
+    def _held_back(self) -> Iterator[Metric]:
+        metrics = self._services.metrics
+        held_back = CounterMetricFamily(
+            "moldau_clients_held_back",
+            "How often a client was kept from taking what others need.",
+            labels=["of"],
+        )
+        for kind in HELD_BACK:
+            held_back.add_metric([kind], metrics.held_back.by_kind[kind])
+        yield held_back
+        named = CounterMetricFamily(
+            "moldau_client_held_back",
+            "Likewise, of the few clients to whom it happened most, or last.",
+            labels=["host", "client_id", "of"],
+        )
+        for client, count in list(metrics.held_back.by_client.items()):
+            named.add_metric(list(client), count)
+        yield named
 
     def _memory(self) -> Iterator[Metric]:
         budget = self._services.budget

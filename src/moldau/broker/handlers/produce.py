@@ -24,6 +24,7 @@ from moldau.broker.produce_refusals import (
     several_producers,
     without_transactional_id,
 )
+from moldau.broker.produced_records import BUFFERS, keep_records, records_bytes, writable
 from moldau.broker.topic_settings import INTERNAL_TOPICS
 from moldau.core.partition.leader import ACKS_ALL
 from moldau.net.frames_in import SCRATCH_BYTES
@@ -63,7 +64,6 @@ LIGHT_OUTPUT_BYTES_MAX = 2 << 20
 
 # The second byte of the attributes holds all flags that are in use.
 _FLAGS_AT = ATTRIBUTES_OFFSET + 1
-_BUFFERS = (memoryview, bytearray, bytes)
 _UNCOMMON = COMPRESSION_MASK | TRANSACTIONAL_FLAG
 _PRODUCER = struct.Struct(">qhi")
 
@@ -78,14 +78,14 @@ class _Producer(NamedTuple):
 
 class _Unverified(NamedTuple):
     partition: Partition
-    records: bytearray
+    records: Buffer
     answer: PartitionProduceResponse
     producer: _Producer
 
 
 class _Heavy(NamedTuple):
     partition: Partition
-    records: bytearray
+    records: Buffer
     answer: PartitionProduceResponse
     guard: Verification | None
 
@@ -108,7 +108,7 @@ def handle_produce(
         response = ProduceResponse()
         appending = _append_each(appends, response)
         for _ in appending:
-            _keep_records(request)
+            keep_records(request)
             return _append_rest(appends, appending, response)
     if appends.heavy or appends.unverified:
         # The connection's next request waits: it may bring the batch that comes after.
@@ -148,15 +148,6 @@ def _append_each(appends: "_Appends", response: ProduceResponse) -> Generator[No
             slices.begin()
 
 
-def _keep_records(request: ProduceRequest) -> None:
-    """What may lie in the buffer that all connections read into is copied."""
-    partitions = [sent for topic in request.topic_data for sent in topic.partition_data]
-    if sum(len(sent.records or b"") for sent in partitions) <= SCRATCH_BYTES:
-        for sent in partitions:
-            if isinstance(sent.records, _BUFFERS):
-                sent.records = bytearray(sent.records)
-
-
 async def _append_many(
     ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Staged | None:
@@ -177,17 +168,26 @@ async def _append_rest(
 async def _append_later(
     appends: "_Appends", response: ProduceResponse
 ) -> ProduceResponse | Staged | None:
-    if appends.unverified:
-        await appends.append_verified()
-    for heavy in appends.heavy:
-        await appends.append_heavy(heavy)
+    budget = appends.ctx.broker.budget
+    copied_bytes = appends.copied_bytes
+    budget.hold(copied_bytes)
+    try:
+        if appends.unverified:
+            await appends.append_verified()
+        for heavy in appends.heavy:
+            await appends.append_heavy(heavy)
+    finally:
+        budget.hold(-copied_bytes)
     return _answer(appends, response)
 
 
 class _Appends:
     """Stage one."""
 
-    __slots__ = ("_doubled", "_refusal", "ctx", "heavy", "request", "uncommitted", "unverified")
+    __slots__ = (
+        "_doubled", "_is_kept", "_refusal", "copied_bytes", "ctx", "heavy", "request",
+        "uncommitted", "unverified",
+    )  # fmt: skip
 
     def __init__(self, ctx: RequestContext, request: ProduceRequest) -> None:
         self.ctx = ctx
@@ -197,6 +197,9 @@ class _Appends:
         if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
             self._doubled = _doubled(request)
             self._refusal = _refusal(request)
+        self._is_kept: bool | None = None
+        self.copied_bytes = 0
+        """Of what waits."""
         self.uncommitted: list[_Appended] = []
         self.heavy: list[_Heavy] = []
         """Batches that would keep everybody else waiting: threads check them."""
@@ -244,7 +247,7 @@ class _Appends:
         records = sent.records
         if not records:
             raise KafkaError(ErrorCode.INVALID_RECORD, "the request brings no batch")
-        assert isinstance(records, _BUFFERS)
+        assert isinstance(records, BUFFERS)
         flags = records[_FLAGS_AT] if len(records) > _FLAGS_AT else 0
         if flags & _UNCOMMON:
             _check_flags(flags, self.request.transactional_id, self.ctx.version)
@@ -252,7 +255,7 @@ class _Appends:
                 producer = _producer(records)
                 if producer is not None and not _is_open(partition, producer):
                     self.unverified.append(
-                        _Unverified(partition, bytearray(records), answer, producer)
+                        _Unverified(partition, self._kept(records), answer, producer)
                     )
                     return
         try:
@@ -281,12 +284,23 @@ class _Appends:
                     raise
                 is_heavy = True
         if is_heavy:
-            self.heavy.append(_Heavy(partition, bytearray(records), answer, guard))
+            self.heavy.append(_Heavy(partition, self._kept(records), answer, guard))
+
+    def _kept(self, records: Buffer) -> Buffer:
+        """Valid beyond the handler's synchronous part. It is if the request lies in a buffer of its
+        own: then what waits is copied when its turn comes, if at all.
+        """
+        if self._is_kept is None:
+            self._is_kept = self.ctx.is_large or records_bytes(self.request) > SCRATCH_BYTES
+        if self._is_kept or isinstance(records, bytearray):
+            return records
+        self.copied_bytes += len(records)
+        return bytearray(records)
 
     async def append_heavy(self, heavy: _Heavy) -> None:
         try:
             prepared = await heavy.partition.prepare(
-                heavy.records, self.ctx.broker.replicas.workers
+                writable(heavy.records), self.ctx.broker.replicas.workers
             )
             self._append_to(heavy.partition, prepared, heavy.answer, heavy.guard)
         except KafkaError as error:
@@ -304,13 +318,13 @@ class _Appends:
             adds=adds,
         )
         slices = Slices()
-        for partition, records, answer, _ in self.unverified:
+        for partition, kept, answer, _ in self.unverified:
             guard = guards[partition]
             if isinstance(guard, KafkaError):
                 put_refusal(answer, as_produce_error(guard, self.ctx.version))
                 continue
             try:
-                self._append_slow(partition, records, answer, guard)
+                self._append_slow(partition, writable(kept), answer, guard)
             except KafkaError as error:
                 put_refused_append(answer, error, partition)
             if slices.is_over:
@@ -406,7 +420,7 @@ def _refusal(request: ProduceRequest) -> KafkaError | None:
         for sent in topic.partition_data:
             records = sent.records
             if (
-                isinstance(records, _BUFFERS)
+                isinstance(records, BUFFERS)
                 and len(records) > _FLAGS_AT
                 and records[_FLAGS_AT] & TRANSACTIONAL_FLAG
             ):
