@@ -1,6 +1,6 @@
 """A disk whose syncs fail, or do not end, on demand: a library that is loaded in front of the C
-library and answers fsync and fdatasync of files below a folder with EIO, or not at all until a
-signal comes, as long as a switch is on.
+library. As long as a switch is on, it answers fsync and fdatasync of files below a folder with EIO,
+or not at all.
 """
 
 import subprocess
@@ -29,7 +29,7 @@ static int fails(int fd) {
     char link[64], path[4096];
     if (is_on("HANGING_SWITCH") && syscall(SYS_gettid) == getpid()) {
         close(creat(getenv("HANGING_NOW"), 0600));
-        while (is_on("HANGING_SWITCH") && usleep(10000) == 0) {}
+        while (is_on("HANGING_SWITCH")) usleep(10000);
         return 0;
     }
     if (folder == NULL || !is_on("FAILING_SWITCH")) return 0;

@@ -3,13 +3,11 @@
 import asyncio
 import contextlib
 import logging
-import os
-import signal
 import sys
 import tempfile
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -19,6 +17,7 @@ from moldau.broker.node import Node, NodeOptions
 from moldau.broker.runtime import run_in_loop
 from moldau.cli.logs import set_up_logs
 from moldau.cli.server_properties import Strict, read_server_properties, with_port
+from moldau.cli.stop_signals import StopSignals
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.protocol.errors import MoldauError
@@ -28,9 +27,6 @@ _log = logging.getLogger(__name__)
 DEFAULT_DIRECTORY = "moldau-data"
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
-_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_FORCED_STATUS = 1
-_FORCED_MESSAGE = b"moldau: stopped at once; the next start checks the logs\n"
 THREAD_TURN_S = 0.0005
 
 _HELP = """Run one Kafka node: broker and controller in one process.
@@ -137,13 +133,16 @@ def start(  # noqa: PLR0913 - each is an option of the command
         properties |= _metrics_settings(metrics_port, metrics_host)
         options = NodeOptions(
             formats_itself=config is None,
+            config_file=config,
             insecure_listeners=frozenset(insecure_listener or ()),
         )
         # A thread that comes back from the disk has answers that clients wait for.
         sys.setswitchinterval(THREAD_TURN_S)
-        parsed = BrokerConfig.parse(properties)
         # What was typed now is meant; what a file carries may be somebody else's.
-        parsed.refuse_unknown(None if strict else typed)
+        meant = properties if strict else typed
+        _warn_of_unknown(properties, meant)
+        parsed = BrokerConfig.parse(properties)
+        parsed.refuse_unknown(meant)
         node = Node(parsed, options)
         run_in_loop(_run(node, ready_file))
 
@@ -151,9 +150,24 @@ def start(  # noqa: PLR0913 - each is an option of the command
 start.__doc__ = _HELP
 
 
+def _warn_of_unknown(properties: Mapping[str, str], meant: Mapping[str, str]) -> None:
+    """Also before a start that is refused for another reason: the mistake may be there."""
+    for name in BrokerConfig.unknown_among(properties):
+        if name not in meant:
+            _log.warning("%s", BrokerConfig.unknown_complaint(name))
+
+
 async def _run(node: Node, ready_file: Path | None) -> None:
     stop = asyncio.Event()
-    _stop_on_signals(stop)
+    loop = asyncio.get_running_loop()
+    with StopSignals(lambda: loop.call_soon_threadsafe(stop.set)):
+        await _start_and_stop(node, ready_file, stop)
+    _log.info("stopped")
+    if node.failure is not None:
+        raise MoldauError(node.failure)
+
+
+async def _start_and_stop(node: Node, ready_file: Path | None, stop: asyncio.Event) -> None:
     garbage_collection = GarbageCollection(node.clock)
     await node.start()
     try:
@@ -170,34 +184,6 @@ async def _run(node: Node, ready_file: Path | None) -> None:
             _remove(ready_file)
         garbage_collection.stop()
         await node.stop()
-        for number in _STOPPING:
-            signal.signal(number, signal.SIG_IGN)
-    _log.info("stopped")
-    if node.failure is not None:
-        raise MoldauError(node.failure)
-
-
-def _stop_on_signals(stop: asyncio.Event) -> None:
-    """The first asks for a clean stop. The second ends the process whatever the event loop is busy
-    with, which the loop's own handlers would wait for.
-    """
-    loop = asyncio.get_running_loop()
-    asked = False
-
-    def told_to_stop(_number: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            # It may be closed, or missing; its buffer may be in use below this handler.
-            with contextlib.suppress(AttributeError, ValueError, OSError):
-                os.write(sys.stderr.fileno(), _FORCED_MESSAGE)
-            os._exit(_FORCED_STATUS)
-        asked = True
-        loop.call_soon_threadsafe(stop.set)
-
-    for number in _STOPPING:
-        # Under nohup a closed terminal is no reason to stop.
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, told_to_stop)
 
 
 def _write_whole(path: Path, text: str) -> None:
