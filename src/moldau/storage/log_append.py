@@ -27,6 +27,7 @@ from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.record_loops import INCOMPLETE, ScannedBatch, scan_batches, stamp_batch
+from moldau.storage.cached_reads import NotCachedError
 from moldau.storage.failures import WRITES_REFUSED, refusal
 from moldau.storage.producer_entry import BatchMetadata, ProducerEntry
 from moldau.storage.producer_replay import complete, data_batch, end_marker
@@ -214,7 +215,12 @@ def _append_stamped(
         expected = producers.expects(header)
         if expected is None:
             append = producers.begin_append(caller.origin, guard=caller.guard)
-            duplicate = append.add_data(data_batch(header))
+            try:
+                duplicate = append.add_data(data_batch(header))
+            except NotCachedError:
+                # The next attempt finds the batch as the client sent it.
+                patch_base_offset(memoryview(records), 0, 0)
+                raise
             if duplicate is not None:
                 return _answer_duplicate(log, duplicate)
     _write(log, (records,), (header,), append, caller)
@@ -404,9 +410,10 @@ def _write(
     try:
         segment.append(buffers)
     except OSError as error:
+        log.directory.no_room_for(sum(map(len, buffers)))
         _undo(segment, start, error)
     if log.directory.is_refusing:
-        log.directory.write_taken()
+        log.directory.write_taken(segment.file.size() - start)
     log.log_end_offset = last[3] + 1
     log.appended_bytes += segment.file.size() - start
     shift = start - first[0]

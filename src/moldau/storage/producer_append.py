@@ -125,7 +125,9 @@ class ProducerAppend:
     def _check(self, batch: DataBatch, known: ProducerEntry | None) -> BatchMetadata | None:
         is_client = self._origin is AppendOrigin.CLIENT
         if is_client and known is not None and known.epoch == batch.producer_epoch:
-            duplicate = _find_duplicate(known, batch) or self._recall_duplicate(known, batch)
+            duplicate = _find_duplicate(known, batch)
+            if duplicate is None and _is_past(known, batch):
+                duplicate = self._recall_duplicate(known, batch)
             if duplicate is not None:
                 return duplicate
         entry = self._entry(batch.producer_id, known)
@@ -162,7 +164,7 @@ class ProducerAppend:
         """
         has_forgotten = self._table.recall(known)
         duplicate = _find_duplicate(known, batch)
-        if duplicate is None and has_forgotten and _is_past(known, batch):
+        if duplicate is None and has_forgotten:
             raise KafkaError(
                 ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
                 f"producer {batch.producer_id} sent sequence {batch.base_sequence} again",

@@ -8,14 +8,7 @@ from moldau.protocol.batches import CONTROL_FLAG, TRANSACTIONAL_FLAG, RecordBatc
 from moldau.protocol.control_records import ControlType, marker_of
 from moldau.protocol.record_loops import ScannedBatch
 from moldau.storage.damaged_bytes import TolerantScan
-from moldau.storage.producer_entry import (
-    BATCHES_REMEMBERED,
-    BatchMetadata,
-    DataBatch,
-    EndMarker,
-    ProducerEntry,
-    increment_sequence,
-)
+from moldau.storage.producer_entry import DataBatch, EndMarker
 from moldau.storage.producer_state import (
     AppendOrigin,
     CompletedTransaction,
@@ -23,13 +16,8 @@ from moldau.storage.producer_state import (
     ProducerStateTable,
 )
 from moldau.storage.segment import Segment
-from moldau.storage.segment_scan import SegmentScan
-from moldau.storage.segments import Segments
 from moldau.storage.transaction_index import AbortedTransaction
 from moldau.types import Offset, ProducerId
-
-# Requests in flight lie close together.
-_SEARCH_BYTES = 16 << 20
 
 
 def end_marker(batch: RecordBatch, offset: int) -> EndMarker | None:
@@ -100,34 +88,6 @@ def replay_headers(
         append = None
     if append is not None:
         table.apply(append)
-
-
-def earlier_batches(segments: Segments, entry: ProducerEntry) -> list[BatchMetadata]:
-    """Those of the same epoch that lie not too far before what is remembered, oldest first."""
-    found: list[BatchMetadata] = []
-    end_offset = entry.batches[0].first_offset if entry.batches else 0
-    bytes_left = _SEARCH_BYTES
-    for segment in reversed(segments.overlapping(0, end_offset)):
-        last = segment.locate(end_offset)
-        end = segment.size if last is None else last.position
-        start = segment.boundary(end - bytes_left, 0)[0] if end > bytes_left else 0
-        scan = SegmentScan(segment.file, start, end, verify_crc=False)
-        headers = [header for piece in scan for header in piece]
-        found = [_metadata(h) for h in headers if _is_data_of(entry, h)] + found
-        bytes_left -= end - start
-        if len(found) >= BATCHES_REMEMBERED or bytes_left <= 0:
-            break
-    return found
-
-
-def _is_data_of(entry: ProducerEntry, header: ScannedBatch) -> bool:
-    is_data = not header[6] & CONTROL_FLAG
-    return is_data and header[7] == entry.producer_id and header[8] == entry.epoch
-
-
-def _metadata(header: ScannedBatch) -> BatchMetadata:
-    last_sequence = increment_sequence(header[9], header[10])
-    return BatchMetadata(header[9], last_sequence, header[2], header[3], header[5])
 
 
 def replay_segment(

@@ -6,8 +6,9 @@ per batch, which refuse or answer a duplicate and change nothing; write; `apply`
 `complete_transaction` for each of `append.completed`.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 
 from moldau.protocol.batches import TRANSACTIONAL_FLAG
@@ -23,6 +24,7 @@ from moldau.storage.producer_entry import (
     SEQUENCE_MAX,
     BatchMetadata,
     ProducerEntry,
+    increment_sequence,
 )
 from moldau.storage.unreplicated import UnreplicatedTransactions
 from moldau.storage.verification import Verification, Verifications
@@ -40,8 +42,10 @@ PRODUCER_ID_EXPIRATION_MS = 86_400_000
 PRODUCER_IDS_MAX = 100_000
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
 
-SearchLog = Callable[[ProducerEntry], Sequence[BatchMetadata]]
-"""The batches before those that are remembered, oldest first."""
+SearchLog = Callable[[ProducerEntry, Callable[[list[BatchMetadata]], None]], Exception]
+"""The error to raise, so that a thread looks for the batches before those that are remembered. When
+it has, the second argument is called with them, oldest first.
+"""
 
 
 class ProducerStateTable:
@@ -84,7 +88,7 @@ class ProducerStateTable:
         self._recalled: set[int] = set()
         self._is_cut = False
         """It begins with a log that had lost its beginning."""
-        self.search_log: SearchLog = lambda _entry: ()
+        self.search_log: SearchLog | None = None
         self.verifies = False
         """Transactions are opened with a guard only: there is a coordinator to ask."""
         self.verifications = Verifications()
@@ -133,15 +137,34 @@ class ProducerStateTable:
 
     def recall(self, entry: ProducerEntry) -> bool:
         """Look once for the batches before those that are remembered: their retries may be under
-        way. True if there may be more of them than were found.
+        way. True if there may be more of them than were found. Raises NotCachedError: ask again
+        when its work is done.
         """
         is_partial = self._is_cut or self._snapshotted.get(entry.producer_id) == entry.epoch
-        if is_partial and entry.producer_id not in self._recalled:
-            self._recalled.add(entry.producer_id)
-            missing = BATCHES_REMEMBERED - len(entry.batches)
-            if missing > 0:
-                entry.batches = (*self.search_log(entry)[-missing:], *entry.batches)
-        return is_partial and len(entry.batches) < BATCHES_REMEMBERED
+        if not is_partial or len(entry.batches) == BATCHES_REMEMBERED:
+            return False
+        is_first = bool(entry.batches) and entry.batches[0].first_sequence == 0
+        if self.search_log is not None and not is_first and entry.producer_id not in self._recalled:
+            raise self.search_log(entry, partial(self._recall, entry.producer_id, entry.epoch))
+        return True
+
+    def _recall(self, producer_id: int, epoch: int, found: list[BatchMetadata]) -> None:
+        """Those that lie directly before what is remembered: compaction and damage leave gaps."""
+        if len(self._recalled) >= self._producer_ids_max:
+            # Ids that clients invent; some are looked for a second time.
+            self._recalled.clear()
+        self._recalled.add(producer_id)
+        entry = self._entries.get(producer_id)
+        if entry is None or entry.epoch != epoch:
+            return
+        known = deque(entry.batches)
+        for batch in reversed(found):
+            if len(known) == BATCHES_REMEMBERED:
+                break
+            if known and increment_sequence(batch.last_sequence, 1) != known[0].first_sequence:
+                break
+            known.appendleft(batch)
+        entry.batches = tuple(known)
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
         """The last stable offset that goes into the transaction index with `completed`, as if it
