@@ -18,6 +18,7 @@ def _choose() -> bool:
         "moldau.protocol._codec",
         "moldau.protocol._records",
         "moldau.storage._compaction",
+        "moldau.storage._file_views",
         "moldau.core.client._batching",
         "moldau.core.coordinator._placement",
     )

@@ -4,18 +4,24 @@ error of the disk is an error and not the end of the process.
 
 import asyncio
 import errno
+import gc
 import logging
 import os
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker.data_node import DataNode, batch, open_transaction, running, values_of
 from broker.test_fetch import fetch, fetch_one, fill, orders, request
+from broker.test_produce import produce
+from broker.test_produce import request as produce_request
 
 from moldau.broker.handlers.fetch import handle_fetch
+from moldau.compiled import USE_COMPILED
+from moldau.protocol.compression import Compression
 from moldau.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
@@ -24,6 +30,10 @@ from moldau.protocol.control_records import (
 )
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.fetch import FetchRequest, FetchResponse
+from moldau.protocol.messages.produce import ProduceRequest
+from moldau.storage import disk_calls
+from moldau.storage.cached_reads import NotCachedError
+from moldau.storage.cached_views import view_behind
 from moldau.storage.log_read import Isolation
 from moldau.storage.producer_state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
@@ -205,6 +215,49 @@ async def test_what_was_truncated_while_it_was_read_is_not_shown() -> None:
         assert (await slow).records == b""
 
 
+@pytest.mark.skipif(not disk_calls.CACHED_ONLY, reason="only Linux tells what is cached")
+@pytest.mark.skipif(not USE_COMPILED, reason="views are compiled")
+async def test_no_view_of_a_file_waits_for_the_disk(tmp_path: Path) -> None:
+    """What it shows could leave the page cache meanwhile."""
+    async with running(tmp_path) as node:
+        node.create_topic("orders", partitions=2)
+        for index in range(2):
+            await fill(node, *(os.urandom(50_000) for _ in range(6)), index=index)
+        file = node.replicas.lookup("orders", 1).log.segments[0].file
+        file.sync()
+        with file.path.open("rb") as opened:
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        asked = request(orders(0, 0, 1))
+        context = node.context(asked, 12)
+        context.peer.takes_files = True
+        outcome = handle_fetch(context, asked)
+        if isinstance(outcome, FetchResponse):
+            pytest.skip("this file system keeps its files in memory")
+        partitions = (await outcome).responses[0].partitions
+        assert [len(values_of(each.records)) for each in partitions] == [6, 6]
+        assert [view_behind(each.records) for each in partitions] == [None, None]
+        # Nothing is cold any more, and it is not asked for the first time.
+        handle_fetch(context, asked)
+        outcome = handle_fetch(context, asked)
+        assert isinstance(outcome, FetchResponse)
+        assert all(view_behind(each.records) for each in outcome.responses[0].partitions)
+
+
+async def test_nothing_of_a_cold_read_waits_for_the_garbage_collector() -> None:
+    """Its buffers would not be used again before, and it hardly ever runs."""
+    async with cold_node("orders-0") as (node, disk):
+        disk.answers.set()
+        gc.collect()
+        gc.disable()
+        try:
+            assert len(await read_all(node)) == 40
+            assert node.replicas.cold_reads.count > 0
+            left = [each for each in gc.get_objects() if isinstance(each, NotCachedError)]
+            assert left == []
+        finally:
+            gc.enable()
+
+
 async def test_a_client_that_is_gone_leaves_no_read_behind() -> None:
     async with cold_node("orders-0") as (node, disk):
         slow = asyncio.ensure_future(fetch_one(node, request(orders())))
@@ -295,3 +348,75 @@ async def test_a_waiting_fetch_is_answered_whatever_goes_wrong_when_it_looks_aga
         await fill(node, b"new")
         with pytest.raises(RuntimeError, match="nobody expects this"):
             await asyncio.wait_for(waiting, PATIENCE_S)
+
+
+async def test_what_the_disk_has_changed_since_it_was_written_is_damage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A node trusts what it wrote or has checked, but not the disk that brings it back."""
+    async with cold_node(partitions=1) as (node, disk):
+        disk.answers.set()
+        assert await read_all(node) == [b"%d" % number * 50 for number in range(40)]
+        bad = 1
+        damaged = node.replicas.lookup("orders", 0).log.segments[0]
+        position = damaged.file.read(0, damaged.size).index(b"%d" % bad * 50)
+        disk.open(damaged.path()).write_at(position, b"?")
+        assert not node.replicas.lookup("orders", 0).log.segments[0].damaged
+
+        disk.cool_down("orders-0")
+        found: list[bytes | None] = []
+        for offset in range(40):
+            answer = await fetch_one(node, request(orders(offset, partition_max_bytes=1)))
+            if offset == bad:
+                assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+            else:
+                assert answer.error_code == 0
+                found.append(values_of(answer.records)[0])
+        assert found == [b"%d" % number * 50 for number in range(40) if number != bad]
+        assert f"offsets {bad} to {bad} cannot be read" in caplog.text
+
+
+async def test_a_length_that_the_disk_has_changed_is_damage_though_more_is_cached_by_then() -> None:
+    disk = SlowDisk()
+    async with running(HERE, filesystem=disk) as node:
+        node.create_topic("orders")
+        await fill(node, *(b"%02d" % n * 2500 for n in range(40)))
+        segment = node.replicas.lookup("orders", 0).log.segments[0]
+        batch_bytes = segment.size // 40
+        # It reaches further than the thread reads, but not beyond the file.
+        length = 5 * batch_bytes - 12
+        disk.open(segment.path()).write_at(10 * batch_bytes + 8, length.to_bytes(4, "big"))
+        loads: list[Path] = []
+        disk.is_cold = lambda path: path.name.endswith(".log") and not loads
+        disk.wait_for_disk = loads.append
+        answer = await fetch_one(node, request(orders(10, partition_max_bytes=1)))
+        assert loads
+        assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
+async def test_a_retry_after_a_start_is_looked_up_without_keeping_the_loop(
+    compression: Compression,
+) -> None:
+    """A snapshot has only the last batch of a producer; the ones before it lie on a cold disk."""
+
+    def sent(number: int) -> ProduceRequest:
+        options: Any = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number}
+        return produce_request(batch(b"%d" % number * 50, compression=compression, **options))
+
+    async with cold_node(partitions=1) as (node, disk):
+        offsets = [(await produce(node, sent(number))).base_offset for number in range(10)]
+        await fill(node, *(b"x" * 50 for _ in range(40)))
+        await node.restart()
+        disk.cool_down("orders-0")
+        retry = asyncio.ensure_future(produce(node, sent(6)))
+        await disk.until_asked()
+        assert not retry.done()
+        disk.answers.set()
+        answer = await retry
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, offsets[6])
+        assert all(name.startswith("moldau-read") for name in disk.threads)
+        # Now all that can be in flight is known.
+        for number in range(5, 10):
+            assert (await produce(node, sent(number))).base_offset == offsets[number]
+        assert (await produce(node, sent(10))).base_offset == 90

@@ -3,21 +3,37 @@ somebody holds them.
 """
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from moldau.storage.cached_views import SIZE_MIN, cached_view, view_behind
-from moldau.storage.filesystem import DiskFileSystem
+from moldau.compiled import USE_COMPILED
+from moldau.storage import _file_views_twin, disk_calls
+from moldau.storage._file_views_twin import MAP_BYTES, MAPS_KEPT, VIEW_BYTES_MAX
+from moldau.storage.cached_views import SIZE_MIN, cached_view, forget, view_behind
+from moldau.storage.filesystem import DiskFile, DiskFileSystem
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is cached")
+pytestmark = [
+    pytest.mark.skipif(not disk_calls.CACHED_ONLY, reason="only Linux tells what is cached"),
+    pytest.mark.skipif(not USE_COMPILED, reason="views are compiled"),
+]
 
 CONTENT = os.urandom(4 * SIZE_MIN)
+MAP_STEP = MAP_BYTES - VIEW_BYTES_MAX
 
 
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def maps_of(path: Path) -> int:
+    return Path("/proc/self/maps").read_text().count(str(path))
+
+
+def viewed(file: DiskFile, position: int, size: int) -> memoryview | None:
+    """What is asked for the first time is read."""
+    file.cached_view(position, size)
+    return file.cached_view(position, size)
 
 
 @pytest.fixture
@@ -30,7 +46,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("position", [0, 1, 4096, 70_001])
 @pytest.mark.parametrize("size", [SIZE_MIN, SIZE_MIN + 1, 3 * SIZE_MIN])
 def test_a_view_shows_the_file(path: Path, position: int, size: int) -> None:
-    view = DiskFileSystem().open(path).cached_view(position, size)
+    view = viewed(DiskFileSystem().open(path), position, size)
     assert view is not None
     assert bytes(view) == CONTENT[position : position + size]
     assert view.readonly
@@ -39,12 +55,104 @@ def test_a_view_shows_the_file(path: Path, position: int, size: int) -> None:
     assert behind.read_from(10) == CONTENT[position + 10 : position + size]
 
 
-def test_what_is_small_is_read(path: Path) -> None:
-    assert DiskFileSystem().open(path).cached_view(0, SIZE_MIN - 1) is None
+def test_what_is_asked_for_only_once_is_read(path: Path) -> None:
+    file = DiskFileSystem().open(path)
+    for position in range(0, len(CONTENT), SIZE_MIN):
+        assert file.cached_view(position, SIZE_MIN) is None
+    assert maps_of(path) == 0
+    # Another reader comes, whose requests begin elsewhere.
+    assert file.cached_view(SIZE_MIN // 2, SIZE_MIN) is not None
+    assert maps_of(path) == 1
+    file.close()
+
+
+@pytest.mark.parametrize(
+    ("position", "size"),
+    [
+        (MAP_STEP - 1, VIEW_BYTES_MAX),
+        (MAP_STEP, VIEW_BYTES_MAX),
+        (MAP_STEP - 5, 2 * VIEW_BYTES_MAX),
+        (100, MAP_BYTES + 200),
+    ],
+    ids=["across two maps", "at the start of one", "large", "larger than a map"],
+)
+def test_a_view_may_lie_anywhere_in_a_large_file(tmp_path: Path, position: int, size: int) -> None:
+    content = os.urandom(2 * MAP_BYTES)
+    path = tmp_path / "large"
+    path.write_bytes(content)
+    file = DiskFileSystem().open(path)
+    view = viewed(file, position, size)
+    assert view is not None
+    assert view == content[position : position + size]
+    file.close()
+
+
+def test_only_so_many_maps_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    with path.open("wb") as opened:
+        opened.truncate(2 * MAPS_KEPT * MAP_STEP)
+    file = DiskFileSystem().open(path)
+    for number in range(2 * MAPS_KEPT):
+        # A hole is in the page cache once somebody has read it.
+        file.read(number * MAP_STEP, SIZE_MIN)
+        assert viewed(file, number * MAP_STEP, SIZE_MIN) is not None
+    assert maps_of(path) == MAPS_KEPT
+    file.close()
+    assert maps_of(path) == 0
+
+
+def test_a_file_that_is_closed_and_deleted_takes_no_room_on_the_disk(path: Path) -> None:
+    file = DiskFileSystem().open(path)
+    before = descriptors()
+    assert viewed(file, 0, SIZE_MIN) is not None
+    assert maps_of(path) == 1
+    file.close()
+    assert maps_of(path) == 0
+    assert descriptors() == before - 1
+
+
+def test_a_file_never_gets_the_map_of_one_that_had_its_descriptor_before(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(CONTENT)
+    second.write_bytes(CONTENT[::-1])
+    file = DiskFileSystem().open(first)
+    file.sync()
+    os.posix_fadvise(file._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    viewed(file, 0, SIZE_MIN)
+    number = file._fd
+    file.close()
+    assert maps_of(first) == 0
+    first.read_bytes()
+    other = DiskFileSystem().open(second)
+    assert other._fd == number
+    view = viewed(other, 0, SIZE_MIN)
+    assert view is not None
+    assert view == CONTENT[::-1][:SIZE_MIN]
+
+
+def test_what_was_appended_after_a_view_is_in_the_next(path: Path) -> None:
+    file = DiskFileSystem().open(path)
+    assert viewed(file, 0, len(CONTENT)) is not None
+    file.append([CONTENT[::-1]])
+    view = viewed(file, len(CONTENT), len(CONTENT))
+    assert view is not None
+    assert view == CONTENT[::-1]
+    file.truncate(SIZE_MIN)
+    assert viewed(file, 1, SIZE_MIN) is None
+    file.append([CONTENT])
+    view = viewed(file, SIZE_MIN, len(CONTENT))
+    assert view is not None
+    assert view == CONTENT
+
+
+def test_without_a_compiler_there_are_no_views(path: Path) -> None:
+    with path.open("rb") as opened:
+        assert _file_views_twin.cached_view(opened.fileno(), 0, SIZE_MIN) is None
+        _file_views_twin.forget(opened.fileno())
 
 
 def test_what_the_file_does_not_hold_is_no_view(path: Path) -> None:
-    assert DiskFileSystem().open(path).cached_view(3 * SIZE_MIN + 1, SIZE_MIN) is None
+    assert viewed(DiskFileSystem().open(path), 3 * SIZE_MIN + 1, SIZE_MIN) is None
 
 
 def test_what_is_not_cached_is_no_view(path: Path) -> None:
@@ -58,14 +166,14 @@ def test_what_is_not_cached_is_no_view(path: Path) -> None:
         pass
     else:
         pytest.skip("this file system keeps its files in memory")
-    assert file.cached_view(0, len(CONTENT)) is None
+    assert viewed(file, 0, len(CONTENT)) is None
     file.read(0, len(CONTENT))
-    assert file.cached_view(0, len(CONTENT)) is not None
+    assert viewed(file, 0, len(CONTENT)) is not None
 
 
 def test_a_view_outlives_the_file_that_it_was_made_from(path: Path) -> None:
     file = DiskFileSystem().open(path)
-    view = file.cached_view(0, SIZE_MIN)
+    view = viewed(file, 0, SIZE_MIN)
     file.close()
     path.unlink()
     assert view is not None
@@ -75,7 +183,7 @@ def test_a_view_outlives_the_file_that_it_was_made_from(path: Path) -> None:
 
 
 def test_the_rest_of_a_file_that_somebody_has_cut_is_not_made_up(path: Path) -> None:
-    view = DiskFileSystem().open(path).cached_view(0, 2 * SIZE_MIN)
+    view = viewed(DiskFileSystem().open(path), 0, 2 * SIZE_MIN)
     os.truncate(path, SIZE_MIN)
     assert view is not None
     behind = view_behind(view)
@@ -84,13 +192,15 @@ def test_the_rest_of_a_file_that_somebody_has_cut_is_not_made_up(path: Path) -> 
         behind.read_from(100)
 
 
-def test_a_view_takes_a_descriptor_only_while_it_is_held(path: Path) -> None:
+def test_many_views_share_a_map_and_a_descriptor(path: Path) -> None:
     file = DiskFileSystem().open(path)
     before = descriptors()
-    views = [file.cached_view(0, SIZE_MIN) for _ in range(20)]
-    assert descriptors() > before
+    views = [viewed(file, number, SIZE_MIN) for number in range(20)]
+    assert descriptors() == before + 1
+    file.close()
+    assert descriptors() == before, "the views' own"
     views.clear()
-    assert descriptors() == before
+    assert descriptors() == before - 1
 
 
 @pytest.mark.parametrize("other", [b"bytes", memoryview(CONTENT), bytearray(SIZE_MIN)])
@@ -103,7 +213,9 @@ def test_a_part_of_a_view_is_not_the_view(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(CONTENT)
     descriptor = os.open(path, os.O_RDONLY)
-    view = cached_view(descriptor, 0, SIZE_MIN)
+    view = [cached_view(descriptor, 0, SIZE_MIN) for _ in range(2)][1]
+    forget(descriptor)
     os.close(descriptor)
     assert view is not None
-    assert view_behind(view[1:]) is None
+    assert view_behind(memoryview(view)) is view
+    assert view_behind(memoryview(view)[1:]) is None

@@ -29,6 +29,15 @@ def test_a_buffer_is_used_again_when_nobody_holds_a_piece_of_it() -> None:
     assert len(list(buffers.sizes())) == 2
 
 
+def test_those_that_are_held_for_long_do_not_hide_the_others() -> None:
+    buffers = ReadBuffers()
+    held = [buffers.take(MEGABYTE, 0) for _ in range(10)]
+    del held[6:]
+    whose = {id(buffers.take(MEGABYTE, 0).obj) for _ in range(100)}
+    assert not whose & {id(each.obj) for each in held}
+    assert len(list(buffers.sizes())) <= 11
+
+
 def test_what_is_kept_is_bounded() -> None:
     buffers = ReadBuffers()
     held = [buffers.take(MEGABYTE, 0) for _ in range(50)]

@@ -6,9 +6,12 @@ import pytest
 from storage.log_maker import records_batch
 
 from moldau.protocol.batch_builder import BatchOptions
+from moldau.storage import disk_calls
+from moldau.storage.cached_reads import CachedReads, NotCachedError
 from moldau.storage.filesystem import DiskFileSystem
 from moldau.storage.log_names import SegmentFileName, parse_segment_file_name
-from moldau.storage.segment import Segment, SegmentSettings
+from moldau.storage.read_buffers import ReadBuffers
+from moldau.storage.segment import BatchSpan, Segment, SegmentSettings
 from moldau.storage.segment_scan import PIECE_BYTES, SegmentScan
 
 BASE = 100
@@ -59,7 +62,68 @@ def test_boundaries_are_ends_of_batches(segment: Segment) -> None:
         for limit in range(floor + size, min(floor + 7 * size, segment.size), 13):
             end, next_offset = segment.boundary(limit, floor)
             assert end == limit // size * size
-            assert next_offset == spans[end // size - 1].last_offset + 1
+            assert spans[end // size - 1].last_offset < next_offset
+            assert next_offset <= spans[end // size].base_offset
+
+
+def test_where_a_read_ended_the_next_one_begins(segment: Segment) -> None:
+    spans = list(segment.walk())
+    size = spans[0].size
+    for end in (5 * size, 6 * size + 7):
+        position, next_offset = segment.boundary(end, 2 * size)
+        found = segment.locate(next_offset)
+        assert found == spans[position // size]
+        # Those who have not seen the end of that read find the same.
+        assert segment.locate(found.base_offset) == segment.locate(found.last_offset) == found
+
+
+def test_nobody_begins_where_the_segment_was_cut(tmp_path: Path) -> None:
+    segment = new_segment(tmp_path)
+    fill(segment)
+    size = segment.size // 50
+    _, next_offset = segment.boundary(5 * size, 0)
+    segment.truncate_to(next_offset)
+    assert segment.locate(next_offset) is None
+
+
+@pytest.mark.parametrize("sends_files", [False, True])
+@pytest.mark.parametrize(("wanted", "is_sure"), [(80_000, True), (80_000, False), (1 << 19, True)])
+def test_what_a_thread_has_loaded_is_not_read_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: int,
+    is_sure: bool,
+    sends_files: bool,
+) -> None:
+    """Where it cannot be told what is cached it would never end."""
+    segment = new_segment(tmp_path)
+    for number in range(1_000):
+        position = segment.size
+        segment.append([records_batch([bytes(1_000)], BatchOptions(base_offset=BASE + number))])
+        segment.index_batch(position, BASE + number, number)
+    segment.seal()
+    monkeypatch.setattr(disk_calls, "CACHED_ONLY", 0)
+    reads = CachedReads(ReadBuffers(), sends_files=sends_files)
+    reads.next_log(wanted, is_sure=is_sure)
+    first, end, content, loads = read_cold(segment, reads, wanted)
+    assert len(content) == end - first.position
+    assert first.position + wanted - first.size < end <= first.position + wanted
+    assert loads > 0
+
+
+def read_cold(
+    segment: Segment, reads: CachedReads, wanted: int
+) -> tuple[BatchSpan, int, memoryview, int]:
+    """From the second batch on, and how often something had to be loaded."""
+    for loads in range(5):
+        try:
+            first = segment.locate(BASE + 1, reads)
+            assert first is not None
+            end, _ = segment.boundary(first.position + wanted, first.position, reads)
+            return first, end, segment.slice(first.position, end, reads), loads
+        except NotCachedError as cold:
+            cold.load()()
+    raise AssertionError("it does not end")
 
 
 def test_index_entries_are_as_sparse_as_asked(segment: Segment) -> None:

@@ -50,6 +50,8 @@ class ColdReads:
         """Afterwards the read can be tried again and finds what is loaded, or why the log is gone.
         Raises KafkaError if the disk, or the system, does not let it be read.
         """
+        # The way it came leads to frames that hold it, and their buffers: a circle.
+        cold.__traceback__ = None
         await self._turn(cold.size_bytes)
         self.count += 1
         self.bytes += cold.size_bytes

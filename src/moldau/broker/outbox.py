@@ -14,6 +14,8 @@ _log = logging.getLogger(__name__)
 
 _BYTES_MAX = 256 * 1024
 """Answers that are collected for one write."""
+_CHUNKS_MAX = 1024
+"""The kernel takes no more in a call."""
 
 
 class Outbox:
@@ -31,16 +33,17 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._chunks)
 
-    @property
-    def is_full(self) -> bool:
-        return self._bytes > _BYTES_MAX
-
-    def add(self, chunks: list[Buffer]) -> None:
-        self._chunks += chunks
+    def add(self, chunks: list[Buffer]) -> bool:
+        """Whether it is full now."""
+        size = self._bytes
         for chunk in chunks:
-            self._bytes += len(chunk)
-            if len(chunk) >= VIEW_BYTES_MIN and view_behind(chunk) is not None:
+            length = len(chunk)
+            size += length
+            if length >= VIEW_BYTES_MIN and view_behind(chunk) is not None:
                 self.has_files = True
+        self._chunks += chunks
+        self._bytes = size
+        return size > _BYTES_MAX
 
     def take(self) -> tuple[list[Buffer], int]:
         """All chunks, and how many bytes they are."""
@@ -54,7 +57,7 @@ class Outbox:
         if self.has_files:
             self.has_files = False
             try:
-                _write_with_files(chunks, transport)
+                _write_with_files(chunks, size, transport)
             except (OSError, EOFError) as error:
                 # Part of the answer is sent. The next fetch of these records finds what is wrong.
                 _log.warning("an answer ends early, and so does its connection: %r", error)
@@ -81,7 +84,19 @@ class Outbox:
         return self._unread.is_read_slowly or now_ms - self.unread_since_ms > patience_ms
 
 
-def _write_with_files(chunks: list[Buffer], transport: asyncio.Transport) -> None:
+def _written(fileno: int, chunks: list[Buffer]) -> int:
+    """How many bytes of them the socket took."""
+    sent = 0
+    for start in range(0, len(chunks), _CHUNKS_MAX):
+        group = chunks[start : start + _CHUNKS_MAX]
+        count = os.writev(fileno, group)
+        sent += count
+        if count < sum(map(len, group)):
+            break
+    return sent
+
+
+def _write_with_files(chunks: list[Buffer], size: int, transport: asyncio.Transport) -> None:
     """As much as the client takes at once leaves from the page cache; the rest is read, and waits
     in the transport as everything else does.
     """
@@ -89,7 +104,9 @@ def _write_with_files(chunks: list[Buffer], transport: asyncio.Transport) -> Non
     if not transport.get_write_buffer_size() and not transport.is_closing():
         # Whether the client has gone or the disk cannot be read is heard below.
         with contextlib.suppress(OSError):
-            sent = os.writev(transport.get_extra_info("socket").fileno(), chunks)
+            sent = _written(transport.get_extra_info("socket").fileno(), chunks)
+    if sent == size:
+        return
     for chunk in chunks:
         if sent >= len(chunk):
             sent -= len(chunk)

@@ -175,6 +175,29 @@ def scan_batches(buffer, Py_ssize_t start, Py_ssize_t end, bint verify_crc, Py_s
     return found, base + position, None
 
 
+def batches_within(
+    buffer, Py_ssize_t reach, Py_ssize_t left, int64_t floor_offset, int64_t offset_limit
+):
+    cdef _View view = _View(buffer)
+    cdef const uint8_t* at
+    cdef Py_ssize_t position = 0, size
+    cdef int64_t base_offset, last_offset, next_offset = -1
+    while position + HEADER_BYTES <= view.length:
+        at = view.bytes + position
+        size = LOG_OVERHEAD + <Py_ssize_t>big32(at + 8)
+        if size < HEADER_BYTES or at[16] != 2 or size > left - position:
+            return -1, -1, None
+        base_offset = big64(at)
+        last_offset = wrapping_sum(base_offset, big32(at + 23))
+        if base_offset < floor_offset or last_offset < base_offset or last_offset >= offset_limit:
+            return -1, -1, None
+        if size > reach - position:
+            return position, next_offset, (size, base_offset, last_offset, big32(at + 12), big64(at + 35))
+        position += size
+        floor_offset = next_offset = last_offset + 1
+    return position, next_offset, None
+
+
 cdef inline Py_ssize_t read_varint(
     const uint8_t* p, Py_ssize_t position, Py_ssize_t limit, int32_t* out
 ) noexcept nogil:

@@ -104,6 +104,35 @@ def _scan_one(
     return INCOMPLETE, None
 
 
+# size, base offset, last offset, leader epoch, max timestamp
+FollowingBatch: TypeAlias = tuple[int, int, int, int, int]
+
+
+def batches_within(
+    buffer: Buffer, reach: int, left: int, floor_offset: int, offset_limit: int
+) -> tuple[int, int, FollowingBatch | None]:
+    """How far the batches at the start of the buffer go that end within `reach` bytes, as far as
+    their headers are in the buffer; the offset behind them; and the next batch, if its header is in
+    the buffer. Only headers are looked at: offsets must rise from the floor and stay below the
+    limit, and no batch may be longer than the `left` bytes of the file. All is -1 if one is not so.
+    """
+    position, next_offset = 0, -1
+    while position + HEADER_BYTES <= len(buffer):
+        base, length, epoch, magic, _, _, delta, _, max_time = _header.unpack_from(
+            buffer, position
+        )[:9]
+        size, last = LOG_OVERHEAD + length, base + delta
+        if size < HEADER_BYTES or magic != 2 or size > left - position:
+            return -1, -1, None
+        if base < floor_offset or delta < 0 or last >= offset_limit:
+            return -1, -1, None
+        if size > reach - position:
+            return position, next_offset, (size, base, last, epoch, max_time)
+        position += size
+        floor_offset = next_offset = last + 1
+    return position, next_offset, None
+
+
 # What one-byte varints mean: most are.
 _SHORT = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING or not USE_COMPILED:
     from moldau.protocol._record_cursor_twin import ConsumerRecord, RecordCursor
     from moldau.protocol._record_times_twin import first_record_at
     from moldau.protocol._records_twin import (
+        batches_within,
         decode_records,
         encode_records,
         scan_batches,
@@ -33,6 +34,7 @@ else:
         ColumnSink,
         ConsumerRecord,
         RecordCursor,
+        batches_within,
         decode_records,
         encode_columns,
         encode_records,
@@ -57,6 +59,7 @@ __all__ = [
     "RecordCursor",
     "RecordToEncode",
     "ScannedBatch",
+    "batches_within",
     "decode_records",
     "encode_columns",
     "encode_records",

@@ -90,18 +90,18 @@ class ReadSegment(Protocol):
         """As `File.read_into` without waiting, not even for the file to be opened."""
 
     def cached_view(self, position: int, size: int) -> memoryview | None:
-        """As `File.cached_view`, of bytes that are known to be sound."""
+        """As `File.cached_view`. The bytes are known to be sound."""
 
     def opened_apart(self) -> None:
         """A thread had the file open: that it is there is known, so it costs nothing to open."""
-
-    def unchecked_end(self, position: int) -> int:
-        """Bytes from `position` up to there were found when the file was opened."""
 
     def bounds(self, position: int) -> Bounds:
         """Of the batches from `position` on."""
 
     def note_checked(self, start: int, end: int) -> None: ...
+    def doubt(self) -> None:
+        """All of it is checked again when it is read next."""
+
     def examination(self) -> Callable[[], Adopt]:
         """Looks for damage in the whole file, in any thread."""
 
@@ -135,8 +135,8 @@ class CachedReads:
         self._buffers = buffers
         self._sends_files = sends_files
         self._loaded: list[_LoadedBytes] = []
-        self._indexes_tried: set[Path] = set()
-        self._examined: set[Path] = set()
+        # Indexes that were loaded, and segments that were looked at for damage.
+        self._tried: set[Path] = set()
         self._wanted_bytes = 0
         self._reads_at_once = True
 
@@ -145,17 +145,20 @@ class CachedReads:
         self._wanted_bytes = wanted_bytes
         self._reads_at_once = wanted_bytes <= (_AT_ONCE_BYTES_MAX if is_sure else _SMALL_BYTES)
 
+    def send_no_files(self) -> None:
+        """From now on: what is read may have to wait for something else."""
+        self._sends_files = False
+
     def forget(self) -> None:
         """What threads brought."""
         self._loaded.clear()
-        self._indexes_tried.clear()
-        self._examined.clear()
+        self._tried.clear()
 
     def examine(self, segment: ReadSegment) -> None:
         """Something is wrong with it, or with an index: have a thread look, once."""
         path = segment.path()
-        if path not in self._examined:
-            self._examined.add(path)
+        if path not in self._tried:
+            self._tried.add(path)
             raise NotCachedError(
                 path, segment.examination(), PIECE_BYTES, segment.unchanged_since_now()
             )
@@ -163,8 +166,8 @@ class CachedReads:
     def need(self, segment: ReadSegment, index: Loadable) -> None:
         """One that is broken is left to whoever rebuilds it."""
         path = index.path
-        if not index.is_loaded and path not in self._indexes_tried:
-            self._indexes_tried.add(path)
+        if not index.is_loaded and path not in self._tried:
+            self._tried.add(path)
 
             def is_asked_for() -> bool:
                 return index.path == path and not segment.is_retired
@@ -175,12 +178,15 @@ class CachedReads:
         """Shorter only where the file ends, though nobody of this process has cut it."""
         for loaded in self._loaded:
             if loaded.holds(segment, start, start + size):
-                return loaded.content[start - loaded.start :][:size]
-        if self._sends_files and size >= VIEW_BYTES_MIN:
-            view = segment.cached_view(start, size)
-            if view is not None:
-                return view
+                first = start - loaded.start
+                return loaded.content[first : first + size]
         return self._read(segment, start, size)
+
+    def view(self, segment: ReadSegment, start: int, size: int) -> memoryview | None:
+        """To be sent instead of what `read` brings, if that is possible."""
+        if not self._sends_files or size < VIEW_BYTES_MIN:
+            return None
+        return segment.cached_view(start, size)
 
     def window(self, segment: ReadSegment, start: int, size: int) -> memoryview:
         """As much as is at hand from a batch's header on; at least the header, unless the file
@@ -190,27 +196,41 @@ class CachedReads:
         for loaded in self._loaded:
             if loaded.holds(segment, start, end):
                 return loaded.content[start - loaded.start :]
-        all_bytes = min(max(size, self._wanted_bytes + _INTERVAL_BYTES), segment.size - start)
-        is_sent_from_file = self._sends_files and all_bytes >= VIEW_BYTES_MIN
-        if is_sent_from_file or not self._reads_at_once:
+        at_once = self.read_at_once(segment, start, size)
+        if at_once is None:
             return self._read(segment, start, size)
+        return at_once.content[start - at_once.start :]
+
+    def read_at_once(
+        self, segment: ReadSegment, start: int, size: int = 0
+    ) -> "_LoadedBytes | None":
+        """All that is wanted from there on, or more, unless it is looked at before it is read."""
+        left = segment.size - start
+        needed = min(max(self._wanted_bytes, _HEADER_BYTES), left)
+        all_bytes = min(max(size, self._wanted_bytes + _INTERVAL_BYTES), left)
+        for loaded in self._loaded:
+            if loaded.holds(segment, start, start + needed):
+                return loaded
+        if not self._reads_at_once or (self._sends_files and all_bytes >= VIEW_BYTES_MIN):
+            return None
         loaded = _LoadedBytes(segment, start, self._read(segment, start, all_bytes))
         self._loaded.append(loaded)
-        return loaded.content
+        return loaded
 
     def _read(self, segment: ReadSegment, start: int, size: int) -> memoryview:
         target = self._buffers.take(size, start)
         try:
             return target[: segment.read_cached(target, start)]
         except BlockingIOError:
-            raise self._not_cached(segment, start, size) from None
+            # Raised below, where it has no context: the way that one came has the buffer.
+            del target
+        raise self._not_cached(segment, start, size)
 
     def _not_cached(self, segment: ReadSegment, start: int, size: int) -> NotCachedError:
         size = max(size, min(self._wanted_bytes + _AHEAD_BYTES, segment.size - start))
         loaded = _LoadedBytes(segment, start, self._buffers.take(size, start))
         filesystem, path = segment.filesystem, segment.path()
         bounds = segment.bounds(start)
-        unchecked_end = min(segment.unchecked_end(start), bounds.end)
         is_unchanged = segment.unchanged_since_now()
 
         def load() -> Adopt:
@@ -219,8 +239,9 @@ class CachedReads:
                 loaded.content = loaded.content[: file.read_into(loaded.content, start)]
             finally:
                 file.close()
-            # Where reads begin, a batch does.
-            end = start + min(len(loaded.content), max(unchecked_end - start, 0))
+            # Where reads begin, a batch does. All are checked, also those that were before: this
+            # is what the disk holds now.
+            end = min(start + len(loaded.content), bounds.end)
             checked_end, _ = sound_end(loaded.content, start, end, bounds)
             return lambda: adopt(checked_end)
 
@@ -228,6 +249,9 @@ class CachedReads:
             # Compaction may have put another file under the name that the thread was given.
             if is_unchanged():
                 segment.opened_apart()
+                # The kernel reads further than it was asked to: more of the file is now what the
+                # disk holds, not what was once checked.
+                segment.doubt()
                 segment.note_checked(start, checked_end)
                 self._loaded.append(loaded)
 

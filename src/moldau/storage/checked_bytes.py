@@ -1,12 +1,13 @@
 """Which bytes of a segment's file are known to be sound. What was there when the file was opened is
-checked when it is first read; what was written since was checked before.
+checked when it is first read; what was written since was checked before. Bytes that the page cache
+had dropped are checked again when they come back from the disk.
 """
 
 from pathlib import Path
 from typing import NamedTuple
 
-from moldau.protocol.record_loops import BAD_OFFSETS, INCOMPLETE, scan_batches
-from moldau.storage.segment_scan import STRAY_OFFSETS
+from moldau.protocol.record_loops import BAD_OFFSETS, INCOMPLETE, ScannedBatch, scan_batches
+from moldau.storage.segment_scan import PIECE_BYTES, STRAY_OFFSETS
 from moldau.storage.segment_walk import CorruptSegmentError
 from moldau.types import Buffer
 
@@ -31,11 +32,11 @@ def sound_end(content: Buffer, start: int, end: int, bounds: Bounds) -> tuple[in
     `content` is what the file holds from `start` on. One that seems to be sound must also end
     before the next one begins: if its offset has leapt, nothing else tells.
     """
-    headers, valid_end, problem = scan_batches(content, 0, end - start, True, start)
-    if not headers:
+    first_offset, last, valid_end, problem = _scanned(content, start, end)
+    if last is None:
         return start, problem
-    last_position, last_offset = headers[-1][0], headers[-1][3]
-    if headers[0][2] < bounds.first_offset or last_offset >= bounds.offset_limit:
+    last_position, last_offset = last[0], last[3]
+    if first_offset < bounds.first_offset or last_offset >= bounds.offset_limit:
         return start, STRAY_OFFSETS
     next_offset: int | None = bounds.end_offset
     if valid_end < bounds.end:
@@ -43,6 +44,32 @@ def sound_end(content: Buffer, start: int, end: int, bounds: Bounds) -> tuple[in
     if next_offset is None:
         return last_position, problem or INCOMPLETE
     return (valid_end, problem) if last_offset < next_offset else (last_position, BAD_OFFSETS)
+
+
+def _scanned(
+    content: Buffer, start: int, end: int
+) -> tuple[int, ScannedBatch | None, int, str | None]:
+    """The first offset, the last sound batch, where it ends and what is wrong behind it. In pieces:
+    a thread that scans one keeps the interpreter to itself.
+    """
+    first_offset, last = 0, None
+    valid_end, problem = start, None
+    size, piece_bytes = end - start, PIECE_BYTES
+    while valid_end < end and problem is None:
+        position = valid_end - start
+        piece_end = min(position + piece_bytes, size)
+        headers, valid_end, problem = scan_batches(content, position, piece_end, True, start)
+        if problem == INCOMPLETE and piece_end < size:
+            # Cut by the end of the piece; if nothing was whole, by a batch that is larger.
+            problem = None
+            piece_bytes = PIECE_BYTES if headers else 2 * piece_bytes
+        if headers:
+            if last is None:
+                first_offset = headers[0][2]
+            elif headers[0][2] <= last[3]:
+                return first_offset, last, headers[0][0], BAD_OFFSETS
+            last = headers[-1]
+    return first_offset, last, valid_end, problem
 
 
 def _offset_at(content: Buffer, position: int) -> int | None:
@@ -61,9 +88,10 @@ class CheckedBytes:
         self.found_bytes = found_bytes
         self._checked_start = self._checked_end = 0
 
-    def trust_all(self) -> None:
-        """A scan has checked every byte, or we wrote them all."""
-        self.found_bytes = 0
+    def doubt_all(self, size: int) -> None:
+        """Some of it has come from the disk again."""
+        self.found_bytes = size
+        self._checked_start = self._checked_end = 0
 
     def cut(self, size: int) -> None:
         self.found_bytes = min(self.found_bytes, size)
@@ -85,12 +113,6 @@ class CheckedBytes:
         if problem is not None or valid_end != end:
             raise CorruptSegmentError(path, f"{problem or INCOMPLETE} at position {valid_end}")
         self.note(start, end)
-
-    def unchecked_end(self, position: int) -> int:
-        """Bytes from `position` up to there are not known to be sound."""
-        if self._checked_start <= position <= self._checked_end == self.found_bytes:
-            return position
-        return self.found_bytes
 
     def note(self, start: int, end: int) -> None:
         """They are sound."""

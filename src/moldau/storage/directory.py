@@ -166,6 +166,8 @@ class LogDirectory:
         self._refusal_listener: Callable[[LogDirectory, DiskFullError], None] | None = None
         self._room_listener: Callable[[LogDirectory], None] | None = None
         self._last_refusal: DiskFullError | None = None
+        self._refused_bytes = 0
+        """The largest write that found no room since one did."""
         self._lacking_count = 0
         self._listeners: list[Callable[[LogDirectory, OSError], None]] = []
 
@@ -237,11 +239,25 @@ class LogDirectory:
         if self._refusal_listener is not None and not is_known:
             self._refusal_listener(self, error)
 
-    def write_taken(self) -> None:
+    def no_room_for(self, size_bytes: int) -> None:
+        """A write of so many bytes is refused."""
+        self._refused_bytes = max(self._refused_bytes, size_bytes)
+
+    def write_taken(self, size_bytes: int) -> None:
+        """Small ones may still find room where larger ones did not."""
+        if size_bytes < self._refused_bytes and not self._has_room():
+            return
         self.is_refusing = False
+        self._refused_bytes = 0
         self._last_refusal = None
         if self._room_listener is not None:
             self._room_listener(self)
+
+    def _has_room(self) -> bool:
+        try:
+            return self.filesystem.free_bytes(self.path) >= 2 * self._refused_bytes
+        except OSError:
+            return False
 
     def on_failure(self, listener: Callable[["LogDirectory", OSError], None]) -> None:
         """`listener` is called once, when the directory fails."""

@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from moldau.storage import disk_calls
-from moldau.storage.cached_views import cached_view
+from moldau.storage import cached_views, disk_calls
 from moldau.storage.disk_calls import sync_directory, sync_file, write_buffers
 from moldau.storage.failures import (
     OUT_OF_DESCRIPTORS,
@@ -53,7 +52,7 @@ class File(Protocol):
 
     def cached_view(self, offset: int, size: int) -> memoryview | None:
         """Bytes that the kernel can send from the page cache; nothing else may look into them. None
-        if they are not all there, or not worth it.
+        if they are not all there.
         """
 
     def append(self, buffers: Sequence[Buffer]) -> None:
@@ -170,7 +169,7 @@ def _would_wait(path: Path) -> BlockingIOError:
 class DiskFile:
     """A real file."""
 
-    __slots__ = ("_device", "_fd", "_size", "path")
+    __slots__ = ("_device", "_fd", "_is_viewed", "_size", "path")
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
@@ -178,6 +177,7 @@ class DiskFile:
         status = os.fstat(fd)
         self._size = status.st_size
         self._device = status.st_dev
+        self._is_viewed = False
 
     @property
     def tells_cached(self) -> bool:
@@ -220,7 +220,12 @@ class DiskFile:
         return got
 
     def cached_view(self, offset: int, size: int) -> memoryview | None:
-        return cached_view(self._fd, offset, size) if self.tells_cached else None
+        if not self.tells_cached:
+            return None
+        # Before it is known what comes of it: a map that is left behind would be another file's.
+        self._is_viewed = True
+        view = cached_views.cached_view(self._fd, offset, size)
+        return None if view is None else memoryview(view)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         try:
@@ -257,6 +262,8 @@ class DiskFile:
 
     def close(self) -> None:
         if self._fd >= 0:
+            if self._is_viewed:
+                cached_views.forget(self._fd)
             os.close(self._fd)
             self._fd = -1
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moldau.protocol.errors import KafkaError
-from moldau.storage.failures import OUT_OF_DESCRIPTORS, NoDescriptorError, SyncFailedError
+from moldau.storage.failures import OUT_OF_DESCRIPTORS, DiskFullError, SyncFailedError
 from moldau.storage.filesystem import File, FileSystem, sync_path
 from moldau.storage.open_segments import segments_open_max
 from moldau.unexpected import log_unexpected
@@ -131,7 +131,8 @@ class GroupFlusher:
             del self._dirty[log]
             try:
                 tickets.append(log.begin_flush())
-            except NoDescriptorError:
+            except DiskFullError:
+                # Refused for now, by a lack of room or of descriptors: the next round tries again.
                 self._dirty[log] = None
             except KafkaError:
                 continue

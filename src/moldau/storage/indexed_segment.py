@@ -202,15 +202,7 @@ class IndexedSegment(ReadableSegment):
         if not self.sealed:
             return super().examination()
         path, size, is_unchanged = self.path(), self.size, self.unchanged_since_now()
-        apart = IndexedSegment(
-            self.filesystem,
-            self.directory,
-            self.base_offset,
-            self.settings,
-            created_ms=self.created_ms,
-            life=self._life,
-        )
-        apart.offset_limit = self.offset_limit
+        apart = self.apart()
 
         def examine() -> Adopt:
             file = self.filesystem.open(path)
@@ -232,6 +224,19 @@ class IndexedSegment(ReadableSegment):
                 self.note_damaged(apart.damaged)
 
         return examine
+
+    def apart(self) -> "IndexedSegment":
+        """The same segment for a thread, with indexes of its own."""
+        apart = IndexedSegment(
+            self.filesystem,
+            self.directory,
+            self.base_offset,
+            self.settings,
+            created_ms=self.created_ms,
+            life=self._life,
+        )
+        apart.offset_limit = self.offset_limit
+        return apart
 
     def rebuild_from(self, file: File, size: int) -> None:
         """As `rebuild_indexes`, from an open file and in memory only: a thread does not know whose

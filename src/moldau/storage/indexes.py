@@ -309,6 +309,12 @@ class OffsetIndex(_Index):
         slot = bisect_right(self._values, position) - 2
         return self._values[slot] if slot >= 0 else 0
 
+    def position_before(self, position: int) -> int:
+        """Of the last entry before `position`; the start if there is none."""
+        self._load()
+        slot = bisect_left(self._values, position) - 1
+        return self._values[slot] if slot >= 0 else 0
+
     def offset_at_or_after(self, position: int) -> Offset | None:
         """An offset that surely lies behind all batches that start before `position`."""
         self._load()

@@ -45,7 +45,8 @@ class Log(LogState):
     ) -> AppendResult:
         """Check the batches, give them offsets, write them. `records` is patched in place if it is
         writable. A client brings exactly one batch. A compressed one that expands beyond
-        `output_bytes_max` is refused with MESSAGE_TOO_LARGE.
+        `output_bytes_max` is refused with MESSAGE_TOO_LARGE. Raises NotCachedError if nobody can
+        say without the disk whether a client's batch is a retry.
         """
         with self.guard:
             caller = log_append.Caller(

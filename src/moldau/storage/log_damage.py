@@ -40,7 +40,10 @@ def examine(log: "LogState", path: Path) -> bool:
 
 
 def _found(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedBytes]") -> None:
+    """`found` is what was not known before."""
     _limit(log, segment)
+    if not found:
+        return
     _tell(log, segment, [each for each in segment.damaged if each.position in _positions(found)])
     reasons = {s.base_offset: str(each) for s, each in log.damaged}
     if reasons:

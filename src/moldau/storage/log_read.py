@@ -104,12 +104,14 @@ def find(
     bound = _bound(log, isolation)
     aborted: list[AbortedTransaction] | None = [] if isolation is Isolation.COMMITTED else None
     located = _find_batch(log, offset, reads) if offset < bound else None
-    if located is None or located[1].base_offset >= bound:
+    if located is None or located[2].base_offset >= bound:
         return FoundBatches(offset, offset, aborted)
-    place, first = located
-    limit = _bound_position(log, place, first, bound, reads)
-    if log.segments[place].damaged:
-        limit = min(limit, _sound_end(log, log.segments[place], first))
+    place, segment, first = located
+    limit = segment.size
+    if bound < log.segments.end_of(place, log.log_end_offset):
+        limit = _bound_position(segment, first, bound, reads)
+    if segment.damaged:
+        limit = min(limit, _sound_end(log, segment, first))
     first_end = first.position + first.size
     if first_end > limit:
         return FoundBatches(offset, offset, aborted, first_batch_bytes=first.size)
@@ -117,14 +119,13 @@ def find(
         return FoundBatches(offset, offset, aborted, first_batch_bytes=first.size, is_all=False)
     end, next_offset = first_end, first.last_offset + 1
     if first.size < max_bytes and first_end < limit:
-        segment = log.segments[place]
         reach = min(first.position + max_bytes, limit)
         if reach == segment.size:
             end, next_offset = reach, log.segments.end_of(place, log.log_end_offset)
         else:
             end, next_offset = segment.boundary(reach, first.position, reads)
     return FoundBatches(
-        offset, next_offset, aborted, place, first.position, end, is_all=next_offset >= bound
+        offset, next_offset, aborted, place, first.position, end, 0, next_offset >= bound
     )
 
 
@@ -147,22 +148,23 @@ def _bound(log: "Log", isolation: Isolation) -> int:
     return log.last_stable_offset
 
 
-def _find_batch(log: "Log", offset: int, reads: CachedReads | None) -> tuple[int, BatchSpan] | None:
+def _find_batch(
+    log: "Log", offset: int, reads: CachedReads | None
+) -> tuple[int, Segment, BatchSpan] | None:
     """Compaction may have emptied the rest of a segment: then the next one is asked."""
-    for place in range(max(log.segments.floor_place(offset), 0), len(log.segments)):
-        span = log.segments[place].locate(offset, reads)
+    segments = log.segments
+    for place in range(max(segments.floor_place(offset), 0), len(segments)):
+        segment = segments[place]
+        span = segment.locate(offset, reads)
         if span is not None:
-            return place, span
+            return place, segment, span
     return None
 
 
 def _bound_position(
-    log: "Log", place: int, first: BatchSpan, bound: int, reads: CachedReads | None
+    segment: Segment, first: BatchSpan, bound: int, reads: CachedReads | None
 ) -> int:
     """The position in the segment that a reader limited to offsets before `bound` may reach."""
-    segment = log.segments[place]
-    if bound >= log.segments.end_of(place, log.log_end_offset):
-        return segment.size
     if first.last_offset < bound:
         span = segment.locate(bound, reads)
         return segment.size if span is None else span.position

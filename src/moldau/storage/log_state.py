@@ -21,9 +21,9 @@ from moldau.storage.disk_steps import Steps, run_here
 from moldau.storage.epochs import LeaderEpochCache
 from moldau.storage.failures import DiskFullError, refused_if_full
 from moldau.storage.flushing import FlushTicket, GroupFlusher
+from moldau.storage.forgotten_batches import ForgottenBatches
 from moldau.storage.log_damage import LogGuard
 from moldau.storage.log_names import DELETED_SUFFIX, ROLLED_SUFFIX
-from moldau.storage.producer_replay import earlier_batches
 from moldau.storage.producer_snapshots import ProducerSnapshots
 from moldau.storage.producer_state import PRODUCER_ID_EXPIRATION_MS, ProducerStateTable
 from moldau.storage.segment import Segment, SegmentSettings
@@ -87,7 +87,7 @@ class LogState:
         self.segments = loaded.segments
         self.epochs = loaded.epochs
         self.producers = loaded.producers
-        self.producers.search_log = lambda entry: earlier_batches(self.segments, entry)
+        self.producers.search_log = ForgottenBatches(self.segments).search
         self.snapshots = loaded.snapshots
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
@@ -143,6 +143,11 @@ class LogState:
     def owes_flush(self) -> bool:
         """Records that must not be answered before they are on the disk are not yet."""
         return self.flushed_offset < self._owed_flush_end
+
+    @property
+    def awaits_flush(self) -> bool:
+        """The next flush round will sync it."""
+        return self._is_marked
 
     @property
     def recovery_point(self) -> int:

@@ -7,6 +7,7 @@ copy between places that differ by a few bytes takes up to seven times as long (
 
 import mmap
 import sys
+from collections import deque
 from collections.abc import Iterator
 
 _PAGE_BYTES = 4096
@@ -17,20 +18,20 @@ _KEPT_BYTES_MAX = 16 << 20
 _LOOKED_AT_MAX = 4
 
 
-def _references(kept: list[mmap.mmap], place: int) -> int:
-    return sys.getrefcount(kept[place])
+def _references(kept: deque[mmap.mmap]) -> int:
+    return sys.getrefcount(kept[0])
 
 
 # What it says of a buffer that only the list holds is another number in other versions of Python.
-_REFERENCES_IF_FREE = _references([mmap.mmap(-1, 1)], 0)
+_REFERENCES_IF_FREE = _references(deque([mmap.mmap(-1, 1)]))
 
 
 class ReadBuffers:
     """One thread at a time takes buffers from it; they may be let go of in any."""
 
     def __init__(self) -> None:
-        # By size, each list in the order in which they were used: the first is free the soonest.
-        self._kept: dict[int, list[mmap.mmap]] = {}
+        # By size, each in the order in which they were used: the first is free the soonest.
+        self._kept: dict[int, deque[mmap.mmap]] = {}
         self.kept_bytes = 0
 
     def take(self, size: int, position: int) -> memoryview:
@@ -44,10 +45,12 @@ class ReadBuffers:
         return memoryview(self._free(whole))[shift : shift + size]
 
     def _free(self, whole: int) -> mmap.mmap:
-        kept = self._kept.setdefault(whole, [])
-        for place in range(min(len(kept), _LOOKED_AT_MAX)):
-            if _references(kept, place) == _REFERENCES_IF_FREE:
-                kept.append(kept.pop(place))
+        kept = self._kept.setdefault(whole, deque())
+        for _ in range(min(len(kept), _LOOKED_AT_MAX)):
+            is_free = _references(kept) == _REFERENCES_IF_FREE
+            # To the end, also if somebody holds it for long: it must not stand before the others.
+            kept.rotate(-1)
+            if is_free:
                 return kept[-1]
         buffer = mmap.mmap(-1, whole)
         if self.kept_bytes + whole <= _KEPT_BYTES_MAX:

@@ -4,6 +4,7 @@ are in segment_files.py, the keeping of its indexes in indexed_segment.py.
 
 from collections.abc import Iterator
 
+from moldau.protocol.record_loops import batches_within
 from moldau.storage.cached_reads import CachedReads
 from moldau.storage.failures import CorruptIndexError
 from moldau.storage.indexed_segment import IndexedSegment
@@ -13,6 +14,11 @@ from moldau.types import NO_TIMESTAMP, Offset, TimestampMs
 
 __all__ = ["BatchSpan", "CorruptSegmentError", "Segment", "SegmentSettings"]
 
+_NEAR_BYTES = 64 * 1024
+"""So far the headers are gone through without an index."""
+_FOLLOWING_MAX = 8
+"""Batches that are remembered for readers who stopped in front of them."""
+
 
 class Segment(IndexedSegment):
     # By offset and position
@@ -21,6 +27,10 @@ class Segment(IndexedSegment):
         """The first batch that ends at or after `offset`; None if all end before it. Without
         `reads` it may wait for the disk.
         """
+        following = self._following.get(offset)
+        if following is not None:
+            # Where another fetch has ended, most likely of the same reader.
+            return following
         last = self._last_located
         if last is not None and last.base_offset <= offset <= last.last_offset:
             # As for all who wait at the end of a log: what comes is read by each of them.
@@ -57,15 +67,56 @@ class Segment(IndexedSegment):
             self.slice(span.position, span.position + span.size, reads)
 
     def boundary(self, limit: int, floor: int, reads: CachedReads | None = None) -> tuple[int, int]:
-        """The last end of a batch at or before position `limit`, and the offset after that batch.
-        The batch at position `floor` ends before `limit`.
+        """The last end of a batch at or before position `limit`, and the offset where readers go on
+        behind it. The batch at position `floor` ends before `limit`.
         """
         return self.with_cached(reads, self._boundary, limit, floor, reads)
 
     def _boundary(self, limit: int, floor: int, reads: CachedReads | None) -> tuple[int, int]:
+        index = self.offset_index
+        is_near = limit - floor <= _NEAR_BYTES
+        if reads is not None and not is_near:
+            reads.need(self, index)
+            reads.read_at_once(self, floor)
+        if not self.damaged:
+            start = floor if is_near else max(floor, index.position_before(limit))
+            found = self._sound_boundary(limit, start, reads)
+            if found is not None:
+                return found
         # A batch behind the last indexed one but one certainly ends before the limit, so that there
-        # is a next offset to tell.
-        found, next_offset = max(floor, self.offset_index.position_well_before(limit)), -1
+        # is an offset to tell.
+        start = floor if is_near else max(floor, index.position_well_before(limit))
+        return self._walked_boundary(limit, start, reads)
+
+    def _sound_boundary(
+        self, limit: int, position: int, reads: CachedReads | None
+    ) -> tuple[int, int] | None:
+        """None if anything about the headers from `position` on is wrong, or not sure. The batch
+        that comes next is noted: its reader will most likely ask for it.
+        """
+        size, next_offset = self.size, -1
+        following = None
+        while following is None and position < limit:
+            window = self.window(position, size, reads)
+            floor_offset = max(next_offset, self.base_offset)
+            length, behind, following = batches_within(
+                window, limit - position, size - position, floor_offset, self.offset_limit
+            )
+            if length > 0:
+                position, next_offset = position + length, behind
+            elif following is None:
+                return None
+        if following is not None:
+            if next_offset < 0 and self.is_checked(position, position + following[0]):
+                next_offset = following[1]
+            if following[1] == next_offset:
+                self._note_following(BatchSpan(position, *following))
+        return None if next_offset < 0 else (position, next_offset)
+
+    def _walked_boundary(
+        self, limit: int, found: int, reads: CachedReads | None
+    ) -> tuple[int, int]:
+        next_offset = -1
         for span in self.walk(found, reads):
             if span.position + span.size > limit:
                 break
@@ -75,6 +126,11 @@ class Segment(IndexedSegment):
                 self.offset_index.path, f"position {found} is not before {limit}"
             )
         return found, next_offset
+
+    def _note_following(self, span: BatchSpan) -> None:
+        if len(self._following) >= _FOLLOWING_MAX:
+            del self._following[next(iter(self._following))]
+        self._following[span.base_offset] = span
 
     def next_offset(self) -> int:
         """The offset after the last batch. Raises CorruptSegmentError if the file ends in none."""

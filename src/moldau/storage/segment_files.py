@@ -1,5 +1,6 @@
 """The files of a segment: a `.log` file of whole batches and three indexes, opened when first used.
-Bytes that are handed out are copies: what becomes of the file does not touch them.
+Bytes that are handed out are copies: what becomes of the file does not touch them. Only those who
+send them at once get a view of the file instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -71,6 +72,8 @@ class SegmentFiles:
         """It is out of the log: its file may be gone, or be another's of the same name."""
         self._checked: CheckedBytes | None = None
         self._last_located: BatchSpan | None = None
+        self._following: dict[int, BatchSpan] = {}
+        """By their offsets: batches before which reads have ended."""
         self.damaged: tuple[DamagedBytes, ...] = ()
         """In the order of their positions; what is known of them."""
         self.on_damage: OnDamage | None = None
@@ -142,7 +145,7 @@ class SegmentFiles:
         self._file = self.filesystem.open(self.path(), create=True)
         open_segments.opened(self)
         self._checked = CheckedBytes(0)
-        self._last_located = None
+        self._forget_located()
         self.damaged = ()
         self.offset_index.reset()
         self.time_index.reset()
@@ -162,8 +165,12 @@ class SegmentFiles:
         self.file.truncate(size)
         self._forget_behind(size)
 
-    def _forget_behind(self, size: int) -> None:
+    def _forget_located(self) -> None:
         self._last_located = None
+        self._following.clear()
+
+    def _forget_behind(self, size: int) -> None:
+        self._forget_located()
         self.damaged = tuple(each for each in self.damaged if each.position < size)
         if self._checked is not None:
             self._checked.cut(size)

@@ -20,22 +20,29 @@ _TAIL_BYTES = 4 << 20
 class ReadableSegment(SegmentFiles):
     def slice(self, start: int, end: int, reads: CachedReads | None = None) -> memoryview:
         """Bytes of whole batches. Without `reads` it may wait for the disk."""
-        size = end - start
-        if not self.is_checked(start, end):
+        size = wanted = end - start
+        is_checked = self.is_checked(start, end)
+        if is_checked and reads is not None:
+            view = reads.view(self, start, size)
+            if view is not None:
+                return view
+        if not is_checked:
             # What follows tells whether the offset of the last one is right.
-            size = min(size + OFFSET_BYTES, self.size - start)
+            wanted = min(size + OFFSET_BYTES, self.size - start)
         if reads is not None:
-            content = reads.read(self, start, size)
+            content = reads.read(self, start, wanted)
         else:
-            content = memoryview(bytearray(size))
+            content = memoryview(bytearray(wanted))
             content = content[: self.file.read_into(content, start)]
+        if is_checked and len(content) == size:
+            return content
         try:
             self._check(content, start, end)
         except CorruptSegmentError:
             if reads is not None:
                 reads.examine(self)
             raise
-        return content[: end - start]
+        return content[:size]
 
     def _check(self, content: memoryview, start: int, end: int) -> None:
         if len(content) < end - start:
@@ -85,24 +92,18 @@ class ReadableSegment(SegmentFiles):
         return file.read_into(target, position, wait=False)
 
     def cached_view(self, position: int, size: int) -> memoryview | None:
-        if self._file is None or self._checked is None:
-            return None
-        if not self._checked.is_checked(position, position + size):
-            return None
-        return self._file.cached_view(position, size)
+        return None if self._file is None else self._file.cached_view(position, size)
 
     def opened_apart(self) -> None:
         _ = self.file
 
-    def unchecked_end(self, position: int) -> int:
-        if self._checked is None:
-            # What the file holds now is what will be found when it is opened.
-            return self.size
-        return self._checked.unchecked_end(position)
-
     def note_checked(self, start: int, end: int) -> None:
         if self._checked is not None:
             self._checked.note(start, end)
+
+    def doubt(self) -> None:
+        if self._checked is not None:
+            self._checked.doubt_all(self.size)
 
     def trust(self) -> None:
         """A recovery scan has checked every byte."""
@@ -134,10 +135,10 @@ class ReadableSegment(SegmentFiles):
         self.note_damaged(find_damage(self.file, self.size, self.offsets))
 
     def note_damaged(self, found: tuple[DamagedBytes, ...]) -> None:
-        """All that is damaged; the log hears of what was not known."""
+        """All that is damaged; the log hears what of it was not known."""
         known = {(each.position, each.end) for each in self.damaged}
-        self._last_located = None
+        self._forget_located()
         self.damaged = found
         new = [each for each in found if (each.position, each.end) not in known]
-        if new and self.on_damage is not None:
+        if found and self.on_damage is not None:
             self.on_damage(self, new)

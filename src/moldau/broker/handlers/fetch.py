@@ -7,11 +7,12 @@ Not served: reading from the closest replica (rack id); every client reads from 
 
 import asyncio
 from collections.abc import Awaitable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from moldau.broker.cold_reads import ATTEMPTS_MAX, changes_too_fast
 from moldau.broker.context import RequestContext
+from moldau.broker.fetch_answers import diverging_epoch, fill, leader_endpoints
 from moldau.broker.fetch_sessions import Asked, FullFetch, IncrementalFetch, PartitionKey, asked_in
-from moldau.broker.leader_hints import leader_hint
 from moldau.broker.memory_budget import SMALL_BYTES
 from moldau.broker.partition import Partition
 from moldau.broker.waiting_fetch import Attempt, Cold, WaitingFetch, finish
@@ -19,20 +20,17 @@ from moldau.net.slices import Slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
-    FetchPartition,
     FetchRequest,
     FetchResponse,
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
 )
 from moldau.storage.cached_reads import NotCachedError
-from moldau.storage.log import Log
-from moldau.storage.log_read import FoundBatches, Isolation, ReadResult
-from moldau.types import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
+from moldau.storage.cached_views import view_behind
+from moldau.storage.log_read import FoundBatches, Isolation
+
+if TYPE_CHECKING:
+    from moldau.storage.log import Log
 
 WAIT_MS_MAX = 300_000
 FEW_PARTITIONS = 8
@@ -43,7 +41,6 @@ REPLICA_STATE_SINCE_VERSION = 15
 STORAGE_ERRORS_SINCE_VERSION = 6
 
 _ISOLATIONS = {0: Isolation.HIGH_WATERMARK, 1: Isolation.COMMITTED}
-_MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}
 
 
 def handle_fetch(
@@ -114,7 +111,10 @@ class Fetch:
         self._isolation = Isolation.LOG_END
         if replica_id < 0:
             self._isolation = _ISOLATIONS.get(request.isolation_level, Isolation.HIGH_WATERMARK)
-        self._reads = ctx.broker.replicas.cold_reads.reads(sends_files=ctx.peer.takes_files)
+        # Others have their turns between many partitions.
+        is_sent_at_once = len(self._asked) <= FEW_PARTITIONS and not ctx.peer.is_answered_later
+        sends_files = ctx.peer.takes_files and is_sent_at_once
+        self._reads = ctx.broker.replicas.cold_reads.reads(sends_files=sends_files)
         self._results: list[PartitionData | None] = [None] * len(self._asked)
         self._found: dict[int, FoundBatches] = {}
         """By place: what there is to read. It may be stale once others had their turn."""
@@ -124,6 +124,8 @@ class Fetch:
         self._bytes_read = self._held_bytes = 0
         self.has_room = True
         """In the node's memory, for records."""
+        self._topics: list[FetchableTopicResponse] = []
+        self._got_records: list[Asked] = []
         self._is_urgent = not self._asked
         """There is an error or something else to tell that does not wait for bytes."""
         self.places: dict[Partition, int] = {}
@@ -146,14 +148,10 @@ class Fetch:
         After the first attempt only what `moved` or had something is looked at; the rest has not
         changed.
         """
-        broker, request = self.ctx.broker, self._request
         if not self.has_room and moved is not None:
             # They had more than fitted, which was nothing.
             moved = {*moved, *self.full}
-        room = broker.budget.room_for_answer(is_privileged=self.ctx.peer.is_privileged_listener)
-        self.has_room = room > 0
-        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, room)
-        self._min_bytes = min(request.min_bytes, self._max_bytes if self.has_room else 1)
+        self._find_room()
         places: Sequence[int] = range(len(self._asked))
         if moved is not None:
             places = sorted({*map(self.places.__getitem__, moved), *self._found})
@@ -163,16 +161,29 @@ class Fetch:
         if len(places) > FEW_PARTITIONS:
             return (yield from self._attempt_many(places, is_last=is_last))
         for place in places:
-            yield from self._look(place)
+            if (cold := self._find(place)) is not None:
+                yield from self._look(place, cold)
         if not is_last and self.missing_bytes:
             self._reads.forget()
             return None
         for place in list(self._found):
-            yield from self._read(place)
+            cold = None if self._is_stale else self._take(place)
+            if self._is_stale:
+                yield from self._read_found(place, cold)
+                break
         self._reads.forget()
-        answer = yield from self._answer(None)
-        self._hold_until_sent()
-        return answer
+        self._tell(self._asked, self._results)
+        if moved is not None or self._is_stale or self.ctx.is_large:
+            # Otherwise it is sent in this very turn.
+            self._hold_until_sent()
+        return self._response()
+
+    def _find_room(self) -> None:
+        broker, request = self.ctx.broker, self._request
+        room = broker.budget.room_for_answer(is_privileged=self.ctx.peer.is_privileged_listener)
+        self.has_room = room > 0
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, room)
+        self._min_bytes = min(request.min_bytes, self._max_bytes if self.has_room else 1)
 
     def _attempt_many(self, places: Sequence[int], *, is_last: bool) -> Attempt:
         """As long as it is not known that there is enough, nothing is read. From then on each is
@@ -184,9 +195,9 @@ class Fetch:
                 yield from self._look(place)
                 if place in self._found and (is_last or not self.missing_bytes):
                     yield from self._read(place, is_fresh=True)
-                    if self._bytes_read == self._bytes_found:
-                        # Or every read would look through what was read before.
-                        self._reads.forget()
+                if self._bytes_read == self._bytes_found:
+                    # Or every read would look through what was read before.
+                    self._reads.forget()
                 if slices.is_over:
                     yield from self._others_first(slices)
             if not is_last and self.missing_bytes:
@@ -195,9 +206,12 @@ class Fetch:
                 yield from self._read(place)
                 if slices.is_over:
                     yield from self._others_first(slices)
-            answer = yield from self._answer(slices)
+            for place in range(len(self._asked)):
+                self._tell(self._asked[place : place + 1], self._results[place : place + 1])
+                if slices.is_over:
+                    yield from self._others_first(slices)
             self._hold_until_sent()
-            return answer
+            return self._response()
         finally:
             self._reads.forget()
             self._hold(0)
@@ -224,29 +238,36 @@ class Fetch:
             hold(size_bytes)
             asyncio.get_running_loop().call_soon(hold, -size_bytes)
 
-    def _look(self, place: int) -> Generator[Cold, None, None]:
-        """Find what there is of one partition, without reading it."""
-        asked = self._asked[place]
+    def _look(self, place: int, cold: Cold = None) -> Generator[Cold, None, None]:
+        """Find what there is of one partition, once threads have loaded what is missing for it."""
         for _ in range(ATTEMPTS_MAX):
-            partition: Partition | None = None
-            try:
-                if self._refusal is not None:
-                    raise self._refusal
-                partition = self._partition(asked)
-                self._results[place] = self._look_into(partition, place)
-                self.places[partition] = place
-            except KafkaError as error:
-                self._refuse(place, error)
-            except NotCachedError as cold:
-                assert partition is not None
-                self._is_stale = True
+            if cold is not None:
                 try:
-                    yield partition.log, cold
-                    continue
+                    yield cold
                 except KafkaError as error:
                     self._refuse(place, error)
-            return
-        self._refuse(place, changes_too_fast(asked.topic))
+                    return
+            cold = self._find(place)
+            if cold is None:
+                return
+        self._refuse(place, changes_too_fast(self._asked[place].topic))
+
+    def _find(self, place: int) -> Cold:
+        """Find what there is of one partition, without reading it."""
+        partition: Partition | None = None
+        try:
+            if self._refusal is not None:
+                raise self._refusal
+            partition = self._partition(self._asked[place])
+            self._results[place] = self._look_into(partition, place)
+            self.places[partition] = place
+        except KafkaError as error:
+            self._refuse(place, error)
+        except NotCachedError as cold:
+            assert partition is not None
+            self._is_stale = True
+            return partition.log, cold
+        return None
 
     def _look_into(self, partition: Partition, place: int) -> PartitionData | None:
         """None if there is nothing that the client does not know."""
@@ -270,14 +291,15 @@ class Fetch:
             aborted_transactions=None,
         )
         if wanted.last_fetched_epoch >= 0:
-            diverging = _diverging_epoch(log, wanted)
+            diverging = diverging_epoch(log, wanted)
             if diverging is not None:
                 answer.diverging_epoch = diverging
                 self._is_urgent = True
                 return answer
         max_bytes = min(wanted.partition_max_bytes, max(self._max_bytes - self._bytes_found, 0))
         # Any record is enough: then what is found is answered.
-        self._reads.next_log(max_bytes, is_sure=self._min_bytes - self._bytes_found <= 1)
+        is_sure = self._min_bytes - self._bytes_found <= 1
+        self._reads.next_log(max_bytes, is_sure=is_sure)
         found = log.find(
             offset,
             max_bytes,
@@ -289,44 +311,76 @@ class Fetch:
             partition.follower_fetched(self._replica_id, offset)
             answer.high_watermark = log.high_watermark
         (self.full.discard if found.is_all else self.full.add)(partition)
-        if found.size_bytes:
-            self._found[place] = found
-            self._logs[place] = log
-            self._bytes_found += found.size_bytes
+        if size_bytes := found.size_bytes:
+            if is_sure and len(self._asked) == 1:
+                # Nothing else can make it wait.
+                fill(answer, log.take(found, self._reads))
+                self._bytes_read += size_bytes
+            else:
+                self._found[place] = found
+                self._logs[place] = log
+            self._bytes_found += size_bytes
         elif self._isolation is Isolation.COMMITTED:
             answer.aborted_transactions = []
         return answer
 
-    def _read(self, place: int, *, is_fresh: bool = False) -> Generator[Cold, None, None]:
-        """Read what was found of one partition. `is_fresh`: in this turn."""
+    def _read(
+        self, place: int, cold: Cold = None, *, is_fresh: bool = False
+    ) -> Generator[Cold, None, None]:
+        """Read what was found of one partition, once threads have loaded what is missing for it.
+        `is_fresh`: it was found in this turn.
+        """
         answer = self._results[place]
         if answer is not None and answer.records:
             return
         for _ in range(ATTEMPTS_MAX):
+            if cold is not None:
+                try:
+                    yield cold
+                except KafkaError as error:
+                    self._refuse_found(place, error)
+                    return
             if self._is_stale and not is_fresh:
                 before = self._found.pop(place, None)
                 self._bytes_found -= before.size_bytes if before is not None else 0
                 yield from self._look(place)
             is_fresh = False
-            answer, found = self._results[place], self._found.get(place)
-            if answer is None or found is None:
+            cold = self._take(place)
+            if cold is None:
                 return
-            log = self._logs[place]
-            try:
-                try:
-                    result = log.take(found, self._reads)
-                except NotCachedError as cold:
-                    self._is_stale = True
-                    yield log, cold
-                    continue
-            except KafkaError as error:
-                self._refuse_found(place, error)
-            else:
-                answer.records = result.records
-                self._bytes_read += found.size_bytes
-                answer.aborted_transactions = _aborted(result)
-            return
         self._refuse_found(place, changes_too_fast(self._asked[place].topic))
+
+    def _read_found(self, place: int, cold: Cold) -> Generator[Cold, None, None]:
+        """Read all that was found, and some of it comes from the disk. Meanwhile what views show
+        may leave the page cache, or change: everything is copied.
+        """
+        self._reads.send_no_files()
+        for earlier, found in self._found.items():
+            answer = self._results[earlier]
+            if answer is not None and view_behind(answer.records) is not None:
+                answer.records = b""
+                self._bytes_read -= found.size_bytes
+        yield from self._read(place, cold)
+        for each in list(self._found):
+            yield from self._read(each)
+
+    def _take(self, place: int) -> Cold:
+        """Read what was found of one partition, if anything was."""
+        answer, found = self._results[place], self._found.get(place)
+        if answer is None or found is None:
+            return None
+        log = self._logs[place]
+        try:
+            result = log.take(found, self._reads)
+        except NotCachedError as cold:
+            self._is_stale = True
+            return log, cold
+        except KafkaError as error:
+            self._refuse_found(place, error)
+            return None
+        fill(answer, result)
+        self._bytes_read += found.size_bytes
+        return None
 
     def _partition(self, asked: Asked) -> Partition:
         name = asked.topic
@@ -377,28 +431,27 @@ class Fetch:
             return log.last_stable_offset != told.last_stable_offset
         return log.high_watermark != told.high_watermark
 
-    def _answer(self, slices: Slices | None) -> Attempt:
-        named, is_news = self._named, self._named.is_news
-        topics: list[FetchableTopicResponse] = []
-        got_records: list[Asked] = []
-        last: FetchableTopicResponse | None = None
-        for asked, result in zip(self._asked, self._results, strict=True):
+    def _tell(self, some: list[Asked], results: list[PartitionData | None]) -> None:
+        """What the client does not know goes into the answer."""
+        topics, is_news = self._topics, self._named.is_news
+        last = topics[-1] if topics else None
+        for asked, result in zip(some, results, strict=True):
             if result is not None and is_news(asked, result):
                 if last is None or last.topic != asked.topic or last.topic_id != asked.topic_id:
                     last = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id)
                     topics.append(last)
                 last.partitions.append(result)
                 if result.records:
-                    got_records.append(asked)
-            if slices is not None and slices.is_over:
-                yield from self._others_first(slices)
+                    self._got_records.append(asked)
+
+    def _response(self) -> FetchResponse:
         try:
-            session_id = named.answered(got_records)
+            session_id = self._named.answered(self._got_records)
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
-        response = FetchResponse(session_id=session_id, responses=topics)
+        response = FetchResponse(session_id=session_id, responses=self._topics)
         if self._is_urgent and self.ctx.version >= LEADER_HINTS_SINCE_VERSION:
-            response.node_endpoints = _hints(self.ctx, topics)
+            response.node_endpoints = leader_endpoints(self.ctx, self._topics)
         return response
 
 
@@ -412,46 +465,3 @@ def _refusal(ctx: RequestContext, request: FetchRequest, replica_id: int) -> Kaf
     if request.max_bytes < 0 or request.isolation_level not in _ISOLATIONS:
         return KafkaError(ErrorCode.INVALID_REQUEST)
     return None
-
-
-def _diverging_epoch(log: Log, wanted: FetchPartition) -> EpochEndOffset | None:
-    """Where the reader's log and ours part, if they do (KIP-595)."""
-    epoch, end_offset = log.epochs.end_offset_for(
-        LeaderEpoch(wanted.last_fetched_epoch), Offset(log.log_end_offset)
-    )
-    if epoch == NO_EPOCH or end_offset < 0 or wanted.fetch_offset < log.log_start_offset:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
-    return None
-
-
-def _aborted(found: ReadResult) -> list[AbortedTransaction] | None:
-    if found.aborted is None:
-        return None
-    return [
-        AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-        for each in found.aborted
-    ]
-
-
-def _hints(ctx: RequestContext, topics: list[FetchableTopicResponse]) -> list[NodeEndpoint]:
-    """Who leads what moved, and where it is reached."""
-    endpoints: dict[int, NodeEndpoint] = {}
-    image = ctx.broker.image
-    for topic in topics:
-        name = topic.topic or image.topic_name(topic.topic_id) or ""
-        for partition in topic.partitions:
-            if partition.error_code not in _MOVED:
-                continue
-            hint = leader_hint(
-                image, TopicPartition(name, partition.partition_index), ctx.peer.listener_name
-            )
-            partition.current_leader = LeaderIdAndEpoch(
-                leader_id=hint.leader_id, leader_epoch=hint.leader_epoch
-            )
-            if hint.host is not None:
-                endpoints[hint.leader_id] = NodeEndpoint(
-                    node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack
-                )
-    return list(endpoints.values())

@@ -1,0 +1,50 @@
+"""A scan goes through a segment in pieces: batches may cross their ends, or be larger than one."""
+
+import os
+from pathlib import Path
+
+import pytest
+from storage.log_maker import records_batch
+
+from moldau.protocol.batch_builder import BatchOptions
+from moldau.protocol.record_loops import INCOMPLETE
+from moldau.storage.damaged_bytes import TolerantScan
+from moldau.storage.filesystem import DiskFileSystem
+from moldau.storage.segment_scan import ALL_OFFSETS, PIECE_BYTES, SegmentScan
+
+VALUE_SIZES = [100, PIECE_BYTES - 500, 100, 3 * PIECE_BYTES, 100, PIECE_BYTES // 2, 100]
+
+
+def write(path: Path) -> list[int]:
+    """Where each batch begins, and where the last one ends."""
+    positions, content = [0], b""
+    for offset, size in enumerate(VALUE_SIZES):
+        content += records_batch([bytes(size)], BatchOptions(base_offset=offset))
+        positions.append(len(content))
+    path.write_bytes(content)
+    return positions
+
+
+def test_batches_of_all_sizes_are_found(tmp_path: Path) -> None:
+    positions = write(tmp_path / "a.log")
+    file = DiskFileSystem().open(tmp_path / "a.log")
+    scan = SegmentScan(file, 0, file.size(), verify_crc=True)
+    assert [header[0] for piece in scan for header in piece] == positions[:-1]
+    assert (scan.valid_end, scan.problem) == (positions[-1], None)
+    file.close()
+
+
+@pytest.mark.parametrize("left", [1, 2, 3, 4, 5, 6])
+def test_a_scan_of_a_file_that_was_cut_ends(tmp_path: Path, left: int) -> None:
+    """So many batches are left, and half of the next one."""
+    positions = write(tmp_path / "a.log")
+    file = DiskFileSystem().open(tmp_path / "a.log")
+    size = file.size()
+    os.truncate(tmp_path / "a.log", (positions[left] + positions[left + 1]) // 2)
+    scan = SegmentScan(file, 0, size, verify_crc=True)
+    assert [header[0] for piece in scan for header in piece] == positions[:left]
+    assert (scan.valid_end, scan.problem) == (positions[left], INCOMPLETE)
+    tolerant = TolerantScan(file, 0, size, offsets=ALL_OFFSETS)
+    assert [header[0] for piece in tolerant for header in piece] == positions[:left]
+    assert [each.position for each in tolerant.damaged] == [positions[left]]
+    file.close()
