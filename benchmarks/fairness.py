@@ -14,6 +14,7 @@ marked.
 import argparse
 import contextlib
 import multiprocessing
+import os
 import select
 import socket
 import struct
@@ -108,6 +109,8 @@ def measured(case: rude_clients.Case, peer: Peer, seconds: float) -> Row:
     )
     produce = request_frame(produce_request(rude_clients.TOPIC, 100), PRODUCE_VERSION)
     politest = [Polite(peer.port, API_VERSIONS_V0), Polite(peer.port, produce)]
+    # What the case before has written is not this one's to wait for.
+    os.sync()
     cpu_before = peer.cpu_seconds()
     rude.start()
     for polite in politest:

@@ -116,6 +116,9 @@ class Peer(ABC):
 
     def cpu_seconds(self) -> float:
         """What the node has used since it started, in its own code and in the kernel."""
+        if sys.platform == "linux":
+            # Its clock (clock_getcpuclockid): the usual ticks of 10 ms are coarse beside a round.
+            return time.clock_gettime(~self.pid << 3 | 2)
         times = self._running().cpu_times()
         return float(times.user + times.system)
 

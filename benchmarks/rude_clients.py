@@ -72,10 +72,14 @@ WIDE_TOPIC = "rude-wide"
 GROUP_OFFSETS = 1_000
 TOPIC_RESOURCE = 2
 FIND_COORDINATOR_VERSION = 4
+LIST_OFFSETS_VERSION = 7
+# The record with the largest timestamp (KIP-734).
+LATEST = -3
 LONG_NAME = "g" * 32_000
 CONNECTIONS_MAX = 3_000
 DESCRIPTORS = 8_192
 FRAME_BYTES = 100_000_000
+PIPELINED_BYTES = 4_000_000
 BIG_BATCH_RECORDS = 1_000_000
 # Retention leaves it alone.
 NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
@@ -216,10 +220,19 @@ def pipelined_small_requests(port: int, deadline: Deadline) -> None:
     send_and_drop(port, API_VERSIONS_V0 * 16_384, deadline)
 
 
-def pipelined_unacknowledged_records(port: int, deadline: Deadline) -> None:
-    request = produce_request(TOPIC, 100)
-    request.acks = 0
-    send_and_drop(port, request_frame(request, PRODUCE_VERSION) * 4_096, deadline)
+def pipelined_records(acks: int, value_bytes: int) -> Callable[[int, Deadline], None]:
+    def send(port: int, deadline: Deadline) -> None:
+        request = produce_request(TOPIC, value_bytes)
+        request.acks = acks
+        frame = request_frame(request, PRODUCE_VERSION)
+        send_and_drop(port, frame * max(PIPELINED_BYTES // len(frame), 1), deadline)
+
+    return send
+
+
+def pipelined_fetches(port: int, deadline: Deadline) -> None:
+    frame = _fetch_frame([FetchPartition(partition=0, partition_max_bytes=1)], min_bytes=1)
+    send_and_drop(port, frame * 4_096, deadline)
 
 
 def answers_never_read(port: int, deadline: Deadline) -> None:
@@ -339,13 +352,14 @@ def groups_of_long_names(port: int, deadline: Deadline) -> None:
     one_after_the_other(port, request_frame(DescribeGroupsRequest(groups=names), 5), deadline)
 
 
-def offsets_by_time(port: int, deadline: Deadline) -> None:
-    """In a batch of a million records."""
-    partition = ListOffsetsPartition(partition_index=0, timestamp=NOW_MS)
-    request = ListOffsetsRequest(
-        topics=[ListOffsetsTopic(name=BIG_BATCH_TOPIC, partitions=[partition])]
-    )
-    one_after_the_other(port, request_frame(request, 7), deadline)
+def offsets_in_the_big_batch(timestamp: int) -> Callable[[int, Deadline], None]:
+    def ask(port: int, deadline: Deadline) -> None:
+        partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        topic = ListOffsetsTopic(name=BIG_BATCH_TOPIC, partitions=[partition])
+        frame = request_frame(ListOffsetsRequest(topics=[topic]), LIST_OFFSETS_VERSION)
+        one_after_the_other(port, frame, deadline)
+
+    return ask
 
 
 def many_topics_checked(port: int, deadline: Deadline) -> None:
@@ -372,7 +386,12 @@ class Case(NamedTuple):
 CASES = [
     Case("nobody", lambda _port, deadline: deadline.wait()),
     Case("small requests, pipelined", pipelined_small_requests),
-    Case("records with acks=0, pipelined", pipelined_unacknowledged_records),
+    Case("records with acks=0, pipelined", pipelined_records(0, 100)),
+    Case("records with acks=1, pipelined", pipelined_records(1, 100)),
+    Case("records with acks=all, pipelined", pipelined_records(-1, 100)),
+    Case("records of 1 MB with acks=0, pipelined", pipelined_records(0, 1_000_000)),
+    Case("records of 1 MB with acks=all, pipelined", pipelined_records(-1, 1_000_000)),
+    Case("fetches, pipelined", pipelined_fetches),
     Case("DescribeConfigs of one topic, 2,500 times in a request", one_topic_described_often),
     Case("OffsetFetch of one group, 30,000 times in a request", one_group_fetched_often),
     Case("3,000 connections with 9 bytes of a frame", many_half_frames),
@@ -383,7 +402,8 @@ CASES = [
     Case("OffsetCommit kept for 2^63-1 ms", commits_kept_for_ever),
     Case("FindCoordinator of 32 MB of names", coordinators_of_long_names),
     Case("DescribeGroups of 32 MB of names", groups_of_long_names),
-    Case("ListOffsets by time in a million records", offsets_by_time),
+    Case("ListOffsets by time in a million records", offsets_in_the_big_batch(NOW_MS)),
+    Case("ListOffsets of the latest time in a million records", offsets_in_the_big_batch(LATEST)),
     Case("CreateTopics of 5,000, only checked", many_topics_checked),
     Case("DeleteTopics of 50,000 unknown", many_topics_deleted),
 ]

@@ -8,6 +8,7 @@ from typing import Any, cast
 from moldau.broker.connection_limits import ConnectionLimits
 from moldau.broker.context import BrokerServices, RequestContext
 from moldau.broker.dispatch import Dispatcher, broker_table
+from moldau.broker.flush_backlog import FlushBacklog
 from moldau.broker.listener import Listener, ListenerServices
 from moldau.broker.memory_budget import MemoryBudget
 from moldau.broker.metrics import Metrics
@@ -39,6 +40,7 @@ class Server:
             lambda: config.moldau_inflight_bytes_max, lambda: config.socket_request_max_bytes
         )
         self.turns = Turns()
+        self.backlog = FlushBacklog(clock)
         services = ListenerServices(
             clock=self.clock,
             tasks=self.tasks,
@@ -46,6 +48,7 @@ class Server:
             limits=ConnectionLimits(lambda: config, self.clock, possible),
             budget=self.budget,
             turns=self.turns,
+            backlog=self.backlog,
             config=lambda: config,
         )
         self.listener = Listener("PLAINTEXT", "127.0.0.1", 0, services)

@@ -76,8 +76,9 @@ async def test_a_snapshot_is_made_when_enough_was_committed(tmp_path: Path) -> N
         assert snapshots_of(tmp_path) == [FIRST]
         await commit_some(node, 23, 2)
         await node.snapshots.stop()
+        # The first may be gone by now.
         names = snapshots_of(tmp_path)
-        assert len(names) > 1
+        assert names[-1] != FIRST
         newest = parse_snapshot_name(names[-1])
         assert newest is not None
         assert newest.epoch == 1

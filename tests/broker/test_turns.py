@@ -5,6 +5,7 @@ Every request takes a millisecond of the node's clock, so that what is shown is 
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from broker.connection_server import Client, Server, serving, until
@@ -100,6 +101,20 @@ async def test_many_clients_with_one_long_request_each_leave_the_loop_time_to_lo
             assert len(served.names) - before < 30
         for client in clients:
             await client.answer()
+
+
+async def test_other_threads_have_a_chance_after_every_busy_turn() -> None:
+    served = Served()
+    async with serving(served) as server:
+        served.server = server
+        chances: list[int] = []
+        server.turns.after_each = lambda: chances.append(len(served.names))
+        client = await flooding(server, "flood")
+        for _ in range(FLOOD):
+            await client.answer()
+        between = [after - before for before, after in pairwise([0, *chances, FLOOD])]
+        # A request takes a millisecond, a turn five.
+        assert max(between) < 20
 
 
 async def test_who_persistently_takes_more_than_its_share_is_named(

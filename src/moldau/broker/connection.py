@@ -49,8 +49,6 @@ read; below it is, since only who reads hears that the client has gone.
 """
 _UNSENT_BYTES_MAX = 16 * 1024
 """Answers that may lie unsent before they count, and before no further request is begun."""
-_SLICES_CUT_MAX = 100
-"""In one sweep of the listener: more, and the client takes what others could have."""
 
 
 class Connection(asyncio.BufferedProtocol, Holder):
@@ -60,6 +58,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         self._dispatcher = dispatcher
         self._clock = listener.clock
         self._turns = listener.turns
+        self._backlog = listener.backlog
         self._frames = FramesIn(listener.scratch, listener.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[Exchange] = deque()
@@ -74,7 +73,8 @@ class Connection(asyncio.BufferedProtocol, Holder):
         self._frame_started_ms: float | None = None
         self._read_began_ms: float | None = None
         self._reading_paused_ms = 0.0
-        self._slices_cut = 0
+        self.slices_cut = 0
+        """Since the listener's last sweep."""
         self.served_ms = 0.0
         self.last_active_ms = self._clock.mono_ms()
         self.is_throttled = False
@@ -186,7 +186,10 @@ class Connection(asyncio.BufferedProtocol, Holder):
     def _serve_only(self, frame: memoryview, now_ms: float) -> None:
         """The usual case, in short: one request, and nothing waits or is unfinished."""
         self._serve_or_end(frame, now_ms)
-        self._turns.used(self, self._clock.mono_ms() - now_ms)
+        if self.last_active_ms == now_ms:
+            # It is not answered yet, or the clock stands still.
+            self.last_active_ms = self._clock.mono_ms()
+        self._turns.used(self, self.last_active_ms - now_ms)
         self._flush()
         self._adjust_reading()
 
@@ -214,10 +217,10 @@ class Connection(asyncio.BufferedProtocol, Holder):
             now_ms = clock.mono_ms()
             if now_ms >= end_ms:
                 break
-        self._turns.used(self, now_ms - began_ms)
+        self._turns.used(self, clock.mono_ms() - began_ms)  # also if no frame was whole
         frames.keep()
         if frames.waiting_bytes and not self._is_stuffed():
-            self._slices_cut += 1
+            self.slices_cut += 1
             self._queue()
 
     def _settle(self, now_ms: float) -> None:
@@ -246,6 +249,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
 
     def _serve(self, frame: memoryview, now_ms: float) -> None:
         assert self.peer is not None
+        self.peer.is_answered_later = bool(self._exchanges)
         begun = self._dispatcher.begin(self.peer, frame)
         outcome = begun.outcome
         is_answered = outcome is None or isinstance(outcome, Message)
@@ -255,6 +259,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         if is_answered:
             exchange.answer = outcome
             exchange.is_done = True
+            exchange.count_records()
         elif isinstance(outcome, Staged):
             self._wait(exchange, outcome.answer)
         else:
@@ -297,6 +302,8 @@ class Connection(asyncio.BufferedProtocol, Holder):
         else:
             exchange.answer = answer
             exchange.is_done = True
+            if exchange is not self._exchanges[0]:
+                self.hold(exchange.count_records())
         self._go_on()
 
     def _go_on(self) -> None:
@@ -339,10 +346,9 @@ class Connection(asyncio.BufferedProtocol, Holder):
         now_ms = self.last_active_ms = self._clock.mono_ms()
         metrics = self._listener.metrics
         metrics.request_served(begun.api_key, now_ms - started_ms, answer is not None)
-        if chunks is not None:
-            self._outbox.add(chunks)
-            if self._outbox.is_full:
-                self._flush()
+        if chunks is not None and self._outbox.add(chunks):
+            self._flush()
+            self.last_active_ms = self._clock.mono_ms()
         return True
 
     def _write_large(self, exchange: Exchange) -> None:
@@ -385,6 +391,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
             self._outbox.unread_since_ms is not None
             or len(self._exchanges) >= STAGED_MAX
             or self.held_bytes - self._waiting_bytes >= self._listener.held_bytes_max
+            or (self._backlog.is_full and self._backlog.refuses(self))
         )
 
     @property
@@ -420,7 +427,8 @@ class Connection(asyncio.BufferedProtocol, Holder):
                 self._reading_paused_ms = now_ms
                 self._transport.pause_reading()
 
-    def budget_is_back(self) -> None:
+    def resume(self) -> None:
+        """There is memory again, or the disk has caught up."""
         self._go_on()
 
     def throttle_is_over(self) -> None:
@@ -444,17 +452,15 @@ class Connection(asyncio.BufferedProtocol, Holder):
             and now_ms - self._frame_started_ms > listener.frame_deadline_ms
         ):
             self._refuse(MalformedRequestError("a frame did not arrive in time"))
-        elif now_ms - self.last_active_ms > listener.idle_ms and not self._exchanges:
+        elif self.is_quiet(now_ms, listener.idle_ms):
             self._close()
         elif self._budget.is_hog(self, now_ms):
             self.cut_off("memory is short, and it holds much of it")
-        if self._slices_cut > _SLICES_CUT_MAX:
-            listener.held_back(self, "time", "it sends more than its share of the node's time")
-        self._slices_cut = 0
 
     def is_quiet(self, now_ms: float, patience_ms: float) -> bool:
         """Whether it has asked nothing for so long, and waits for nothing."""
-        return not self._exchanges and now_ms - self.last_active_ms > patience_ms
+        is_waiting = bool(self._exchanges) or self._waiting_bytes > 0
+        return not is_waiting and now_ms - self.last_active_ms > patience_ms
 
     def is_stalled(self, now_ms: float, patience_ms: float) -> bool:
         if self._outbox.unread_since_ms is not None:

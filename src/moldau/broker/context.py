@@ -49,6 +49,12 @@ class Peer:
     """Of its latest request."""
     takes_files: bool = False
     """Its connection sends parts of files (`storage/cached_views.py`)."""
+    is_answered_later: bool = False
+    """Its latest request waits for the answers to those before."""
+    unflushed_bytes: int = 0
+    """What it has appended since the running flush round began (`FlushBacklog`)."""
+    disk_wait_ms: float = 0.0
+    """How long it had to wait for flush rounds to begin since the listener's last sweep."""
 
 
 class ControllerChannel(Protocol):

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from moldau.broker.context import Staged
 from moldau.broker.dispatch import Begun, failed
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from moldau.broker.large_messages import LargeMessages
     from moldau.broker.listener import Listener
     from moldau.broker.memory_budget import Holder
+    from moldau.protocol.messages.fetch import FetchResponse
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +72,15 @@ class Exchange:
         count = weight_of(message)
         self.bytes += count
         holder.hold(count)
+        return count
+
+    def count_records(self) -> int:
+        """For a fetch that waits for the answers before it: what its records add to `bytes`."""
+        count = 0
+        if self.begun.api_key is ApiKey.FETCH:
+            for topic in cast("FetchResponse", self.answer).responses:
+                count += sum(len(each.records or b"") for each in topic.partitions)
+        self.bytes += count
         return count
 
     @property

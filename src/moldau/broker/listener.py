@@ -15,6 +15,7 @@ from moldau.broker.connection import Connection
 from moldau.broker.connection_limits import ConnectionLimits, addresses_of
 from moldau.broker.context import Peer
 from moldau.broker.dispatch import Dispatcher
+from moldau.broker.flush_backlog import FlushBacklog
 from moldau.broker.memory_budget import MemoryBudget
 from moldau.broker.turns import Turns
 from moldau.net.frames_in import SCRATCH_BYTES
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SWEEP_MS = 1_000
+_SLICES_CUT_MAX = 100
+_DISK_WAIT_MS_MAX = _SWEEP_MS / 2
 _BACKLOG = 512
 """The event loop takes all that wait at once: more would keep others waiting."""
 _RETIREMENT_MS = 2_000
@@ -51,6 +54,7 @@ class ListenerServices:
     limits: ConnectionLimits
     budget: MemoryBudget
     turns: Turns
+    backlog: FlushBacklog
     config: Callable[[], "BrokerConfig"]
 
 
@@ -72,6 +76,7 @@ class Listener:
         self.metrics = services.metrics
         self.budget = services.budget
         self.turns = services.turns
+        self.backlog = services.backlog
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.dispatcher: Dispatcher | None = None
         self._services = services
@@ -214,6 +219,7 @@ class Listener:
 
     def left(self, connection: Connection) -> None:
         self.budget.forget(connection)
+        self.backlog.forget(connection)
         if self._connections.pop(connection, self) is None and connection.peer is not None:
             self._services.limits.left(connection.peer.host)
 
@@ -239,6 +245,19 @@ class Listener:
                 self._said_ms.clear()
             self._said_ms[said] = now_ms + _SAID_AGAIN_MS
             self._complaints.say(f"{_who(connection)} is held back: {text}")
+
+    def _name_if_greedy(self, connection: Connection) -> None:
+        """If it took more, since the sweep before, than others could have."""
+        if connection.slices_cut > _SLICES_CUT_MAX:
+            text = "it sends more than its share of the node's time"
+            self.held_back(connection, "time", text)
+        connection.slices_cut = 0
+        peer = connection.peer
+        if peer is not None:
+            if peer.disk_wait_ms > _DISK_WAIT_MS_MAX:
+                text = "it sends records faster than the disk writes them"
+                self.held_back(connection, "disk", text)
+            peer.disk_wait_ms = 0.0
 
     def drop_connections(self) -> int:
         connections = list(self._connections)
@@ -284,6 +303,7 @@ class Listener:
         now_ms = self.clock.mono_ms()
         for connection in list(self._connections):
             connection.check_deadlines(now_ms)
+            self._name_if_greedy(connection)
         self.budget.relieve(now_ms)
 
 

@@ -13,5 +13,5 @@ def few_of(names: Sequence[str]) -> str:
     return f"{shown} and {more} more" if more > 0 else shown
 
 
-def short(name: str) -> str:
-    return name if len(name) <= _CHARS_MAX else f"{name[:_CHARS_MAX]}…"
+def short(text: str, chars_max: int = _CHARS_MAX) -> str:
+    return text if len(text) <= chars_max else f"{text[:chars_max]}…"

@@ -65,7 +65,7 @@ class Holder(ABC):
         """What is missing of it."""
 
     @abstractmethod
-    def budget_is_back(self) -> None: ...
+    def resume(self) -> None: ...
 
     @abstractmethod
     def is_stalled(self, now_ms: float, patience_ms: float) -> bool:
@@ -172,6 +172,7 @@ class MemoryBudget:
         self._served_tight, self._unfinished_tight = self.served_max // 2, self.unfinished_max // 2
         over = max(int(self.served_max * _TOO_MUCH_SHARE), _TOO_MUCH_BYTES_MIN)
         self._too_much = self.served_max + over
+        self._answers_max = int(self.served_max * _ANSWERS_SHARE)
         self.large_answers.limit(int(self.served_max * _LARGE_ANSWERS_SHARE))
         self._changed(0)
 
@@ -191,7 +192,7 @@ class MemoryBudget:
 
     @property
     def _is_full_of_answers(self) -> bool:
-        return self.answer_bytes >= self.served_max * _ANSWERS_SHARE
+        return self.answer_bytes >= self._answers_max
 
     # What is held
 
@@ -254,7 +255,7 @@ class MemoryBudget:
             woken = list(self._waiting)
         for holder in woken:
             del self._waiting[holder]
-            asyncio.get_running_loop().call_soon(holder.budget_is_back)
+            asyncio.get_running_loop().call_soon(holder.resume)
 
     def is_spent(self, share: float = 1.0) -> bool:
         return (

@@ -11,8 +11,8 @@ from moldau.protocol.api_keys import ApiKey
 
 LATENCY_BOUNDS_MS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
 
-HELD_BACK = ("time", "memory", "answer", "connections")
-"""What clients are kept from taking too much of."""
+HELD_BACK = ("time", "disk", "memory", "answer", "connections")
+"""What clients are kept from taking too much of; docs/held-back.md says what to do."""
 
 
 _NAMED_MAX = 10
@@ -36,6 +36,7 @@ class HeldBack:
         self.by_client: dict[HeldBackClient, int] = {}
 
     def add(self, kind: str, host: str, client_id: str) -> None:
+        assert kind in HELD_BACK
         self.by_kind[kind] += 1
         client = HeldBackClient(host, ascii(client_id[:_NAME_CHARS_MAX])[1:-1], kind)
         known = self.by_client

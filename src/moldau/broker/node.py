@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from moldau.broker.connection_limits import ConnectionLimits
 from moldau.broker.context import BrokerServices, Handler
 from moldau.broker.dispatch import Interceptor
+from moldau.broker.flush_backlog import FlushBacklog
 from moldau.broker.listener import Listener, ListenerServices
 from moldau.broker.listeners import Listeners
 from moldau.broker.memory_budget import MemoryBudget
@@ -56,7 +57,8 @@ class Node:
         *,
         clock: Clock | None = None,
     ) -> None:
-        assert __debug__  # its assertions guard data
+        if not __debug__:
+            raise MoldauError("a node does not run under python -O: its assertions protect data")
         self.config = config
         self.options = options or NodeOptions()
         self.clock = clock or Clock()
@@ -69,6 +71,8 @@ class Node:
             lambda: self.current_config.moldau_inflight_bytes_max,
             lambda: self.current_config.socket_request_max_bytes,
         )
+        self.turns = Turns()
+        self.backlog = FlushBacklog(self.clock)
         self.listeners = self._new_listeners()
         self._metrics_server: MetricsServer | None = None
 
@@ -101,7 +105,8 @@ class Node:
                 lambda: self.current_config, self.clock, connections_possible()
             ),
             budget=self.budget,
-            turns=Turns(),
+            turns=self.turns,
+            backlog=self.backlog,
             config=lambda: self.current_config,
         )
         return Listeners(services, self.options)

@@ -71,7 +71,9 @@ class NodeParts:
             clock=clock,
             settings=self.settings,
             unavailable=directories.unavailable,
+            backlog=node.backlog,
         )
+        node.turns.after_each = self._let_threads_run
         self.channel = LocalControllerChannel(
             self.controller, self.settings, self.replicas.wait_caught_up
         )
@@ -97,6 +99,10 @@ class NodeParts:
         self.dispatcher = Dispatcher(self.services, table, watch)
         self.peers.serve_with(self.dispatcher)
         self.controller_dispatcher = Dispatcher(self.services, controller_table(), watch)
+
+    def _let_threads_run(self) -> None:
+        self.quorum.flush_rounds.let_threads_run()
+        self.replicas.flush_rounds.let_threads_run()
 
     def _new_lifecycle(self) -> BrokerLifecycle:
         config, directories = self._node.config, self.directories

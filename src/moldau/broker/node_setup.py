@@ -6,6 +6,7 @@ import contextlib
 import ipaddress
 import logging
 import resource
+import shlex
 import socket
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
@@ -44,6 +45,8 @@ class NodeOptions:
 
     formats_itself: bool = False
     """Directories that nobody has formatted are formatted at the start."""
+    config_file: Path | None = None
+    """Where the settings come from, for those who are told to format."""
     insecure_listeners: frozenset[str] = frozenset()
     """May be reached from other machines without authentication."""
 
@@ -197,6 +200,14 @@ class Directories:
             directory.close()
 
 
+def _format_command(config: BrokerConfig, options: NodeOptions) -> str:
+    """To be pasted into a shell."""
+    # Voters in the settings and `--standalone` exclude each other.
+    how = "" if config.controller_quorum_voters else " --standalone"
+    file = shlex.quote(str(options.config_file or "server.properties"))
+    return f"moldau storage format{how} -c {file} -t $(moldau storage random-uuid)"
+
+
 def open_directories(
     filesystem: FileSystem, config: BrokerConfig, options: NodeOptions, now_ms: int
 ) -> Directories:
@@ -207,10 +218,8 @@ def open_directories(
             _check_empty(filesystem, path)
         format_node(filesystem, config, FormatOptions(standalone=True), now_ms)
     elif not is_formatted(filesystem, config):
-        # Voters in the settings and `--standalone` exclude each other.
-        how = "" if config.controller_quorum_voters else " --standalone"
         raise ForeignDirectoryError(
-            paths[0], f"is not formatted; run `moldau storage format{how}` first"
+            paths[0], f"is not formatted; first run: {_format_command(config, options)}"
         )
     cluster_id = _cluster_id(filesystem, paths)
     opened: dict[Path, LogDirectory] = {}

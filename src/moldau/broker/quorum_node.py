@@ -111,7 +111,7 @@ class QuorumNode:
         self._clock = clock
         self._on_failure = on_failure
         self._listeners: list[QuorumListener] = []
-        self._rounds = FlushRounds(clock, _Constant(config), self._flushed)
+        self.flush_rounds = FlushRounds(clock, _Constant(config), self._flushed)
         self._disk = DiskThreads([directory])
         self._machine = QuorumMachine(Voter(key=VoterKey(config.node_id)))
         self._metadata_log: MetadataLog | None = None
@@ -181,7 +181,7 @@ class QuorumNode:
         self._directory.on_failure(self._directory_failed)
         try:
             self._metadata_log = MetadataLog.open(
-                self._directory, self._config, self._rounds.flusher, self._clock.wall_ms()
+                self._directory, self._config, self.flush_rounds.flusher, self._clock.wall_ms()
             )
             self._load_snapshot(self.log.start.image)
             first_offset = self.log.log.log_end_offset
@@ -226,7 +226,7 @@ class QuorumNode:
             with contextlib.suppress(KafkaError):
                 await self.wait_committed(self.last_offset)
             self._step(Stopping())
-        await self._rounds.stop()
+        await self.flush_rounds.stop()
         await self._disk.stop()
         self._refuse_waiting()
         try:

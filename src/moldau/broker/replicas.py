@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.cold_reads import ColdReads
 from moldau.broker.disk_reports import DiskReports
 from moldau.broker.disk_threads import DiskThreads
+from moldau.broker.flush_backlog import FlushBacklog
 from moldau.broker.flush_rounds import FlushRounds
 from moldau.broker.log_cleaning import LogCleaning
 from moldau.broker.log_moves import LogMoves, check_movable, check_name
@@ -60,6 +61,7 @@ class Replicas:
         clock: "Clock",
         settings: "ConfigHolder",
         unavailable: Sequence[Path] = (),
+        backlog: FlushBacklog | None = None,
     ) -> None:
         """`unavailable` are directories that could not be opened; the others are used."""
         self._node_id = node_id
@@ -78,7 +80,7 @@ class Replicas:
         self.workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="moldau-worker")
         """For work of requests that would keep the event loop busy; it gets its own copies."""
         self.cold_reads = ColdReads()
-        self.flush_rounds = FlushRounds(clock, settings, self._flushed)
+        self.flush_rounds = FlushRounds(clock, settings, self._flushed, backlog)
         self.store = LogStore(
             directories, self._options_for, clock, self._cordoned, unavailable=unavailable
         )

@@ -34,8 +34,6 @@ class Settings:
         self._own_resource = ConfigResource(ConfigResourceType.BROKER, str(static.node_id))
         self._listeners: list[Listener] = []
         self._checks: list[Check] = []
-        for name in static.unknown:
-            _log.warning("%s", static.unknown_complaint(name))
         if static.without_effect:
             _log.info("these settings have no effect yet: %s", ", ".join(static.without_effect))
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from moldau.broker.context import ConfigHolder, ControllerChannel
-from moldau.broker.log_texts import few_of
+from moldau.broker.log_texts import few_of, short
 from moldau.config.broker import BrokerConfig
 from moldau.core.controller.topic_names import (
     CONSUMER_OFFSETS,
@@ -23,6 +23,7 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
+    CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
@@ -31,6 +32,7 @@ _log = logging.getLogger(__name__)
 
 CREATIONS_AT_ONCE_MAX = 10_000
 _TOLD_MAX = 1_000
+_REASON_CHARS_MAX = 400
 _DEFAULT = -1
 _FINE = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
 
@@ -96,16 +98,30 @@ class TopicCreation:
             for name in names:
                 del self._running[name]
         assert isinstance(response, CreateTopicsResponse)
+        factors = {asked.name: asked.replication_factor for asked in request.topics}
         outcomes = {}
-        news: dict[str, list[str]] = {}
+        news: dict[tuple[ErrorCode, str | None], list[CreatableTopicResult]] = {}
         for topic in response.topics:
             code = ErrorCode(topic.error_code)
             outcomes[topic.name] = ErrorCode.NONE if code in _FINE else code
             if code not in _FINE and self._is_news(topic.name, code):
-                news.setdefault(code.name, []).append(f"{topic.name} ({topic.error_message or ''})")
-        for reason, failed in news.items():
-            _log.warning("topics could not be created: %s: %s", few_of(failed), reason)
+                setting = _REPLICATION_FACTORS.get(topic.name)
+                news.setdefault((code, setting), []).append(topic)
+        # However many there are, a line for each error code and internal topic.
+        for failed in news.values():
+            few = few_of([topic.name for topic in failed])
+            reason = _reason(failed[0], factors.get(failed[0].name, _DEFAULT))
+            _log.warning("topics could not be created: %s: %s", few, reason)
         return outcomes
+
+
+def _reason(topic: CreatableTopicResult, factor: int) -> str:
+    code = ErrorCode(topic.error_code)
+    reason = short(str(KafkaError(code, topic.error_message or "")), _REASON_CHARS_MAX)
+    setting = _REPLICATION_FACTORS.get(topic.name)
+    if setting is None or factor <= 1 or code is not ErrorCode.INVALID_REPLICATION_FACTOR:
+        return reason
+    return f"{reason} A cluster of one node needs {setting}=1."
 
 
 def _creatable(config: BrokerConfig, name: str) -> CreatableTopic:
@@ -181,4 +197,9 @@ _INTERNAL = {
     CONSUMER_OFFSETS: _consumer_offsets,
     TRANSACTION_STATE: _transaction_state,
     SHARE_GROUP_STATE: _share_group_state,
+}
+_REPLICATION_FACTORS = {
+    CONSUMER_OFFSETS: "offsets.topic.replication.factor",
+    TRANSACTION_STATE: "transaction.state.log.replication.factor",
+    SHARE_GROUP_STATE: "share.coordinator.state.topic.replication.factor",
 }

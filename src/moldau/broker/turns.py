@@ -12,9 +12,12 @@ import asyncio
 import heapq
 import logging
 from itertools import count
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.unexpected import log_unexpected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +47,8 @@ class Turns:
         self._is_scheduled = False
         self.is_over = False
         """Nobody is served any more before the loop has looked around."""
+        self.after_each: Callable[[], None] | None = None
+        """Called at the end of every turn, so only while there is much to do."""
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -93,6 +98,8 @@ class Turns:
         self._begin()
         if self._queue:
             self._schedule()
+        if self.after_each is not None:
+            self.after_each()
 
     def _begin(self) -> None:
         self._spent_ms = 0.0

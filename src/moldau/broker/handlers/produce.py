@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Generator, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from moldau.broker.cold_reads import ATTEMPTS_MAX, changes_too_fast
 from moldau.broker.context import RequestContext, Staged
-from moldau.broker.leader_hints import leader_hint
+from moldau.broker.leader_hints import put_leader_hints
 from moldau.broker.partition import Partition
 from moldau.broker.produce_refusals import (
     ADDS_PARTITIONS_SINCE_VERSION,
@@ -49,6 +50,7 @@ from moldau.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from moldau.storage.cached_reads import NotCachedError
 from moldau.storage.log_append import PreparedBatch, VerifiedBatch
 from moldau.storage.verification import Verification
 from moldau.types import Buffer, TopicPartition
@@ -87,7 +89,9 @@ class _Heavy(NamedTuple):
     partition: Partition
     records: Buffer
     answer: PartitionProduceResponse
-    guard: Verification | None
+    guard: Verification | None = None
+    cold: NotCachedError | None = None
+    """What must be loaded first."""
 
 
 class _Appended(NamedTuple):
@@ -202,7 +206,7 @@ class _Appends:
         """Of what waits."""
         self.uncommitted: list[_Appended] = []
         self.heavy: list[_Heavy] = []
-        """Batches that would keep everybody else waiting: threads check them."""
+        """Batches that would keep everybody else waiting: threads check them, or read the disk."""
         self.unverified: list[_Unverified] = []
         """Batches that begin a transaction on their partitions."""
 
@@ -265,6 +269,8 @@ class _Appends:
                 self._append_to(partition, records, answer)
         except KafkaError as error:
             put_refused_append(answer, error, partition)
+        except NotCachedError as cold:
+            self.heavy.append(_Heavy(partition, self._kept(records), answer, cold=cold))
 
     def _append_slow(
         self,
@@ -275,6 +281,7 @@ class _Appends:
     ) -> None:
         """At once if it is not far, and does not expand too far."""
         is_compressed = bool(records[_FLAGS_AT] & COMPRESSION_MASK)
+        cold: NotCachedError | None = None
         is_heavy = len(records) > HEAVY_BYTES and (is_compressed or not partition.keeps_codecs)
         if not is_heavy:
             try:
@@ -283,8 +290,10 @@ class _Appends:
                 if error.code is not ErrorCode.MESSAGE_TOO_LARGE or not is_compressed:
                     raise
                 is_heavy = True
+            except NotCachedError as error:
+                cold, is_heavy = error, True
         if is_heavy:
-            self.heavy.append(_Heavy(partition, self._kept(records), answer, guard))
+            self.heavy.append(_Heavy(partition, self._kept(records), answer, guard, cold))
 
     def _kept(self, records: Buffer) -> Buffer:
         """Valid beyond the handler's synchronous part. It is if the request lies in a buffer of its
@@ -299,10 +308,17 @@ class _Appends:
 
     async def append_heavy(self, heavy: _Heavy) -> None:
         try:
-            prepared = await heavy.partition.prepare(
-                writable(heavy.records), self.ctx.broker.replicas.workers
-            )
-            self._append_to(heavy.partition, prepared, heavy.answer, heavy.guard)
+            replicas = self.ctx.broker.replicas
+            prepared = await heavy.partition.prepare(writable(heavy.records), replicas.workers)
+            cold = heavy.cold
+            for _ in range(ATTEMPTS_MAX):
+                if cold is not None:
+                    await replicas.cold_reads.load(heavy.partition.log, cold)
+                try:
+                    return self._append_to(heavy.partition, prepared, heavy.answer, heavy.guard)
+                except NotCachedError as error:
+                    cold = error
+            raise changes_too_fast(heavy.partition.log.topic_partition)
         except KafkaError as error:
             put_refused_append(heavy.answer, error, heavy.partition)
 
@@ -337,16 +353,20 @@ class _Appends:
         answer: PartitionProduceResponse,
         guard: Verification | None = None,
     ) -> None:
-        acks = self.request.acks
+        acks, log = self.request.acks, partition.log
+        appended_before = log.appended_bytes
         result = partition.append(
             records if guard is None else VerifiedBatch(records, guard),
             required_acks=acks,
             output_bytes_max=LIGHT_OUTPUT_BYTES_MAX,
         )
+        if log.awaits_flush:
+            backlog = self.ctx.broker.replicas.flush_rounds.backlog
+            backlog.add(self.ctx.peer, log.appended_bytes - appended_before)
         answer.base_offset = result.first_offset
         answer.log_append_time_ms = result.append_time_ms
         answer.log_start_offset = result.log_start_offset
-        waits = acks == ACKS_ALL or (acks == 1 and partition.log.owes_flush)
+        waits = acks == ACKS_ALL or (acks == 1 and log.owes_flush)
         if waits and not partition.is_committed(result.last_offset):
             self.uncommitted.append(_Appended(partition, result.last_offset, answer))
 
@@ -469,19 +489,11 @@ def _with_hints(ctx: RequestContext, response: ProduceResponse) -> ProduceRespon
     """Who leads what moved, and where it is reached."""
     if ctx.version < LEADER_HINTS_SINCE_VERSION:
         return response
-    endpoints: dict[int, NodeEndpoint] = {}
     image = ctx.broker.image
-    for topic, partition in _failures(response):
-        if partition.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            continue
-        name = topic.name or image.topic_name(topic.topic_id) or ""
-        hint = leader_hint(image, TopicPartition(name, partition.index), ctx.peer.listener_name)
-        partition.current_leader = LeaderIdAndEpoch(
-            leader_id=hint.leader_id, leader_epoch=hint.leader_epoch
-        )
-        if hint.host is not None:
-            endpoints[hint.leader_id] = NodeEndpoint(
-                node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack
-            )
-    response.node_endpoints = list(endpoints.values())
+    moved = [
+        (TopicPartition(topic.name or image.topic_name(topic.topic_id) or "", answer.index), answer)
+        for topic, answer in _failures(response)
+        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    ]
+    response.node_endpoints = put_leader_hints(ctx, moved, LeaderIdAndEpoch, NodeEndpoint)
     return response
