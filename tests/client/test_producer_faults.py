@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from client.clusters import fresh_topic
 from client.lossy_proxy import LossyProxy
 from client.produced import PATIENCE_S, SMALL, numbered, producer_of, stored, values_of
 from client.producer_cases import AioFace
-from running_node import freeze
+from running_node import freeze, pause
 
 import moldau.aio
 from moldau.errors import ClientTimeoutError, ErrorCode, KafkaError
@@ -89,6 +90,11 @@ def test_cut_connections_lose_and_double_nothing(node: ThreadBroker, face: Face)
         # So that some are under way when the connection is cut.
         node.delay("Produce", 2, 100)
         for start in range(0, 6_000, 150):
+            if start == 5_850:
+                # These certainly are.
+                producer.flush(PATIENCE_S)
+                node.clear_faults()
+                node.delay("Produce", PATIENCE_S * 1000, 1)
             values = numbered(150, start)
             deliveries += [
                 producer.send_many(topic, values[number::3], partition=number)
@@ -97,10 +103,15 @@ def test_cut_connections_lose_and_double_nothing(node: ThreadBroker, face: Face)
             cut += node.drop_connections()
             if start % 600 == 0:
                 producer.flush(PATIENCE_S)
+        deadline = time.monotonic() + PATIENCE_S
+        while not producer.metrics()["batches_retried"]:
+            assert time.monotonic() < deadline, "none was cut off"
+            node.drop_connections()
+            pause()
+        node.clear_faults()
         producer.flush(PATIENCE_S)
         assert sum(one.records for sent in deliveries for one in sent.result(0)) == 6_000
         assert cut > 10
-        assert producer.metrics()["batches_retried"] > 0
     for partition, records in stored(node, topic).items():
         assert [record.value for record in records] == numbered(6_000)[partition::3]
 

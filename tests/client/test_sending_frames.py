@@ -1,5 +1,6 @@
 """Tables of every maker are sent as they are."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pandas as pd
@@ -15,6 +16,7 @@ from moldau.testing import ThreadBroker
 
 KEYS = ["a", None, "ключ"]
 VALUES = ["1", "two", None]
+BEFORE_1970 = datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 TIMES_MS = [1_700_000_000_000, 1_700_000_000_001, 1_700_000_000_002]
 
 
@@ -29,6 +31,8 @@ def frames() -> dict[str, Any]:
         "pandas": pandas,
         "pandas with arrow types": pandas.convert_dtypes(dtype_backend="pyarrow"),
         "pandas with string types": pandas.astype({"key": "string", "value": "string"}),
+        "pandas with keys as its index": pandas.set_index("key"),
+        "pandas with two levels": pandas.set_index(["beside", "key"]),
         "polars": polars,
         "polars in chunks": pl.concat([polars[:1], polars[1:]], rechunk=False),
         "polars with categories": polars.with_columns(pl.col("key").cast(pl.Categorical)),
@@ -69,16 +73,29 @@ def test_headers_of_a_frame_are_sent(node: ThreadBroker) -> None:
 def test_frames_that_cannot_be_sent_are_said_in_one_line(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     wrong: list[tuple[Any, str]] = [
-        (pd.DataFrame({"values": ["a"]}), "no column named value"),
+        (pd.DataFrame({"amount": ["a"]}), "no column named value"),
+        (pd.DataFrame({"values": ["a"]}), "a column 'values'; did you mean 'value'"),
+        (pd.DataFrame({"Value": ["a"]}), "a column 'Value'; did you mean 'value'"),
+        (pd.DataFrame({"value": ["a"]}, index=pd.Index(["k"], name="Key")), "a column 'Key'; did"),
+        (pl.DataFrame({"value": ["a"], "Key": ["k"]}), "a column 'Key'; did you mean 'key'"),
+        (pa.table({"value": ["a"], "KEY": ["k"]}), "a column 'KEY'; did you mean 'key'"),
+        (pa.table({"value": ["a"], "TimeStamp": [1]}), "'TimeStamp'; did you mean 'timestamp'"),
         (pd.DataFrame({"value": [b"a", 1]}), "rows of this DataFrame do not fit: .*bytes"),
         (pd.Series(["a"], name="value"), "a Series is no table"),
+        (pl.Series("value", ["a"]), "a Series is no table; pyarrow tables"),
         (pl.DataFrame({"value": [1.5]}), "column value is double"),
-        (pl.LazyFrame({"value": ["a"]}), "a LazyFrame is no table"),
+        (pl.LazyFrame({"value": ["a"]}), r"a LazyFrame has no rows yet: call .collect\(\)"),
+        ([b"a"], "a list is no table"),
+        (pl.DataFrame({"value": ["a"], "key": [7]}), "key is int64; it must be binary or text"),
+        (pd.DataFrame({"value": ["a"], "ky": ["k"]}), "a column 'ky'; did you mean 'key'"),
+        (pd.DataFrame({"value": ["a"], "header": [[]]}), "'header'; did you mean 'headers'"),
         (pd.DataFrame([["a", "b"]], columns=["value", "value"]), "2 columns named value"),
         (pd.DataFrame([["a", 1, 2]], columns=["value", "x", "x"]), "2 columns named x"),
         (pa.table([["k"], ["j"], ["a"]], names=["key", "key", "value"]), "2 columns named key"),
         (pl.DataFrame({"value": ["a"], "partition": [3]}), "no partition 3; it has 1 partition"),
         (pl.DataFrame({"value": ["a"], "partition": [-1]}), "has -1; partitions count from 0"),
+        (pa.table({"value": ["a"], "timestamp": [-5]}), "timestamp has -5; times count from 0"),
+        (pa.table({"value": ["a"], "timestamp": [BEFORE_1970]}), "timestamp has -1; times count"),
         (pa.table({"value": ["a"], "partition": ["x"]}), "partition is string; it must be int32"),
     ]
     with producer_of(node) as producer:

@@ -10,6 +10,10 @@ from postgres_process import PASSWORD, PostgresProcess, postgres_server
 
 from moldau.testing import ThreadBroker, broker
 
+# Where libpq looks for it. Spark's JVM passes on the environment it was started with, and outlives
+# sessions: another file's test may be the one that starts it.
+os.environ["PGPASSWORD"] = PASSWORD
+
 
 @pytest.fixture(scope="session")
 def node() -> Iterator[ThreadBroker]:
@@ -24,8 +28,6 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from spark_sessions import local_session
 
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    # Where libpq looks for it, in Spark's processes too.
-    os.environ["PGPASSWORD"] = PASSWORD
     found = local_session(
         tmp_path_factory.mktemp("spark"), **{"spark.python.authenticate.socketTimeout": "120s"}
     )

@@ -395,3 +395,31 @@ def test_a_target_topic_that_cannot_be_made_is_told(
     with pytest.raises(mp.PipelineError) as caught:
         mp.load(written(tmp_path, "orders.yaml", content))
     assert said in str(caught.value)
+
+
+BROKERS = "a pipeline names its brokers once, at the top: settings: {bootstrap.servers: host:port}"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("bootstrap: here:9092\n" + ORDERS_YAML, f"a pipeline has no 'bootstrap'; {BROKERS}"),
+        (
+            yaml_with("    topic: orders\n", "    topic: orders\n    bootstrap: here:9092\n"),
+            f"source 'orders' has no 'bootstrap'; {BROKERS}",
+        ),
+        (yaml_with("    topic: orders\n", "    bootstrap.servers: here:9092\n"), BROKERS),
+        (yaml_with(TARGET, "{topic: orders.big, brokers: here:9092}"), BROKERS),
+        ("lookups: {a: {tabel: lake/a}}", "lookup 'a' has no 'tabel'; did you mean table?"),
+        ("lookups: {a: {postgress: a, url: x}}", "'postgress'; did you mean postgres?"),
+        ("lookups: {a: {schema: id INT}}", "lookup 'a' says neither table nor postgres"),
+        (yaml_with(TARGET, "{tabel: lake/a}"), "has no 'tabel'; did you mean table?"),
+        ("sources: {a: {postgress: a, url: x}}", "'postgress'; did you mean postgres?"),
+    ],
+)
+def test_what_is_misspelt_or_belongs_elsewhere_is_told(
+    tmp_path: Path, content: str, said: str
+) -> None:
+    with pytest.raises(mp.PipelineError) as caught:
+        mp.load(written(tmp_path, "orders.yaml", content))
+    assert said in str(caught.value)

@@ -13,9 +13,10 @@ from pipelines.at_work import make_topics, queries_of, run_once, send, values_of
 from pipelines.pipeline_files import written
 from postgres_process import PostgresProcess
 from pyiceberg.catalog import load_catalog
+from running_node import free_port
 
 import moldau.pipelines as mp
-from moldau.core.pipelines.graph import Lookup, Pipeline, Postgres, Table
+from moldau.core.pipelines.graph import Lookup, Pipeline, PipelineError, Postgres, Table
 from moldau.pipelines.examples import try_example
 from moldau.pipelines.lookups import LookupFrames, Lookups, shapes_of_lookups
 from moldau.testing import ThreadBroker
@@ -150,6 +151,16 @@ def test_tables_of_every_kind_can_be_looked_up(
         # `check` sees the same columns, and no row.
         assert shapes[name].schema == rows.schema
         assert shapes[name].isEmpty()
+
+
+@pytest.mark.spark
+def test_a_server_that_is_not_there_is_told_in_its_own_words(session: Any) -> None:
+    url = f"postgresql://boss@127.0.0.1:{free_port()}/postgres"
+    lookup = mp.postgres("prices", url=url, key="n", refresh="start")
+    pipeline = Pipeline(name="lost", spot=lookup.spot)
+    pipeline.lookups["prices"] = lookup
+    with pytest.raises(PipelineError, match=r"'prices': table prices: .*Connection refused"):
+        shapes_of_lookups(session, pipeline)
 
 
 def test_lookups_in_python_are_what_flows_read(tmp_path: Path) -> None:

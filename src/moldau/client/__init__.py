@@ -1,3 +1,3 @@
-"""A small client for our own tools: metadata, producing, fetching, classic groups, administration.
-It talks to Moldau and to Apache Kafka 3.0 or later.
+"""The producers, consumers and admin clients behind `moldau` and `moldau.aio`, for Moldau and for
+Apache Kafka from 2.1 on. The command line uses them too.
 """

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from inspect import signature
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -252,7 +252,7 @@ def table(  # noqa: PLR0913 - read and written
     path: str | Path,
     *,
     format: str = "parquet",  # noqa: A002 - the user's word
-    partition_by: Sequence[str] = (),
+    partition_by: str | Sequence[str] = (),
     catalog: str | Mapping[str, str] | None = None,
     schema: str | None = None,
     refresh: str = "start",
@@ -292,7 +292,7 @@ def postgres(  # noqa: PLR0913 - read and written
     key: str | Sequence[str] = (),
     by: str | None = None,
     schema: str | None = None,
-    start: str | int | datetime = "earliest",
+    start: str | int | date = "earliest",
     lag: str | None = None,
     max_rows_per_trigger: int | None = None,
     tasks: int = 1,

@@ -15,7 +15,7 @@ from moldau.core.pipelines.graph import Lookup, Pipeline, PipelineError, Postgre
 from moldau.pipelines.arguments import wrong
 from moldau.pipelines.iceberg_table import opened_table
 from moldau.pipelines.postgres_source import FORMAT, options_of
-from moldau.pipelines.spark_errors import short_text
+from moldau.pipelines.spark_errors import cause_of
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ def _schema(session: Any, name: str, lookup: Lookup) -> Any:
     try:
         return _rows(session, lookup, only_columns=True).schema
     except Exception as error:  # noqa: BLE001 - Spark and tables raise all sorts
-        raise wrong(lookup.spot, f"'{name}': {short_text(error)}") from None
+        raise wrong(lookup.spot, f"'{name}': {cause_of(error)}") from None
 
 
 def _copy(session: Any, name: str, lookup: Lookup) -> _Copy:
@@ -105,7 +105,7 @@ def _copy(session: Any, name: str, lookup: Lookup) -> _Copy:
         rows = _rows(session, lookup)
         return _Copy(rows.toArrow(), rows.schema)
     except Exception as error:  # noqa: BLE001 - Spark and tables raise all sorts
-        raise wrong(lookup.spot, f"'{name}': {short_text(error)}") from None
+        raise wrong(lookup.spot, f"'{name}': {cause_of(error)}") from None
 
 
 def _rows(session: Any, lookup: Lookup, *, only_columns: bool = False) -> Any:

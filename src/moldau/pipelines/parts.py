@@ -75,6 +75,7 @@ class Parts:
             settings=settings.settings,
             brokers_from=str(settings.brokers_spot or "the default"),
             checkpoint=settings.checkpoint,
+            unread=tuple(sorted({*self.sources, *self.lookups} - used - given)),
         )
 
 

@@ -48,20 +48,27 @@ _POSTGRES_SOURCE = (
 )  # fmt: skip
 _POSTGRES_TARGET = ("postgres", "url", "key", "create")
 _TOPIC_TARGET = ("topic", *_FORMAT, "key", "compacted", "partitions", "replication", "config")
-_ELSEWHERE = dict.fromkeys(
+_BROKERS = dict.fromkeys(
+    ("bootstrap", "bootstrap.servers", "bootstrap_servers", "kafka.bootstrap.servers", "brokers"),
+    "a pipeline names its brokers once, at the top: settings: {bootstrap.servers: host:port}",
+)
+_OF_TARGETS = dict.fromkeys(
     ("partitions", "replication", "config", "compacted"),
     "it is for topics that are written, under 'into'",
 )
 _TABLE_TARGET = ("table", "format", "partition_by", "catalog")
 _TABLE_LOOKUP = ("table", "format", "schema", "catalog", "refresh")
 _POSTGRES_LOOKUP = ("postgres", "url", "key", "schema", "refresh")
+_ANY_SOURCE = (*_TOPIC_SOURCE, *_FILE_SOURCE, *_HTTP_SOURCE, *_POSTGRES_SOURCE)
+_ANY_LOOKUP = (*_TABLE_LOOKUP, *_POSTGRES_LOOKUP)
+_ANY_TARGET = (*_TOPIC_TARGET, *_TABLE_TARGET, *_POSTGRES_TARGET)
 _STEP = ("sql", "into", "mode", "on_error", "expect")
 _EXAMPLE = ("name", "given", "expect")
 
 
 def read_yaml(path: Path) -> Parts:
     """Raises PipelineError."""
-    top = read_document(path).items("a pipeline", _TOP)
+    top = read_document(path).items("a pipeline", _TOP, _BROKERS)
     found = Parts(settings=_settings(top, read_document(path)))
     if "python" in top:
         for word in top["python"].words("python"):
@@ -125,9 +132,9 @@ def _source(name: str, node: Node) -> Source:
     if "http" in found:
         return _http(name, node)
     if "topic" not in found:
-        node.items(f"source '{name}'", _TOPIC_SOURCE)
+        node.items(f"source '{name}'", _ANY_SOURCE, _BROKERS | _OF_TARGETS)
         raise node.wrong(f"source '{name}' says neither topic, files, http nor postgres")
-    found = node.items(f"source '{name}'", _TOPIC_SOURCE, _ELSEWHERE)
+    found = node.items(f"source '{name}'", _TOPIC_SOURCE, _BROKERS | _OF_TARGETS)
     start = found.get("start")
     return declare.topic(
         found["topic"].text("topic"),
@@ -150,6 +157,7 @@ def _lookup(name: str, node: Node) -> Lookup:
     if "postgres" in found:
         return _postgres(node.items(what, _POSTGRES_LOOKUP), node, refresh)
     if "table" not in found:
+        node.items(what, _ANY_LOOKUP)
         raise node.wrong(f"{what} says neither table nor postgres")
     found = node.items(what, _TABLE_LOOKUP)
     return declare.table(
@@ -165,7 +173,10 @@ def _lookup(name: str, node: Node) -> Lookup:
 def _start(node: Node) -> Any:
     value = node.plain()
     if isinstance(value, dict):
-        return _start(node.items("start", ("timestamp",))["timestamp"])
+        found = node.items("start", ("timestamp",))
+        if "timestamp" not in found:
+            raise node.wrong("start is latest, earliest, group, a time or {timestamp: …}")
+        return _start(found["timestamp"])
     try:
         return start_of(value, node.spot)
     except AttributeError:
@@ -299,9 +310,10 @@ def _target(name: str, node: Node) -> Target:
         )
     if "postgres" in found:
         return _postgres(node.items(what, _POSTGRES_TARGET), node)
-    found = node.items(what, _TOPIC_TARGET)
     if "topic" not in found:
+        node.items(what, _ANY_TARGET, _BROKERS)
         raise node.wrong(f"{what} says neither topic nor table nor postgres")
+    found = node.items(what, _TOPIC_TARGET, _BROKERS)
     return _topic_target(found, node)
 
 

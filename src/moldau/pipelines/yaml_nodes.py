@@ -60,7 +60,7 @@ class Node:
         yaml = _yaml()
         if not isinstance(self._node, yaml.MappingNode):
             raise self.wrong(f"{what} is a mapping of names to values")
-        allowed = None if known is None else tuple(known)
+        allowed = None if known is None else tuple(dict.fromkeys(known))
         found: dict[str, Node] = {}
         for key, value in self._node.value:
             name = self._child(key)

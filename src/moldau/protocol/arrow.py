@@ -331,6 +331,11 @@ def _milliseconds(pa: Any, column: Any, now_ms: int) -> Any:
         column = column.cast(pa.int64())
     except pa.ArrowInvalid as error:
         raise MoldauError(f"column timestamp has a time out of range: {error}") from error
+    import pyarrow.compute as pc
+
+    earliest = pc.min(column).as_py()
+    if earliest is not None and earliest < 0:
+        raise MoldauError(f"column timestamp has {earliest}; times count from 0, which is 1970")
     return column.fill_null(now_ms) if column.null_count else column
 
 
@@ -349,7 +354,12 @@ def _cast(pa: Any, name: str, column: Any, kind: Any) -> Any:
 
 def _binary_column(pa: Any, name: str, column: Any) -> BinaryColumn:
     # Strings are read where they are; they have the same layout.
-    array = column if column.type == pa.string() else _cast(pa, name, column, pa.binary())
+    array = column
+    if column.type != pa.string():
+        try:
+            array = _cast(pa, name, column, pa.binary())
+        except MoldauError:
+            raise _wrong_type(name, column, "binary or text: cast it to a string") from None
     validity, offsets, content = array.buffers()
     return BinaryColumn(
         # An empty array may have no offsets at all.

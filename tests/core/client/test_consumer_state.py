@@ -6,7 +6,7 @@ import pytest
 
 from moldau.core.client.commits import AutoCommit
 from moldau.core.client.fetch_sessions import FetchRow, FetchSession
-from moldau.core.client.fetched import Fetched, FetchedBytes
+from moldau.core.client.fetched import DamagedBatchError, Fetched, FetchedBytes
 from moldau.core.client.positions import OffsetAndMetadata, PartitionState, Positions
 from moldau.core.client.resets import EARLIEST, ResetKind, parse_reset
 from moldau.protocol.batch_builder import BatchOptions, build_batch
@@ -16,7 +16,6 @@ from moldau.protocol.control_records import (
     MarkerOrigin,
     end_transaction_marker,
 )
-from moldau.protocol.errors import KafkaError
 from moldau.protocol.record import Record
 from moldau.types import TopicPartition, Uuid
 
@@ -207,8 +206,25 @@ def test_a_position_goes_behind_what_nobody_sees() -> None:
 def test_damage_is_told() -> None:
     content = bytearray(batch(range(3)))
     content[-1] ^= 1
-    with pytest.raises(KafkaError, match="checksum mismatch behind offset 0"):
+    with pytest.raises(DamagedBatchError, match="checksum mismatch") as damaged:
         Fetched(state_at(0), FetchedBytes(buffer=content))
+    assert damaged.value.next_offset == 3
     assert taken(Fetched(state_at(0), FetchedBytes(buffer=batch(range(3)), check_crcs=False)))
-    with pytest.raises(KafkaError, match="incomplete"):
+    with pytest.raises(DamagedBatchError, match="incomplete") as damaged:
         Fetched(state_at(0), FetchedBytes(buffer=batch(range(3))[:30]))
+    assert damaged.value.next_offset is None
+
+
+def test_what_lies_before_a_damaged_batch_is_handed_out() -> None:
+    damaged = bytearray(batch(range(3, 6)))
+    damaged[-1] ^= 1
+    content = batch(range(3)) + damaged + batch(range(6, 9))
+    state = state_at(0)
+    fetched = Fetched(state, FetchedBytes(buffer=content))
+    assert taken(fetched) == [0, 1, 2]
+    assert state.position == fetched.next_offset == 3
+    # A broker that starts with the batch before the position makes no progress either.
+    with pytest.raises(DamagedBatchError) as found:
+        Fetched(state_at(3), FetchedBytes(buffer=content))
+    assert found.value.next_offset == 6
+    assert taken(Fetched(state_at(6), FetchedBytes(buffer=batch(range(6, 9))))) == [6, 7, 8]

@@ -371,8 +371,9 @@ class Engine:
                 if take():
                     return True
                 left_ms = deadline_ms - self.cluster.clock.mono_ms()
-                if left_ms <= 0 or not await self._wait_for_change(left_ms):
+                if left_ms <= 0:
                     return False
+                await self._wait_for_change(left_ms)
         finally:
             self._is_polling = False
             self._polled_ms = self.cluster.clock.mono_ms()
@@ -395,8 +396,8 @@ class Engine:
             callback, offsets, problem = self.committing.for_user.popleft()
             await self._call_user(callback, offsets, problem)
 
-    async def _wait_for_change(self, left_ms: float) -> bool:
-        """False: the time is over. Wakes for what the consumer does by itself."""
+    async def _wait_for_change(self, left_ms: float) -> None:
+        """Returns no later than the next automatic commit is due."""
         clock = self.cluster.clock
         until_commit_ms = self.committing.auto.due_ms - clock.mono_ms()
         pause_ms = min(left_ms, max(until_commit_ms, 0))
@@ -405,7 +406,6 @@ class Engine:
             await self._change.wait()
         finally:
             timer.cancel()
-        return True
 
     def _intercepted(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         for one in self.interceptors:

@@ -25,18 +25,34 @@ class CommitFailedError(ClientError):
 
 
 class DamagedRecordsError(ClientError):
-    """The broker cannot read the batch at the position: its disk has damaged it. The position stays
-    in front of it: `seek` behind it to continue.
+    """The batch at the position is damaged: the broker cannot read it from its disk, or it arrived
+    with a wrong checksum. The position stays in front of it: `seek` to an offset after it to
+    continue.
     """
 
-    def __init__(self, partition: TopicPartition, offset: int) -> None:
-        super().__init__(
+    def __init__(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        problem: str | None = None,
+        next_offset: int | None = None,
+    ) -> None:
+        """`problem`: what is wrong with a batch that arrived; None if the broker refused it."""
+        text = (
             f"{partition} is damaged at offset {offset} on the broker's disk; "
             f"`moldau topics describe {partition.topic}` shows the damaged offsets, "
-            "seek behind them to continue"
+            "seek to an offset after them to continue"
         )
+        if problem is not None:
+            after = "an offset after it" if next_offset is None else str(next_offset)
+            text = (
+                f"the batch at offset {offset} of {partition} arrived damaged ({problem}); "
+                f"seek to {after} to leave it out"
+            )
+        super().__init__(text)
         self.partition = partition
         self.offset = offset
+        self.next_offset = next_offset
 
 
 class DeserializationError(ClientError):

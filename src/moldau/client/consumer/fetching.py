@@ -17,7 +17,7 @@ from moldau.client.metadata import Broker
 from moldau.client.metadata_watch import MetadataWatch
 from moldau.client.node_connection import VersionRange, spoken
 from moldau.core.client.fetch_sessions import FetchRow, FetchSession, SessionPlan
-from moldau.core.client.fetched import Fetched, FetchedBytes
+from moldau.core.client.fetched import DamagedBatchError, Fetched, FetchedBytes
 from moldau.core.client.positions import NO_NODE, PartitionState, Positions
 from moldau.net.request_channel import Address
 from moldau.net.tasks import Tasks
@@ -391,10 +391,15 @@ class Fetching:
             aborted = [
                 (one.producer_id, one.first_offset) for one in row.aborted_transactions or ()
             ]
-        fetched = Fetched(
-            state,
-            FetchedBytes(buffer=row.records, aborted=aborted, check_crcs=self._options.check_crcs),
+        found = FetchedBytes(
+            buffer=row.records, aborted=aborted, check_crcs=self._options.check_crcs
         )
+        try:
+            fetched = Fetched(state, found)
+        except DamagedBatchError as error:
+            raise DamagedRecordsError(
+                state.partition, state.fetch_offset, error.detail, error.next_offset
+            ) from None
         state.arrived(fetched.size_bytes)
         self.counts.fetched_bytes += fetched.size_bytes
         state.fetch_offset = fetched.next_offset

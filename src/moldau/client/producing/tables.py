@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from moldau.client.errors import ClientError
+from moldau.client.errors import ClientError, did_you_mean
 from moldau.client.metadata import Topic
 from moldau.client.producing.engine import ProducerEngine
 from moldau.core.client.batching import Batch, partitions_of_keys
+from moldau.protocol.arrow import COLUMNS as READ_COLUMNS
 from moldau.protocol.arrow import imported_pyarrow, source_columns
 from moldau.protocol.batches import BATCH_HEADER_SIZE
 from moldau.protocol.record_columns import SourceColumns
@@ -36,12 +37,22 @@ def table_batches(
 
 def _chunks(given: Any) -> list[Any]:
     table = _arrow_table(given)
-    if "value" not in table.schema.names:
-        raise ClientError("the rows have no column named value")
+    names = table.schema.names
     # Others are left out, however many have one name.
-    _refuse_repeated([name for name in table.schema.names if name in COLUMNS])
+    _refuse_repeated([name for name in names if name in COLUMNS])
+    _refuse_misspelt(names)
+    if "value" not in names:
+        raise ClientError("the rows have no column named value")
     batches = table.to_batches() if hasattr(table, "to_batches") else [table]
     return [_plain(rows) for rows in batches]
+
+
+def _refuse_misspelt(names: Iterable[str]) -> None:
+    """A column that was meant must not be left out, least of all the key."""
+    missing = COLUMNS - {*names}
+    for name in sorted({*names} - COLUMNS - {*READ_COLUMNS}):
+        if hint := did_you_mean(name.lower(), missing):
+            raise ClientError(f"the rows have a column '{name}'{hint}")
 
 
 def _refuse_repeated(names: Iterable[object]) -> None:
@@ -85,18 +96,26 @@ def _arrow_table(given: Any) -> Any:
     if hasattr(given, "num_rows") and hasattr(given, "schema"):
         return given
     is_pandas = type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns")
-    if not is_pandas and not hasattr(given, "__arrow_c_stream__"):
+    # A column of Polars speaks it too, and has a type.
+    is_stream = hasattr(given, "__arrow_c_stream__") and not hasattr(given, "dtype")
+    if not is_pandas and not is_stream:
+        kind = type(given).__name__
+        if hasattr(given, "collect"):
+            raise ClientError(f"a {kind} has no rows yet: call .collect() first")
         raise ClientError(
-            f"a {type(given).__name__} is no table; pyarrow tables, pandas and Polars frames are, "
-            "and pyarrow.table(…) makes one of a dict"
+            f"a {kind} is no table; pyarrow tables, pandas and Polars frames are, and "
+            "pyarrow.table(…) makes one of a dict"
         )
     pa = imported_pyarrow()
     if is_pandas:
         # Arrow takes none of such a frame.
         _refuse_repeated(given.columns)
     try:
-        # The index is no part of a record.
-        return pa.Table.from_pandas(given, preserve_index=False) if is_pandas else pa.table(given)
+        if not is_pandas:
+            return pa.table(given)
+        # An index is part of a record if its name says which: frame.set_index("key").
+        is_column = any(str(name).lower() in COLUMNS for name in given.index.names)
+        return pa.Table.from_pandas(given, preserve_index=is_column)
     except pa.ArrowException as error:
         reason = " ".join(str(one) for one in error.args)
         raise ClientError(f"the rows of this {type(given).__name__} do not fit: {reason}") from None

@@ -20,7 +20,6 @@ from moldau.protocol.control_records import committed_batches
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.record_loops import (
-    INCOMPLETE,
     ConsumerRecord,
     RecordCursor,
     ScannedBatch,
@@ -40,8 +39,19 @@ class FetchedBytes:
     check_crcs: bool = True
 
 
+class DamagedBatchError(KafkaError):
+    """The batch at the position is damaged."""
+
+    def __init__(self, problem: str, next_offset: int | None) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, problem)
+        self.next_offset = next_offset
+        """After the batch, as its header says; None if the header cannot be right."""
+
+
 class Fetched:
-    """Of one partition. Raises KafkaError if the bytes are no batches."""
+    """The batches of one partition, up to a damaged one. Raises DamagedBatchError if that is the
+    first.
+    """
 
     def __init__(self, state: PartitionState, found: FetchedBytes) -> None:
         self.state = state
@@ -49,12 +59,10 @@ class Fetched:
         self.buffer = found.buffer
         self.start_offset = state.fetch_offset
         self.aborted = found.aborted
-        batches, _, problem = scan_batches(found.buffer, 0, len(found.buffer), found.check_crcs)
-        if problem is not None and (problem != INCOMPLETE or not batches):
-            raise KafkaError(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"{state.partition}: {problem} behind offset {state.fetch_offset}",
-            )
+        batches, end, problem = scan_batches(found.buffer, 0, len(found.buffer), found.check_crcs)
+        is_progress = bool(batches) and batches[-1][3] >= state.fetch_offset
+        if problem is not None and not is_progress:
+            raise DamagedBatchError(problem, _claimed_end(found.buffer, end, state.fetch_offset))
         self.size_bytes = batches[-1][0] + batches[-1][1] if batches else 0
         self.next_offset = batches[-1][3] + 1 if batches else state.fetch_offset
         self.last_epoch = batches[-1][4] if batches else state.fetch_epoch
@@ -133,3 +141,11 @@ class Fetched:
             self._epoch = epoch
             return True
         return False
+
+
+def _claimed_end(buffer: Buffer, position: int, fetch_offset: int) -> int | None:
+    if len(buffer) - position < BATCH_HEADER_SIZE:
+        return None
+    batch = RecordBatch(buffer, position)
+    is_possible = batch.base_offset <= batch.last_offset >= fetch_offset
+    return batch.last_offset + 1 if is_possible else None

@@ -296,3 +296,5 @@ class Pipeline:
     brokers_from: str = "the default"
     """Who said bootstrap.servers."""
     checkpoint: str | None = None
+    unread: tuple[str, ...] = ()
+    """Names of declared datasets that no flow reads, for hints at what may have been meant."""

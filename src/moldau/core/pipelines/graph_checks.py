@@ -123,16 +123,17 @@ def _inputs(pipeline: Pipeline) -> Iterator[Problem]:
     known = (*pipeline.sources, *pipeline.lookups, *pipeline.flows)
     for flow in pipeline.flows.values():
         if not flow.inputs:
-            yield Problem(flow.spot, f"'{flow.name}' reads nothing; there are {', '.join(known)}")
+            names = ", ".join((*known, *pipeline.unread))
+            yield Problem(flow.spot, f"'{flow.name}' reads nothing; there are {names}")
         elif all(name in pipeline.lookups for name in flow.inputs):
             yield Problem(
                 flow.spot, f"'{flow.name}' reads only what is looked up; rows come from sources"
             )
         for name in flow.inputs:
             if name not in known:
+                hint = suggestion(name, (*known, *pipeline.unread))
                 yield Problem(
-                    flow.spot,
-                    f"'{flow.name}' reads '{name}', which is nowhere{suggestion(name, known)}",
+                    flow.spot, f"'{flow.name}' reads '{name}', which does not exist{hint}"
                 )
             elif name in pipeline.flows and pipeline.flows[name].mode is not Mode.APPEND:
                 yield Problem(
@@ -267,7 +268,8 @@ def _conflicts(pipeline: Pipeline) -> Iterator[Problem]:
                     f"'{flow.name}' writes the topic {source.name} that it reads: it would never "
                     "end",
                 )
-    if pipeline.delivery is Delivery.EXACTLY_ONCE and pipeline.flows and not pipeline.sources:
+    is_exactly_once = pipeline.delivery is Delivery.EXACTLY_ONCE
+    if is_exactly_once and pipeline.flows and not pipeline.sources and not pipeline.unread:
         yield Problem(pipeline.spot, "there are no sources")
 
 
