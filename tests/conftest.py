@@ -1,5 +1,5 @@
 """For all tests: `async def` tests run in an event loop of their own, and a machine without a C
-compiler tests the Python twins.
+compiler tests the Python twins. No property test fails because a machine is slow.
 """
 
 import asyncio
@@ -8,6 +8,7 @@ import os
 import warnings
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 with warnings.catch_warnings():
     # The report's header says it.
@@ -20,6 +21,10 @@ if not USE_COMPILED:
 from moldau.broker.runtime import run_in_loop
 
 pytest_plugins = ["rotation"]
+
+# How long an example takes says something about the machine, nothing about us.
+settings.register_profile("moldau", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("moldau")
 
 TEST_DEADLINE_S = 300
 

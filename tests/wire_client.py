@@ -93,10 +93,12 @@ class WireClient:
         (size,) = struct.unpack(">i", self._receive_exactly(4))
         return self._receive_exactly(size)
 
-    def has_answer(self) -> bool:
+    def has_answer(self, timeout_s: float = 0) -> bool:
         """Whether something has arrived that was not received yet."""
-        readable, _, _ = select.select([self._socket], [], [], 0)
-        return bool(readable)
+        # select() takes no descriptor beyond 1,023, and a node in this process may have many.
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
 
     def hangs_up(self) -> bool:
         """Whether the other side closes without a byte of answer; waits for one or the other."""

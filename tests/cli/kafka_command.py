@@ -95,6 +95,12 @@ class KafkaCommand:
             output.seek(0)
             return status, printed, output.read().decode()
 
+    def has_member(self, group: str) -> bool:
+        """Whether the group has a member, and no rebalance is under way."""
+        printed = self.with_any_status("groups", "describe", group, "--json").output
+        found = json.loads(printed) if printed else []
+        return any(one["members"] and one["state"] == "Stable" for one in found)
+
     def topic(self, partitions: int = 1, *options: object) -> str:
         name = fresh("topic")
         self("topics", "create", name, "--partitions", partitions, *options)

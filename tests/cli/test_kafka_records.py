@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from cli.kafka_command import KafkaCommand, fresh
+from running_node import wait_for
 
 
 def test_lines_go_in_and_come_out(kafka: KafkaCommand) -> None:
@@ -113,8 +114,18 @@ def test_files_of_lines_and_whole_files(kafka: KafkaCommand, tmp_path: Path) -> 
     assert [(row["key"], row["headers"]) for row in rows] == [("name", [["a", "b"]])] * 2
     assert rows[0]["value"] == "1\n2"
     assert rows[1]["valueBase64"] == "MwoA/w=="
-    assert kafka("produce", whole, "-f", "/no/such", status=1).errors.startswith("moldau: ")
     kafka("produce", whole, "--whole", status=2)
+
+
+def test_a_file_that_cannot_be_read_is_said_before_a_topic_is_made(
+    kafka: KafkaCommand, tmp_path: Path
+) -> None:
+    topic = fresh("topic")
+    ran = kafka("produce", topic, "--create", "-f", "/no/such", status=1)
+    assert ran.errors == "moldau: cannot read /no/such: No such file or directory\n"
+    ran = kafka("produce", topic, "--create", "--whole", "-f", tmp_path, status=1)
+    assert ran.errors == f"moldau: cannot read {tmp_path}: it is a directory\n"
+    assert topic not in kafka("topics", "list", "-q").lines
 
 
 @pytest.mark.parametrize("acks", ["all", "1", "0"])
@@ -298,6 +309,24 @@ def test_topics_are_read_by_a_pattern(
     assert sorted(ran.lines) == records
 
 
+def test_topics_that_are_made_later_are_followed(kafka: KafkaCommand) -> None:
+    stem, group = kafka.topic(), fresh("group")
+    # A topic that exists when the command starts is read from its end.
+    kafka.fill(stem, ["before the start"])
+    pattern = ("--pattern", f"{stem}.*")
+    with kafka.start("consume", *pattern, "-g", group, "--follow", "--max", 2) as running:
+        try:
+            wait_for(lambda: kafka.has_member(group), f"a member of {group}")
+            for name in ("first", "second"):
+                kafka("topics", "create", f"{stem}-{name}")
+                kafka.fill(f"{stem}-{name}", [f"of {name}"])
+            output, _ = running.communicate(timeout=60)
+        finally:
+            running.kill()
+    assert running.returncode == 0
+    assert sorted(output.splitlines()) == [b"of first", b"of second"]
+
+
 def test_a_pattern_that_cannot_be_read_is_said_in_one_line(kafka: KafkaCommand) -> None:
     wrong: list[tuple[tuple[str, ...], int, str]] = [
         (("--pattern", "no-such-.*"), 1, "no topic matches 'no-such-.*'"),
@@ -305,6 +334,8 @@ def test_a_pattern_that_cannot_be_read_is_said_in_one_line(kafka: KafkaCommand) 
         (("--pattern", "("), 2, "'(' is no regular expression"),
         (("orders", "--include", "o.*"), 2, "name topics, or give a --pattern"),
         (("--json",), 2, "name topics, or give a --pattern"),
+        (("t.*",), 2, "'t.*' is no topic's name; give it as --pattern"),
+        (("orders", "^o", "--group", "g"), 2, "'^o' is no topic's name; give it as --pattern"),
     ]
     for arguments, status, text in wrong:
         assert text in kafka("consume", *arguments, status=status).errors

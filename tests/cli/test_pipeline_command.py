@@ -134,7 +134,7 @@ def test_a_run_is_watched_and_stopped_from_outside(tmp_path: Path) -> None:
     assert running.returncode == 0, errors[-2000:]
     assert re.search(r"live runs, process \d+", told)
     assert re.search(
-        r"orders running: batch 0, 1 rows, \d+ rows/s, [0-9.]+ K?i?B/s, \d+ ms, lag 0", output
+        r"orders running: batch 0, 1 row, \d+ rows/s, [0-9.]+ K?i?B/s, \d+ ms, lag 0", output
     )
     assert output.endswith("stopped; the next run goes on from here\n")
     assert second.status == 1

@@ -196,8 +196,21 @@ def test_what_is_wrong_is_said_in_one_line(changes: dict[str, str], says: str) -
 
 @pytest.mark.parametrize("name", ["node.id", "process.roles", "controller.listener.names"])
 def test_what_is_missing_is_named(name: str) -> None:
-    with pytest.raises(KafkaError, match=f"{name} must be given"):
+    with pytest.raises(KafkaError) as refused:
         BrokerConfig.parse({key: text for key, text in COMBINED.items() if key != name})
+    assert refused.value.detail == (
+        f'Missing required configuration "{name}" which has no default value.'
+    )
+
+
+def test_a_file_of_kafka_with_zookeeper_is_told_what_is_missing() -> None:
+    file = {"zookeeper.connect": "localhost:2181", "broker.id": "0", "log.dirs": "/data"}
+    with pytest.raises(KafkaError) as refused:
+        BrokerConfig.parse(file)
+    words = refused.value.detail
+    assert words.startswith('Missing required configuration "process.roles" which has no default')
+    assert "Kafka 3 with ZooKeeper" in words
+    assert "\n" not in words
 
 
 def test_the_older_name_of_the_node_id_is_taken() -> None:

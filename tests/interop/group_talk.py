@@ -5,7 +5,6 @@ Here also:  z lists  |  z describes g  |  z deletes g  |  a drops t-0   and v= w
 Names of groups are made fresh for each conversation; topics are what the node has.
 """
 
-import select
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -46,17 +45,12 @@ _GROUPS_FROM = 8
 AT_ONCE_S = 0.4
 
 
-class TalkClient(WireClient):
-    def is_readable(self, timeout_s: float) -> bool:
-        return bool(select.select([self._socket], [], [], timeout_s)[0])
-
-
 class WireBench:
     """Sends what the scenario's bench would decide on; answers are read when somebody asks."""
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._connections: dict[str, TalkClient] = {}
+        self._connections: dict[str, WireClient] = {}
         self._tickets = 0
         self._expected: dict[str, list[tuple[Ticket, Message, int]]] = {}
         self.answers: list[tuple[Ticket, Any]] = []
@@ -67,9 +61,9 @@ class WireBench:
             connection.close()
         self._connections.clear()
 
-    def connection(self, name: str) -> TalkClient:
+    def connection(self, name: str) -> WireClient:
         if name not in self._connections:
-            self._connections[name] = TalkClient(self.address, client_id=name)
+            self._connections[name] = WireClient(self.address, client_id=name)
         return self._connections[name]
 
     def hear(self, name: str) -> None:
@@ -81,7 +75,7 @@ class WireBench:
         self.answers.append((ticket, answer))
 
     def has_answer(self, name: str, timeout_s: float) -> bool:
-        return self.waits(name) and self.connection(name).is_readable(timeout_s)
+        return self.waits(name) and self.connection(name).has_answer(timeout_s)
 
     def waits(self, name: str) -> bool:
         return bool(self._expected.get(name))

@@ -31,8 +31,13 @@ class SmallDisk:
                         raise
                     size //= 2
 
-    def make_room(self) -> None:
-        (self.path / _BALLAST).unlink()
+    def make_room(self, size_bytes: int | None = None) -> None:
+        """So many bytes, or all that `fill` has taken."""
+        ballast = self.path / _BALLAST
+        if size_bytes is None:
+            ballast.unlink()
+        else:
+            os.truncate(ballast, ballast.stat().st_size - size_bytes)
 
     def make_read_only(self) -> None:
         """Only while nobody has a file open for writing."""

@@ -7,6 +7,16 @@ from dataclasses import dataclass
 
 DEADLINE_S = 60
 COMMAND = (sys.executable, "-m", "moldau")
+# Of a node that is alone; with `folder` to fill in.
+PROPERTIES = """
+process.roles=broker,controller
+node.id=1
+log.dirs={folder}/data
+listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+controller.quorum.bootstrap.servers=127.0.0.1:0
+"""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,25 @@ def test_a_full_disk_is_told_once_with_what_to_do_and_when_it_is_over(tmp_path: 
                 assert "writes were refused" in line
 
 
+def test_a_disk_with_room_for_small_writes_only_stays_full(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "8m") as disk:
+        settings = {"log.dirs": str(disk.path / "data"), "moldau.reserve.bytes": "0"}
+        with RunningNode(tmp_path, QUICK_SETTINGS | settings) as node:
+            node.start()
+            with WireClient(node.address) as client:
+                create_topics(client, {"kept": 1})
+                disk.fill()
+                disk.make_room(256 << 10)
+                for _ in range(3):
+                    assert produce(client, "kept", bytes(900_000))[0] != 0
+                    assert produce(client, "kept", b"small")[0] == 0
+                assert len(lines_with(node, "bytes are free")) == 1
+                assert not lines_with(node, "takes writes again")
+                disk.make_room()
+                assert produce(client, "kept", b"small")[0] == 0
+                assert len(lines_with(node, "takes writes again")) == 1
+
+
 def test_a_recovery_after_a_kill_is_told_and_a_start_after_a_stop_is_not(tmp_path: Path) -> None:
     with RunningNode(tmp_path, QUICK_SETTINGS) as node:
         node.start()

@@ -29,7 +29,7 @@ from node.questions import (
     read_all,
     topics_of,
 )
-from node.starting import COMMAND, DEADLINE_S, assert_refused, start_and_wait
+from node.starting import COMMAND, DEADLINE_S, PROPERTIES, assert_refused, start_and_wait
 from proofs import proves
 from running_node import RunningNode, free_port, pause, wait_for
 from wire_client import WireClient
@@ -92,16 +92,6 @@ def _config(text: str, *arguments: object) -> Callable[[Path], list[object]]:
     return prepare
 
 
-PROPERTIES = """
-process.roles=broker,controller
-node.id=1
-log.dirs={folder}/data
-listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-controller.quorum.bootstrap.servers=127.0.0.1:0
-"""
-
 REFUSALS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
     "directory is a file": (_a_file, "data: is a file, not a directory"),
     "directory below a file": (_below_a_file, "letter"),
@@ -147,7 +137,10 @@ REFUSALS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
     "config and directory": (_config(PROPERTIES, "--dir", "elsewhere"), "--config"),
     "config and host": (_config(PROPERTIES, "--host", "::1"), "--host"),
     "config and ephemeral": (_config(PROPERTIES, "--ephemeral"), "--config"),
-    "not formatted": (_config(PROPERTIES), "moldau storage format --standalone"),
+    "not formatted": (
+        _config(PROPERTIES),
+        "is not formatted; first run: moldau storage format --standalone -c ",
+    ),
     "not formatted, with voters": (
         _config(
             PROPERTIES.replace(
@@ -155,7 +148,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
                 "controller.quorum.voters=1@127.0.0.1:9093",
             )
         ),
-        "moldau storage format` first",
+        "moldau storage format -c ",
     ),
     "unknown setting in the file": (
         _config(PROPERTIES + "log.dirz=x\n", "--strict"),
@@ -182,6 +175,14 @@ def test_what_cannot_be_started_is_refused_in_one_line(name: str, tmp_path: Path
 def files_in(folder: Path) -> list[Path]:
     """Whoever looks whose a directory is takes its lock first."""
     return sorted(path for path in folder.rglob("*") if path.name != ".lock")
+
+
+def test_a_node_without_its_assertions_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    assert_refused(start_and_wait("--dir", tmp_path / "data", "--port", 0), "python -O")
+    assert not (tmp_path / "data").exists()
 
 
 def test_directories_of_two_clusters_are_refused(stopped: Path, tmp_path: Path) -> None:

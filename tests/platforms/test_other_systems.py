@@ -27,6 +27,7 @@ MACOS_QUICK = (
 )
 MACOS_ALL = ("tests/storage", "tests/broker", "tests/node", "tests/testing")
 WINDOWS_SUITES = ("tests/clients/test_our_clients.py", "tests/net")
+WINDOWS_CASES = "tests/platforms/windows_cases.py"
 
 A_SYNC = """
 from platforms import as_on_macos
@@ -194,6 +195,12 @@ def test_all_of_storage_and_nodes_works_with_what_macos_has() -> None:
 def test_clients_work_with_what_windows_has(bootstrap: str) -> None:
     done = suite("platforms.as_on_windows", "-x", *WINDOWS_SUITES, KAFKA_UNDER_TEST=bootstrap)
     assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_schemas_and_the_spark_source_work_with_what_windows_has(bootstrap: str) -> None:
+    done = suite("platforms.as_on_windows", WINDOWS_CASES, KAFKA_UNDER_TEST=bootstrap)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert "4 passed" in done.stdout, done.stdout
 
 
 def test_client_commands_work_with_what_windows_has(bootstrap: str, tmp_path: Path) -> None:

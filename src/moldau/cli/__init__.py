@@ -39,7 +39,7 @@ def _run_app(arguments: list[str]) -> int:
         return INTERRUPTED_STATUS
     except (MoldauError, OSError) as error:
         # A pipeline has as many lines as problems; names in them make no more.
-        lines = [printable(str(one)) for one in getattr(error, "problems", [error])]
+        lines = [printable(_line_of(one)) for one in getattr(error, "problems", [error])]
         sys.stderr.write("moldau: " + "\n".join(lines) + "\n")
         return FAILED_STATUS
     except Exception as error:
@@ -54,3 +54,10 @@ def _run_app(arguments: list[str]) -> int:
             sys.stderr.write(f"{command}: {printable(message)} Try '{command} --help'.\n")
         return USAGE_STATUS
     return status if isinstance(status, int) else 0
+
+
+def _line_of(error: object) -> str:
+    """Without the number that Python puts before what the system says."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return str(error)

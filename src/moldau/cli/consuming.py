@@ -21,6 +21,8 @@ from moldau.types import TopicPartition
 # How long one look for records lasts, between looks at everything else.
 _LOOK_MS = 500
 _RECORDS_AT_ONCE = 5_000
+_LOOK_FOR_TOPICS_MS = 2_000
+_ONLY_IN_PATTERNS = re.compile(r"[][*+?(){}|^$\\]")
 
 
 @frozen(kw_only=True)
@@ -40,14 +42,22 @@ class Reading:
     def check(self) -> None:
         if bool(self.topics) == (self.pattern is not None):
             raise typer.BadParameter("name topics, or give a --pattern for their names.")
+        for topic in filter(_ONLY_IN_PATTERNS.search, self.topics):
+            raise typer.BadParameter(f"'{topic}' is no topic's name; give it as --pattern.")
         if self.group_id is not None and any(":" in topic for topic in self.topics):
             raise typer.BadParameter("a group shares out the partitions itself; name topics only.")
         if self.group_id is None and (self.instance_id is not None or not self.is_committing):
             raise typer.BadParameter("--instance-id and --no-commit go with --group.")
 
+    @property
+    def waits_for_topics(self) -> bool:
+        """Topics may be made that match the pattern."""
+        return self.pattern is not None and self.group_id is not None and self.is_following
+
     def settings(self) -> dict[str, Any]:
         """What this says of a consumer."""
-        return {
+        watching = {"metadata_max_age_ms": _LOOK_FOR_TOPICS_MS} if self.waits_for_topics else {}
+        return watching | {
             "group_id": self.group_id,
             "group_instance_id": self.instance_id,
             "enable_auto_commit": self.group_id is not None and self.is_committing,
@@ -65,11 +75,13 @@ async def consume_all(cluster: Cluster, reading: Reading, settings: Mapping[str,
     names, partitions = parse_partitions(reading.topics)
     if reading.pattern is not None:
         names = await _matching(cluster, reading.pattern)
+        if not names and not reading.waits_for_topics:
+            raise ClientError(f"no topic matches '{reading.pattern.pattern}'")
     found = await cluster.topics([*names, *(one.topic for one in partitions)])
     for one in partitions:
         found[one.topic].partition(one.partition)
     async with Consumer(**settings) as consumer:
-        share = _Share(cluster, consumer, reading.start)
+        share = _Share(cluster, consumer, reading.start, {*names})
         if reading.group_id is not None and reading.pattern is not None:
             consumer.subscribe(pattern=reading.pattern, listener=share)
         elif reading.group_id is not None:
@@ -87,19 +99,20 @@ async def consume_all(cluster: Cluster, reading: Reading, settings: Mapping[str,
 
 async def _matching(cluster: Cluster, pattern: re.Pattern[str]) -> list[str]:
     topics = (await cluster.with_patience(lambda: cluster.metadata(None))).topics.values()
-    found = [one.name for one in topics if not one.is_internal and pattern.fullmatch(one.name)]
-    if not found:
-        raise ClientError(f"no topic matches '{pattern.pattern}'")
-    return sorted(found)
+    return sorted(one.name for one in topics if not one.is_internal and pattern.fullmatch(one.name))
 
 
 class _Share:
     """What the consumer has to read, and where that begins; a group's listener."""
 
-    def __init__(self, cluster: Cluster, consumer: Consumer, start: StartAt) -> None:
+    def __init__(
+        self, cluster: Cluster, consumer: Consumer, start: StartAt, first_topics: set[str]
+    ) -> None:
+        """`first_topics` are there from the start; all records of a later one are new."""
         self._cluster = cluster
         self._consumer = consumer
         self._start = start
+        self._first_topics = first_topics
         self.version = 0
         self.is_known = False
         """Not while a member waits for its share."""
@@ -113,7 +126,9 @@ class _Share:
 
     async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
         committed = await self._consumer.committed(partitions)
-        await self.begin([one for one in partitions if committed[one] is None])
+        # Where nothing is committed a later topic is read from its beginning.
+        first = [one for one in partitions if one.topic in self._first_topics]
+        await self.begin([one for one in first if committed[one] is None])
 
     def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:  # noqa: ARG002
         """Others, or fewer, follow."""

@@ -148,6 +148,7 @@ def produce(  # noqa: PLR0913 - each parameter is an option of the command
         partition=partition,
     )
     given = Input(files=tuple(files or ()), is_whole=whole, rate=rate, keep_going=keep_going)
+    given.check()
     settings = producer_settings(connection, acks, compression, linger_ms, batch_size)
     target = topic, create
     outcome = run(

@@ -3,6 +3,7 @@ Memory is bounded: when the producer has no room, the input waits.
 """
 
 import asyncio
+import stat
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -73,6 +74,16 @@ class Input:
     is_whole: bool = False
     rate: float | None = None
     keep_going: bool = False
+
+    def check(self) -> None:
+        """Before a topic is made for them."""
+        for path in self.files:
+            try:
+                is_folder = stat.S_ISDIR(path.stat().st_mode)
+            except OSError as error:
+                raise MoldauError(f"cannot read {path}: {error.strerror}") from None
+            if is_folder:
+                raise MoldauError(f"cannot read {path}: it is a directory")
 
     @property
     def total_bytes(self) -> int | None:

@@ -18,11 +18,12 @@ def read_broker_config(path: Path, *, strict: bool) -> BrokerConfig:
     """Real files carry settings of plug-ins, vendors and releases before: they are named on stderr,
     and refused only if that is asked for.
     """
-    config = BrokerConfig.parse(read_server_properties(path))
+    properties = read_server_properties(path)
+    for name in () if strict else BrokerConfig.unknown_among(properties):
+        typer.echo(f"moldau: warning: {BrokerConfig.unknown_complaint(name)}", err=True)
+    config = BrokerConfig.parse(properties)
     if strict:
         config.refuse_unknown()
-    for name in config.unknown:
-        typer.echo(f"moldau: warning: {config.unknown_complaint(name)}", err=True)
     return config
 
 

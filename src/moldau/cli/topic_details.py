@@ -162,4 +162,7 @@ def damage_text(replica: Replica) -> str:
     ranges = ", ".join(f"{each.first} to {each.last}" for each in replica.damaged)
     if replica.is_offline:
         return f"offline: offsets {ranges} are lost; see the broker's log"
-    return f"offsets {ranges} cannot be read; seek to {replica.damaged[-1].last + 1} to pass them"
+    after = [str(each.last + 1) for each in replica.damaged]
+    if len(after) > 1:
+        after = [", ".join(after[:-1]), f"or {after[-1]}"]
+    return f"offsets {ranges} cannot be read; seek to {' '.join(after)} to pass them"

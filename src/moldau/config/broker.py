@@ -92,9 +92,7 @@ class BrokerConfig(
         given = _with_node_id(properties)
         config = cls(**cls._values(given))
         config.__dict__["given"] = given
-        for declared in cls.declared.values():
-            if declared.is_required and declared.name not in given:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{declared.name} must be given")
+        _refuse_missing(given)
         check_broker_config(config)
         return config
 
@@ -125,29 +123,35 @@ class BrokerConfig(
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:
-        """Names that were given and nobody here knows: a plug-in's or a vendor's, one that Kafka
-        has removed, or a mistake.
+        """Given names that are not settings of a broker."""
+        return self.unknown_among(self.given)
+
+    @classmethod
+    def unknown_among(cls, properties: Mapping[str, str]) -> tuple[str, ...]:
+        """Names that are not settings of a broker: a plug-in's or a vendor's, one that
+        Kafka has removed, or a mistake.
         """
-        prefixes = _plugin_prefixes(self.given)
+        prefixes = _plugin_prefixes(properties)
         return tuple(
             name
-            for name in self.given
-            if name not in self.declared
-            and self.overridden(name) is None
+            for name in properties
+            if name not in cls.declared
+            and cls.overridden(name) is None
             and name not in _PLUGIN_NAMES
             and not name.startswith(prefixes)
         )
 
     def refuse_unknown(self, names: Iterable[str] | None = None) -> None:
-        """Raises INVALID_CONFIG for the first unknown name, of these or of all."""
-        for name in self.unknown:
-            if names is None or name in names:
-                raise refused(self.unknown_complaint(name))
+        """Raises INVALID_CONFIG if there are unknown names, among these or among all."""
+        unknown = [name for name in self.unknown if names is None or name in names]
+        if unknown:
+            raise refused("; ".join(map(self.unknown_complaint, unknown)))
 
-    def unknown_complaint(self, name: str) -> str:
+    @classmethod
+    def unknown_complaint(cls, name: str) -> str:
         """One line, with what may have been meant."""
         removed = "; Kafka 4 has removed it" if _is_removed(name) else ""
-        return f"{name}: unknown setting{removed or hint_for(name, self.declared)}"
+        return f"{name}: unknown setting{removed or hint_for(name, cls.declared)}"
 
     @property
     def without_effect(self) -> tuple[str, ...]:
@@ -313,6 +317,22 @@ def _with_node_id(properties: Mapping[str, str]) -> dict[str, str]:
     elif "broker.id" in given:
         given["node.id"] = given["broker.id"]
     return given
+
+
+def _refuse_missing(given: Mapping[str, str]) -> None:
+    required = [one.name for one in BrokerConfig.declared.values() if one.is_required]
+    # A file without roles is one of Kafka 3, or none of a node at all.
+    required.sort(key=lambda name: name != "process.roles")
+    missing = next((name for name in required if name not in given), None)
+    if missing is None:
+        return
+    complaint = f'Missing required configuration "{missing}" which has no default value.'
+    if any(name.startswith("zookeeper.") for name in given):
+        complaint += (
+            " A file with zookeeper.* settings is one of Kafka 3 with ZooKeeper: a node of Kafka 4 "
+            "needs process.roles and the settings of its controllers instead"
+        )
+    raise KafkaError(ErrorCode.INVALID_CONFIG, complaint)
 
 
 def _is_removed(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""SettingGroup that only Moldau has. Their names begin with `moldau.`."""
+"""Settings that only Moldau has. Their names begin with `moldau.`."""
 
 from moldau.config.checks import NOT_EMPTY, at_least, between, one_of
 from moldau.config.schema import HIGH, LOW, SettingGroup, setting

@@ -200,7 +200,7 @@ class RemoteSettings(SettingGroup):
         "remote.log.metadata.manager.impl.prefix",
         STRING,
         "rlmm.config.",
-        "SettingGroup with this prefix are handed to that class.",
+        "Settings with this prefix are handed to that class.",
         check=NOT_EMPTY,
     )
     remote_log_metadata_manager_listener_name: str | None = setting(
@@ -242,7 +242,7 @@ class RemoteSettings(SettingGroup):
         "remote.log.storage.manager.impl.prefix",
         STRING,
         "rsm.config.",
-        "SettingGroup with this prefix are handed to the class for remote storage.",
+        "Settings with this prefix are handed to the class for remote storage.",
         check=NOT_EMPTY,
     )
     remote_log_storage_system_enable: bool = setting(
