@@ -40,7 +40,7 @@ interop: setup   ## against the real Apache Kafka and other makers' clients (nee
 	$(BIN)/python -m pytest -m interop $(OPTIONS)
 
 bench: setup     ## all benchmarks; results go to benchmarks/results
-	for name in startup protocol_codec record_decoding log compaction node fairness clients clients_consuming spark; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in startup protocol_codec record_decoding log compaction node fetching fairness loop_holds groups transactions clients clients_consuming spark; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 protocol: setup  ## generate the protocol classes, clients' arguments and the pages of settings again
 	$(BIN)/python tools/generate_protocol.py
