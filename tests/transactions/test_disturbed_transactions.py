@@ -32,6 +32,7 @@ from wire_client import WireClient
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from moldau.testing import ProcessBroker
 
 OTHER = "other"
@@ -142,6 +143,13 @@ def test_a_topic_may_go_while_a_transaction_writes_to_it(
             assert is_all_stable(client, [(OTHER, 0), (OTHER, 1)])
 
 
+def is_unknown(client: WireClient, transactional_id: str) -> bool:
+    """Asked without using the id, which would keep it from expiring."""
+    request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+    (state,) = client.ask(request).transaction_states
+    return bool(state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+
+
 @pytest.mark.parametrize("style", Style)
 def test_an_id_that_nobody_used_for_long_is_forgotten_and_can_be_used_again(
     running: ProcessBroker, client: WireClient, style: Style
@@ -155,14 +163,12 @@ def test_an_id_that_nobody_used_for_long_is_forgotten_and_can_be_used_again(
         wait_until_stable(client, PLACES)
         running.clock.advance(ms=8 * DAY_MS)
 
-        def is_forgotten() -> bool:
-            try:
-                before.end(commits=False)
-            except KafkaError as error:
-                return error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-            return False
-
-        wait_for(is_forgotten, "the end of its time")
+        # The old connection was idle for days.
+        with WireClient(running.bootstrap) as another:
+            wait_for(lambda: is_unknown(another, "forgotten"), "the id to expire")
+        with pytest.raises(KafkaError) as refused:
+            before.end(commits=False)
+        assert refused.value.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
         for place in PLACES:
             with pytest.raises(KafkaError):
                 before.send(place, b"late")
@@ -171,7 +177,6 @@ def test_an_id_that_nobody_used_for_long_is_forgotten_and_can_be_used_again(
         with pytest.raises(KafkaError):
             before.send(PLACES[0], b"late")
         after.end(commits=True)
-    # The old connection was idle for days.
     with WireClient(running.bootstrap) as another:
         wait_until_stable(another, PLACES)
         assert [read_committed(another, place) for place in PLACES] == [[b"before", b"after"]] * 2
