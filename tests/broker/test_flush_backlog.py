@@ -1,4 +1,4 @@
-"""Whoever has filled the backlog of the disk is served again when the next flush round begins."""
+"""A client that filled the flush backlog is served again when the next flush round begins."""
 
 import pytest
 from broker.connection_server import Client, Server, serving, until

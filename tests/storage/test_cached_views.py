@@ -93,7 +93,7 @@ def test_only_so_many_maps_are_kept(tmp_path: Path) -> None:
         opened.truncate(2 * MAPS_KEPT * MAP_STEP)
     file = DiskFileSystem().open(path)
     for number in range(2 * MAPS_KEPT):
-        # A hole is in the page cache once somebody has read it.
+        # A hole is in the page cache once it has been read.
         file.read(number * MAP_STEP, SIZE_MIN)
         assert viewed(file, number * MAP_STEP, SIZE_MIN) is not None
     assert maps_of(path) == MAPS_KEPT

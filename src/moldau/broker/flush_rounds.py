@@ -147,7 +147,7 @@ class FlushRounds:
 
     def _begin_next(self, before: list[FlushTicket]) -> None:
         interval_ms: float = self._settings.current.moldau_flush_interval_ms
-        # For lack of descriptors: somebody has to let go of some first.
+        # For lack of descriptors: others must be closed first.
         self._must_pause = not before or any(ticket.is_refused for ticket in before)
         if self._must_pause:
             interval_ms = max(interval_ms, _REFUSED_PAUSE_MS)

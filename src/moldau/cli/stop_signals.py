@@ -23,7 +23,7 @@ class StopSignals:
     def __init__(self, ask_to_stop: Callable[[], object]) -> None:
         self._ask_to_stop = ask_to_stop
         self._numbers = {signal.SIGTERM, signal.SIGINT}
-        # Under nohup a closed terminal is no reason to stop.
+        # Under nohup a closed terminal does not stop the node.
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             self._numbers.add(signal.SIGHUP)
         self._over = False

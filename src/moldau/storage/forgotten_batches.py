@@ -46,7 +46,7 @@ class ForgottenBatches:
         self._segments = segments
 
     def search(self, entry: ProducerEntry, found: Found) -> NotCachedError:
-        """To be raised by whoever needs to know."""
+        """For the caller to raise."""
         end_offset = entry.batches[0].first_offset if entry.batches else 0
         producer = _Producer(entry.producer_id, entry.epoch, end_offset)
         files: list[_File] = []

@@ -48,7 +48,7 @@ class ReadBuffers:
         kept = self._kept.setdefault(whole, deque())
         for _ in range(min(len(kept), _LOOKED_AT_MAX)):
             is_free = _references(kept) == _REFERENCES_IF_FREE
-            # To the end, also if somebody holds it for long: it must not stand before the others.
+            # To the end, even if it is held for long: it must not stand before the others.
             kept.rotate(-1)
             if is_free:
                 return kept[-1]
