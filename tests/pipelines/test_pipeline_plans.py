@@ -8,6 +8,7 @@ from pipelines.at_work import queries_of
 from pipelines.pipeline_files import ORDERS_PYTHON, ORDERS_YAML, written
 
 import moldau.pipelines as mp
+from moldau.pipelines.sources import StreamTerms, stream_of
 
 pytestmark = pytest.mark.spark
 
@@ -75,3 +76,22 @@ def test_what_python_does_wrong_has_its_line(
         queries_of(session, path)
     assert said in str(caught.value)
     assert str(caught.value).startswith(f"{path}:{line}:")
+
+
+def test_no_two_streams_share_the_environment_that_spark_writes_to(
+    session: Any, tmp_path: Path
+) -> None:
+    pipeline = mp.load(str(written(tmp_path, "orders.yaml", ORDERS_YAML)))
+    frames = [
+        stream_of(session, pipeline, "orders", StreamTerms(group, "earliest"))
+        for group in ("a", "b")
+    ]
+    assert len({_environment(frame) for frame in frames}) == len(frames)
+
+
+def _environment(stream: Any) -> int:
+    """Which map of the JVM the stream's Python gets its environment from, once it starts."""
+    relation = stream._jdf.queryExecution().analyzed().collectLeaves().apply(0)
+    variables = relation.source().get().source().dataSourceCls().envVars()
+    found: int = stream.sparkSession._jvm.System.identityHashCode(variables)
+    return found

@@ -53,6 +53,34 @@ def test_the_cause_is_told(told: str) -> None:
     assert cause_of(RuntimeError(TOLD[told])) == told
 
 
+def test_the_first_cause_is_told_beside_words_that_say_nothing() -> None:
+    failure = RuntimeError("Task not serializable")
+    failure._cause = RuntimeError("Task not serializable")  # type: ignore[attr-defined]
+    failure._cause._cause = ValueError("illegal size 5")  # type: ignore[attr-defined]
+    told = "RuntimeError: Task not serializable, because of ValueError: illegal size 5"
+    assert cause_of(failure) == told
+
+
+def test_of_a_call_into_the_jvm_the_line_is_told_that_says_what_was_raised() -> None:
+    failure = RuntimeError(
+        "An error occurred while calling o12.collect.\n: java.io.IOException: full"
+    )
+    assert first_line(failure) == "java.io.IOException: full"
+
+
+def test_of_a_call_that_a_batch_made_the_same_line_is_told() -> None:
+    failure = RuntimeError(
+        "Traceback (most recent call last):\n"
+        '  File "/lib/python3.13/site-packages/py4j/protocol.py", line 327, in get_value\n'
+        "    raise Py4JJavaError(\n"
+        "py4j.protocol.Py4JJavaError: An error occurred while calling o12.collectToPython.\n"
+        ": org.apache.spark.SparkException: Job aborted due to stage failure: no space\n"
+    )
+    assert cause_of(failure) == (
+        "Py4JJavaError: org.apache.spark.SparkException: Job aborted due to stage failure: no space"
+    )
+
+
 def test_only_sparks_own_errors_become_one_line() -> None:
     sparks = type("PythonException", (Exception,), {"__module__": CAPTURED})
     told = "orders.py:9: in clean: ValueError: no such user: a: b"

@@ -1,10 +1,13 @@
 """Sources as Spark's frames: topics through the source `moldau`, folders through Spark's own."""
 
+import itertools
 import json
 import os
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from pyspark.sql.datasource import DataSource
 
 from moldau.core.pipelines.graph import Files, Http, OnError, Pipeline, Postgres, Source, Topic
 from moldau.core.pipelines.offset_json import Offsets, nested, parse_numbers
@@ -12,7 +15,7 @@ from moldau.core.pipelines.options import SourceOptions, source_options
 from moldau.core.pipelines.postgres_sql import write_position
 from moldau.pipelines.arguments import wrong
 from moldau.pipelines.postgres_source import (
-    FORMAT,
+    PostgresSource,
     first_position,
     options_of,
     wanted_of,
@@ -23,8 +26,11 @@ from moldau.pipelines.values import CORRUPT, needed_columns, with_corrupt
 from moldau.spark.connection import connection_to
 from moldau.spark.http_source import HttpSource
 from moldau.spark.lookup import Terms, find_partitions, resolve
+from moldau.spark.source import DefaultSource
 
 _CAN_BE_BROKEN = ("json", "csv")
+_DATA_SOURCES = {Topic: DefaultSource, Http: HttpSource, Postgres: PostgresSource}
+_STREAM_NUMBERS = itertools.count()
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _KINDS = {
     "key": "binary",
@@ -95,17 +101,27 @@ def stream_of(session: Any, pipeline: Pipeline, name: str, terms: StreamTerms) -
     """Records of a topic, rows of files and tables, or answers of an address."""
     source = pipeline.sources[name]
     reader = session.readStream
-    if isinstance(source, Http):
-        session.dataSource.register(HttpSource)
-        return reader.format(HttpSource.name()).options(**http_options(source, terms.keep)).load()
     if isinstance(source, Files):
         if source.max_files_per_trigger is not None:
             reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
         return _files(reader, name, source)
+    reader = reader.format(_register_for_one_stream(session, _DATA_SOURCES[type(source)]))
+    if isinstance(source, Http):
+        return reader.options(**http_options(source, terms.keep)).load()
     if isinstance(source, Postgres):
         return _table(reader, source, terms.start)
     options = topic_options(pipeline, source, terms.group, terms.start, publishes=terms.publishes)
-    return reader.format("moldau").schema(_schema(source)).options(**options).load()
+    return reader.schema(_schema(source)).options(**options).load()
+
+
+def _register_for_one_stream(session: Any, kind: type[DataSource]) -> str:
+    """Gives its name. A stream that starts writes to the environment variables of its data source,
+    which all streams of that name share, and Spark does not lock them: two that start together can
+    break them, and fail with "Task not serializable". So each stream gets a name of its own.
+    """
+    name = f"{kind.name()}_{next(_STREAM_NUMBERS)}"
+    session.dataSource.register(type(kind.__name__, (kind,), {"name": classmethod(lambda _: name)}))
+    return name
 
 
 def batch_of(session: Any, pipeline: Pipeline, name: str, *, options: Mapping[str, str]) -> Any:
@@ -117,7 +133,7 @@ def batch_of(session: Any, pipeline: Pipeline, name: str, *, options: Mapping[st
         session.dataSource.register(HttpSource)
         return session.read.format(HttpSource.name()).options(**http_options(source)).load()
     if isinstance(source, Postgres):
-        return _table(session.read, source, None)
+        return _table(session.read.format(PostgresSource.name()), source, None)
     given = topic_options(pipeline, source, "", "earliest") | dict(options)
     for unused in ("kafka.group.id", "maxOffsetsPerTrigger"):
         given.pop(unused, None)
@@ -178,7 +194,7 @@ def _table(reader: Any, source: Postgres, start: str | None) -> Any:
     if source.schema is not None:
         is_told = source.on_error is not OnError.FAIL
         reader = reader.schema(with_bad_rows(source.schema) if is_told else source.schema)
-    return reader.format(FORMAT).options(**options_of(source, start)).load()
+    return reader.options(**options_of(source, start)).load()
 
 
 def _schema(source: Topic) -> str:

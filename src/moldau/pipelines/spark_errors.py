@@ -34,7 +34,7 @@ def cause_of(failure: BaseException) -> str:
     said = [line.partition(_RAISED)[2] for line in lines if _RAISED in line]
     if said:
         return said[0].partition(" SQLSTATE: ")[0]
-    return _raised_by_task(text) or _with_place(short_text(failure), called_from(text))
+    return _raised_by_task(text) or _with_place(_with_root(failure), called_from(text))
 
 
 def _raised_by_task(text: str) -> str | None:
@@ -47,6 +47,16 @@ def _raised_by_task(text: str) -> str | None:
     if raised.function is not None:
         told = f"in {raised.function}: {told}"
     return _with_place(told, raised.place)
+
+
+def _with_root(failure: BaseException) -> str:
+    """Spark's own errors tell everything; of others the first cause says more than the last."""
+    told = short_text(failure)
+    root = failure
+    while (cause := getattr(root, "_cause", None)) is not None:
+        root = cause
+    said = short_text(root)
+    return told if told.startswith("[") or said in told else f"{told}, because of {said}"
 
 
 def _with_place(told: str, place: str | None) -> str:

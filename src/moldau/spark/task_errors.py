@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _TRACEBACK = "Traceback (most recent call last):"
+_CALL_FAILED = "An error occurred while calling "
 _QUERY = "=== Streaming Query ==="
 """What comes behind it is Spark's description of the query."""
 _EXCEPTION = re.compile(r"([A-Za-z_](?:[\w.]|<locals>)*)(?:: (.*))?$")
@@ -56,15 +57,24 @@ def raised_in_python(text: str) -> Raised | None:
     if not is_there:
         return None
     frames: list[tuple[str, str, str]] = []
-    for line in rest.splitlines():
+    lines = rest.splitlines()
+    for number, line in enumerate(lines):
         if (frame := _FRAME.match(line)) is not None:
             frames.append((frame[1], frame[2], frame[3]))
         elif frames and (found := _EXCEPTION.match(line)) is not None:
             users = [one for one in frames if is_users(one[0])]
-            file, number, function = users[-1] if users else (None, None, None)
-            place = None if file is None else f"{file}:{number}"
-            return Raised(found[1], found[2] or "", place, function)
+            file, at, function = users[-1] if users else (None, None, None)
+            place = None if file is None else f"{file}:{at}"
+            said = _raised_in_jvm(lines[number:]) or (found[2] or "")
+            return Raised(found[1], said, place, function)
     return None
+
+
+def _raised_in_jvm(lines: list[str]) -> str | None:
+    """Of a call into the JVM that has failed, the second line says why."""
+    if _CALL_FAILED not in lines[0] or len(lines) < 2:
+        return None
+    return lines[1].removeprefix(": ")
 
 
 def is_users(file: str) -> bool:
@@ -126,4 +136,5 @@ def first_line(failure: BaseException) -> str:
     raised = raised_in_python(str(failure))
     if raised is not None:
         return f"{raised.name}: {raised.said}"
-    return (str(failure).strip() or type(failure).__name__).splitlines()[0]
+    lines = str(failure).strip().splitlines() or [type(failure).__name__]
+    return _raised_in_jvm(lines) or lines[0]
