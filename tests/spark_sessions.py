@@ -1,5 +1,6 @@
 """A Spark session in this process, small and on loopback."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ def local_session(folder: Path, master: str = "local[2]", **settings: str) -> An
 
     from moldau.spark import ensure_java
 
+    # The JVM passes on the environment that it was started with, and outlives sessions: it may be
+    # the tests of another folder that start it. Spark's Python processes import the tests' faults.
+    os.environ |= {"PYTHONPATH": str(Path(__file__).parent), "SPARK_LOCAL_IP": "127.0.0.1"}
     ensure_java()
     known = {
         "spark.ui.enabled": "false",

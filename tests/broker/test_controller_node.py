@@ -80,22 +80,23 @@ async def test_decisions_made_at_once_see_each_other(tmp_path: Path) -> None:
 
 async def test_a_large_request_does_not_keep_others_from_deciding(tmp_path: Path) -> None:
     """It is decided in a thread. What is decided here meanwhile stands, and it is decided again."""
-    names = [f"large-{number}" for number in range(300)]
     async with bench(tmp_path / "data") as node:
-        large = asyncio.ensure_future(node.ask(create("taken", *names)))
-        small = 0
-        await asyncio.sleep(0)
-        # The thread has begun: these are decided before it can be done, and one is in its way.
-        while not large.done():
-            answer = await node.ask(create("taken" if not small else f"small-{small}"))
-            assert answer.topics[0].error_code == ErrorCode.NONE
-            small += 1
-        codes = {each.name: each.error_code for each in (await large).topics}
-        assert small
-        assert codes.pop("taken") == ErrorCode.TOPIC_ALREADY_EXISTS
-        assert codes == dict.fromkeys(names, ErrorCode.NONE)
-        assert set(names) <= set(node.image.topics)
-        node.check()
+        for attempt in range(20):
+            taken = f"taken-{attempt}"
+            names = [f"large-{attempt}-{number}" for number in range(300)]
+            large = asyncio.ensure_future(node.ask(create(taken, *names)))
+            await asyncio.sleep(0)
+            # The thread has begun. This is nearly always decided before it can be done.
+            (small,) = (await node.ask(create(taken))).topics
+            codes = {each.name: each.error_code for each in (await large).topics}
+            both = {small.error_code, codes.pop(taken)}
+            assert both == {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
+            assert codes == dict.fromkeys(names, ErrorCode.NONE)
+            assert {taken, *names} <= set(node.image.topics)
+            node.check()
+            if small.error_code == ErrorCode.NONE:
+                return
+        pytest.fail("a large request was always decided before a small one")
 
 
 async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:

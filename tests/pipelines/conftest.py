@@ -27,10 +27,8 @@ def node() -> Iterator[ThreadBroker]:
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from spark_sessions import local_session
 
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    found = local_session(
-        tmp_path_factory.mktemp("spark"), **{"spark.python.authenticate.socketTimeout": "120s"}
-    )
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    found = local_session(tmp_path_factory.mktemp("spark"))
     yield found
     found.stop()
 

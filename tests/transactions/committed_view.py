@@ -16,10 +16,12 @@ from moldau.protocol.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from moldau.protocol.messages.list_transactions import ListTransactionsRequest
 
 _READ_COMMITTED = 1
 _LATEST = -1
 _FETCHES_MAX = 10_000
+_NOT_AT_REST = ["Ongoing", "PrepareCommit", "PrepareAbort"]
 
 
 class NodeStopsError(ConnectionError):
@@ -116,3 +118,15 @@ def is_all_stable(client: WireClient, places: Iterable[Place]) -> bool:
 def wait_until_stable(client: WireClient, places: Iterable[Place], timeout_s: float = 30) -> None:
     every = list(places)
     wait_for(lambda: is_all_stable(client, every), "the ends of all transactions", timeout_s)
+
+
+def wait_until_at_rest(client: WireClient, timeout_s: float = 30) -> None:
+    """The coordinator may still be at a transaction of which partitions show nothing: one that was
+    given partitions but no records yet, or whose markers are written.
+    """
+
+    def is_at_rest() -> bool:
+        answer = client.ask(ListTransactionsRequest(state_filters=_NOT_AT_REST))
+        return answer.error_code == ErrorCode.NONE and not answer.transaction_states
+
+    wait_for(is_at_rest, "all transactions to be at rest", timeout_s)

@@ -17,6 +17,7 @@ from transactions.committed_view import (
     CommittedReader,
     fetch_committed,
     stable_offset,
+    wait_until_at_rest,
     wait_until_stable,
 )
 from transactions.copier import (
@@ -116,6 +117,7 @@ class Copying:
         with WireClient(self.node.address) as client:
             # What they were at ends in its time.
             wait_until_stable(client, [*SOURCES, *TARGETS], 60)
+            wait_until_at_rest(client, 60)
         self.look()
         assert self.node.stop() == 0
         check_all_decided(self.node.log_folder, [SOURCE, TARGET, "__consumer_offsets"])

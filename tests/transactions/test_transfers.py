@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from node.questions import Place, produce
 from running_node import QUICK_SETTINGS, RunningNode
-from transactions.committed_view import wait_until_stable
+from transactions.committed_view import wait_until_at_rest, wait_until_stable
 from transactions.decisions import check_all_decided
 from transactions.sessions import ConfluentSession, Session, WireSession
 from transactions.transfers import Auditor, Books, Outcome, Teller
@@ -76,6 +76,7 @@ class Bank:
         finish(self.tellers)
         with WireClient(self.node.address) as client:
             wait_until_stable(client, PLACES, 60)
+            wait_until_at_rest(client, 60)
             finish([self.auditor])
             self.auditor.read(client)
         self.problems.check()

@@ -28,7 +28,7 @@ from moldau.protocol.record_columns import (
     SourceColumns,
 )
 from moldau.protocol.record_loops import ColumnSink, ScannedBatch, encode_columns
-from moldau.types import Buffer
+from moldau.types import NO_TIMESTAMP, Buffer
 
 COLUMNS = (
     "key",
@@ -334,7 +334,8 @@ def _milliseconds(pa: Any, column: Any, now_ms: int) -> Any:
     import pyarrow.compute as pc
 
     earliest = pc.min(column).as_py()
-    if earliest is not None and earliest < 0:
+    # Records without a time are read with -1, and must be fit to be written again.
+    if earliest is not None and earliest < NO_TIMESTAMP:
         raise MoldauError(f"column timestamp has {earliest}; times count from 0, which is 1970")
     return column.fill_null(now_ms) if column.null_count else column
 
