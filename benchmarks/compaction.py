@@ -30,11 +30,11 @@ from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batches import Record
 from moldau.protocol.compression import Compression
 from moldau.storage.compaction.cleaner import LogCleaner
-from moldau.storage.directory import LogDirectory, format_directory
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.log import Log, LogOptions
-from moldau.storage.meta_properties import MetaProperties
-from moldau.storage.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.directory.directory import LogDirectory, format_directory
+from moldau.storage.directory.meta_properties import MetaProperties
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.log.log import Log, LogOptions
+from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
 from moldau.types import BrokerId, TopicPartition, Uuid
 
 NOW_MS = 1_700_000_000_000

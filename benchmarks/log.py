@@ -27,15 +27,15 @@ from kept_results import keep
 from moldau.config.log import FLUSH_POLICIES, LogConfig
 from moldau.protocol.batch_builder import build_batch
 from moldau.protocol.batches import Record
-from moldau.storage.cached_reads import CachedReads
-from moldau.storage.directory import LogDirectory, format_directory
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.flushing import GroupFlusher
-from moldau.storage.log import Log, LogOptions
-from moldau.storage.logs import Logs
-from moldau.storage.meta_properties import MetaProperties
-from moldau.storage.read_buffers import ReadBuffers
-from moldau.storage.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.directory.directory import LogDirectory, format_directory
+from moldau.storage.directory.logs import Logs
+from moldau.storage.directory.meta_properties import MetaProperties
+from moldau.storage.disk.cached_reads import CachedReads
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.disk.read_buffers import ReadBuffers
+from moldau.storage.log.flushing import GroupFlusher
+from moldau.storage.log.log import Log, LogOptions
+from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
 from moldau.types import BrokerId, TopicPartition, Uuid
 
 NOW_MS = 1_700_000_000_000

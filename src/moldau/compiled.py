@@ -17,8 +17,8 @@ def _choose() -> bool:
     loops = (
         "moldau.protocol._codec",
         "moldau.protocol._records",
-        "moldau.storage._compaction",
-        "moldau.storage._file_views",
+        "moldau.storage.compaction._compaction",
+        "moldau.storage.disk._file_views",
         "moldau.core.client._batching",
         "moldau.core.coordinator._placement",
     )

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-SERVER = "import moldau.protocol.codec, moldau.protocol.frame, moldau.storage.logs"
+SERVER = "import moldau.protocol.codec, moldau.protocol.frame, moldau.storage.directory.logs"
 HEAVY = {"pyarrow", "numpy", "pandas", "typer", "click", "rich", "pyspark", "asyncio", "hypothesis"}
 MEMORY_BUDGET_BYTES = 15 << 20
 

@@ -27,7 +27,7 @@ from moldau.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from moldau.storage.producer_state import PRODUCER_IDS_MAX
+from moldau.storage.producers.state import PRODUCER_IDS_MAX
 
 CONNECTIONS, RATE = 40, 10
 EXTRA_PRODUCERS = 100

@@ -29,8 +29,8 @@ from moldau.core.metadata.image import Endpoint, MetadataImage
 from moldau.net.clock import ShiftedClock
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.schema import Message
-from moldau.storage.directory import LogDirectory
-from moldau.storage.filesystem import DiskFileSystem, FileSystem
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
 from moldau.types import BrokerId, Uuid
 
 PORT = 9092

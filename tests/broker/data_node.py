@@ -33,11 +33,11 @@ from moldau.protocol.log_records import (
     TopicRecord,
 )
 from moldau.protocol.schema import Message
-from moldau.storage.directory import CLEAN_STOP_FILE, LogDirectory, format_directory
-from moldau.storage.filesystem import DiskFileSystem, FileSystem
-from moldau.storage.inventory import INVENTORY_FILE
-from moldau.storage.log_append import AppendResult, VerifiedBatch
-from moldau.storage.meta_properties import MetaProperties
+from moldau.storage.directory.clean_stop_manifest import INVENTORY_FILE
+from moldau.storage.directory.directory import CLEAN_STOP_FILE, LogDirectory, format_directory
+from moldau.storage.directory.meta_properties import MetaProperties
+from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
+from moldau.storage.log.append import AppendResult, VerifiedBatch
 from moldau.types import BrokerId, Uuid
 
 CLUSTER = "cluster-of-the-tests"

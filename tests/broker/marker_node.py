@@ -32,7 +32,7 @@ from moldau.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from moldau.protocol.schema import Message
-from moldau.storage.log_append import VerifiedBatch
+from moldau.storage.log.append import VerifiedBatch
 from moldau.types import NO_SEQUENCE, TopicPartition
 
 PATIENCE_S = 20.0

@@ -31,11 +31,11 @@ from moldau.protocol.control_records import (
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.fetch import FetchRequest, FetchResponse
 from moldau.protocol.messages.produce import ProduceRequest
-from moldau.storage import disk_calls
-from moldau.storage.cached_reads import NotCachedError
-from moldau.storage.cached_views import view_behind
-from moldau.storage.log_read import Isolation
-from moldau.storage.producer_state import AppendOrigin
+from moldau.storage.disk import disk_calls
+from moldau.storage.disk.cached_reads import NotCachedError
+from moldau.storage.disk.cached_views import view_behind
+from moldau.storage.log.read import Isolation
+from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
 
 HERE = Path("/disk")

@@ -10,7 +10,7 @@ from broker.test_log_upkeep import until
 from broker.test_offsets import list_offset
 
 from moldau.storage.compaction.plan import assess, make_plan
-from moldau.storage.log_read import MAX_TIMESTAMP
+from moldau.storage.log.read import MAX_TIMESTAMP
 
 
 def check_threads(disk: SlowDisk) -> None:

@@ -21,7 +21,7 @@ from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsR
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from moldau.storage.filesystem import DiskFile, DiskFileSystem
+from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import TopicPartition, Uuid
 

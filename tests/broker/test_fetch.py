@@ -33,7 +33,7 @@ from moldau.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from moldau.storage.producer_state import AppendOrigin
+from moldau.storage.producers.state import AppendOrigin
 
 BY_NAME = 12
 NEWEST = 18

@@ -12,11 +12,11 @@ from proofs import proves
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE
-from moldau.storage.directory import CLEAN_STOP_FILE
-from moldau.storage.failures import InvalidIndexEntryError
-from moldau.storage.filesystem import DiskFile, DiskFileSystem
-from moldau.storage.retention import delete_old_segments
+from moldau.storage.directory.checkpoints import HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE
+from moldau.storage.directory.directory import CLEAN_STOP_FILE
+from moldau.storage.disk.failures import InvalidIndexEntryError
+from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
+from moldau.storage.log.retention import delete_old_segments
 from moldau.testing.simulated_disk import SimulatedDisk
 
 SMALL = {"internal.segment.bytes": "500"}

@@ -32,7 +32,7 @@ from moldau.core.metadata.snapshot_file import SnapshotHead, decode_snapshot, en
 from moldau.core.metadata.snapshot_records import snapshot_records
 from moldau.protocol.control_records import ControlType
 from moldau.protocol.log_records import BeginTransactionRecord
-from moldau.storage.filesystem import DiskFileSystem
+from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.testing.simulated_disk import SimulatedDisk
 
 METADATA = "__cluster_metadata-0"

@@ -12,8 +12,8 @@ from broker.data_node import DataNode, batch, running, topic_id, values_of
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.filesystem import DiskFile, DiskFileSystem
-from moldau.storage.log_read import Isolation
+from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
+from moldau.storage.log.read import Isolation
 
 
 class CaselessDisk(DiskFileSystem):

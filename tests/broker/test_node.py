@@ -15,7 +15,7 @@ from moldau.net.clock import Clock
 from moldau.net.request_channel import Address, ChannelOptions, RequestChannel
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from moldau.storage.directory import CLEAN_STOP_FILE
+from moldau.storage.directory.directory import CLEAN_STOP_FILE
 
 FORMATS = NodeOptions(formats_itself=True)
 METADATA_VERSION = 12

@@ -35,8 +35,8 @@ from moldau.protocol.log_records import (
     NoOpRecord,
     RemoveTopicRecord,
 )
-from moldau.storage.directory import LogDirectory
-from moldau.storage.filesystem import DiskFileSystem, FileSystem
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import ZERO_UUID, BrokerId, uuid_text
 

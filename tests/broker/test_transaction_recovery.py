@@ -27,7 +27,7 @@ from moldau.protocol.messages.end_txn import EndTxnRequest
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
-from moldau.storage.log_read import Isolation
+from moldau.storage.log.read import Isolation
 
 S = TransactionState
 NONE = ErrorCode.NONE

@@ -10,7 +10,7 @@ from broker.far_coordinator import TRANSACTION_STATE_NUMBER, coordinated
 from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.verification import Verification
+from moldau.storage.producers.verification import Verification
 from moldau.types import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)

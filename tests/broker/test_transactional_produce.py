@@ -27,9 +27,9 @@ from moldau.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from moldau.storage.log import Log
-from moldau.storage.log_read import Isolation
-from moldau.storage.producer_state import AppendOrigin
+from moldau.storage.log.log import Log
+from moldau.storage.log.read import Isolation
+from moldau.storage.producers.state import AppendOrigin
 
 OLD, ABORTABLE, ADDING, NEWEST = 9, 11, 12, 13
 PID = 5

@@ -20,7 +20,7 @@ from moldau.protocol.control_records import (
     end_transaction_marker,
 )
 from moldau.protocol.error_codes import ErrorCode
-from moldau.storage.producer_state import AppendOrigin
+from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:

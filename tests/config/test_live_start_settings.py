@@ -26,8 +26,8 @@ from moldau.protocol.messages.describe_topic_partitions import (
 )
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.reserve import RESERVE_FILE
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.disk.reserve import RESERVE_FILE
 from moldau.testing import ThreadBroker
 
 TRANSACTIONS = 1

@@ -16,9 +16,9 @@ from moldau.protocol.control_records import (
     committed_batches,
     end_transaction_marker,
 )
-from moldau.storage.log import Log
-from moldau.storage.log_read import Isolation
-from moldau.storage.producer_state import AppendOrigin
+from moldau.storage.log.log import Log
+from moldau.storage.log.read import Isolation
+from moldau.storage.producers.state import AppendOrigin
 
 READ_BYTES = 200_000
 PlainRecord = tuple[int, bytes | None, bytes | None]

@@ -11,11 +11,11 @@ from storage.samples import expected_topics
 from moldau.config.cleaner import CleanerConfig
 from moldau.config.log import LogConfig
 from moldau.storage.compaction.cleaner import LogCleaner
-from moldau.storage.directory import LogDirectory, format_directory
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.log import Log, LogOptions
-from moldau.storage.logs import Logs
-from moldau.storage.meta_properties import MetaProperties
+from moldau.storage.directory.directory import LogDirectory, format_directory
+from moldau.storage.directory.logs import Logs
+from moldau.storage.directory.meta_properties import MetaProperties
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.log.log import Log, LogOptions
 from moldau.types import BrokerId, TopicPartition, Uuid
 
 NOW_MS = 1_800_000_000_000

@@ -13,7 +13,7 @@ from storage.samples import CLUSTER_ID, NODE_ID, expected_partitions, unpack
 
 from moldau.config.log import LogConfig
 from moldau.protocol.compression import Compression
-from moldau.storage.log import Log
+from moldau.storage.log.log import Log
 from moldau.types import TopicPartition
 
 pytestmark = pytest.mark.interop

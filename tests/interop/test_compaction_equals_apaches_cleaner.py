@@ -18,8 +18,8 @@ from moldau.protocol.batches import iterate_batches
 from moldau.protocol.compression import Compression
 from moldau.storage.compaction.cleaner import LogCleaner
 from moldau.storage.compaction.plan import CleanableLog
-from moldau.storage.disk_steps import run_here
-from moldau.storage.filesystem import DiskFileSystem
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.disk.filesystem import DiskFileSystem
 
 pytestmark = pytest.mark.interop
 

@@ -15,7 +15,7 @@ from interop.workload import BASE_MS, CODECS, PARTITIONS, SEGMENT_BYTES, fill, r
 
 from moldau.config.log import LogConfig
 from moldau.protocol.compression import Compression
-from moldau.storage.log import Log
+from moldau.storage.log.log import Log
 from moldau.types import TopicPartition
 
 pytestmark = pytest.mark.interop

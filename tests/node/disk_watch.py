@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from running_node import wait_for
 
-from moldau.storage.filesystem import DiskFile, DiskFileSystem
+from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 
 
 class DiskWatch:

@@ -30,8 +30,8 @@ from running_node import QUICK_SETTINGS, NodeDidNotStartError, RunningNode, wait
 from wire_client import WireClient
 
 from moldau.protocol.error_codes import ErrorCode
-from moldau.storage.directory import CLEAN_STOP_FILE
-from moldau.storage.reserve import RESERVE_FILE
+from moldau.storage.directory.directory import CLEAN_STOP_FILE
+from moldau.storage.disk.reserve import RESERVE_FILE
 
 STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 RESERVE_BYTES = 1 << 20

@@ -15,7 +15,7 @@ from wire_client import WireClient
 
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from moldau.storage.directory import CLEAN_STOP_FILE
+from moldau.storage.directory.directory import CLEAN_STOP_FILE
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from wire_client import WireClient
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
-from moldau.storage.directory import CLEAN_STOP_FILE
+from moldau.storage.directory.directory import CLEAN_STOP_FILE
 
 META = "meta.properties"
 

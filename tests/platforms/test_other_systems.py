@@ -34,7 +34,7 @@ from platforms import as_on_macos
 import os
 from pathlib import Path
 {before}
-from moldau.storage.filesystem import DiskFileSystem
+from moldau.storage.disk.filesystem import DiskFileSystem
 filesystem = DiskFileSystem()
 file = filesystem.open(Path({path!r}), create=True)
 file.append([b"one", b"two"])
@@ -46,7 +46,7 @@ A_REFUSED_SYNC = """
 from platforms import as_on_macos
 import os
 from pathlib import Path
-from moldau.storage.filesystem import DiskFileSystem
+from moldau.storage.disk.filesystem import DiskFileSystem
 plain_syncs = []
 os.fsync = plain_syncs.append
 as_on_macos.refusal = {number}

@@ -21,12 +21,12 @@ from moldau.protocol.control_records import (
 )
 from moldau.storage.compaction.cleaner import Compaction, LogCleaner
 from moldau.storage.compaction.plan import collect_aborted
-from moldau.storage.directory import LogDirectory, format_directory
-from moldau.storage.filesystem import FileSystem
-from moldau.storage.log import Log, LogOptions
-from moldau.storage.meta_properties import MetaProperties
-from moldau.storage.producer_state import AppendOrigin
-from moldau.storage.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.directory.directory import LogDirectory, format_directory
+from moldau.storage.directory.meta_properties import MetaProperties
+from moldau.storage.disk.filesystem import FileSystem
+from moldau.storage.log.log import Log, LogOptions
+from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import BrokerId, TopicPartition, Uuid
 

@@ -13,16 +13,16 @@ from moldau.protocol.control_records import (
     MarkerOrigin,
     end_transaction_marker,
 )
-from moldau.storage.directory import LogDirectory, format_directory
-from moldau.storage.filesystem import DiskFileSystem, FileSystem
-from moldau.storage.flushing import GroupFlusher
-from moldau.storage.log import Log, LogOptions
-from moldau.storage.log_read import Isolation
-from moldau.storage.meta_properties import MetaProperties
-from moldau.storage.producer_snapshots import encode_snapshot
-from moldau.storage.producer_state import AppendOrigin
-from moldau.storage.recovery import Checkpointed, LogPlace, open_log
-from moldau.storage.segment import Segment
+from moldau.storage.directory.directory import LogDirectory, format_directory
+from moldau.storage.directory.meta_properties import MetaProperties
+from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
+from moldau.storage.log.flushing import GroupFlusher
+from moldau.storage.log.log import Log, LogOptions
+from moldau.storage.log.read import Isolation
+from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.producers.snapshots import encode_snapshot
+from moldau.storage.producers.state import AppendOrigin
+from moldau.storage.segment.segment import Segment
 from moldau.types import BrokerId, TopicPartition, Uuid
 
 PARTITION = TopicPartition("orders", 0)

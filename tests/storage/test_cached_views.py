@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from moldau.compiled import USE_COMPILED
-from moldau.storage import _file_views_twin, disk_calls
-from moldau.storage._file_views_twin import MAP_BYTES, MAPS_KEPT, VIEW_BYTES_MAX
-from moldau.storage.cached_views import SIZE_MIN, cached_view, forget, view_behind
-from moldau.storage.filesystem import DiskFile, DiskFileSystem
+from moldau.storage.disk import _file_views_twin, disk_calls
+from moldau.storage.disk._file_views_twin import MAP_BYTES, MAPS_KEPT, VIEW_BYTES_MAX
+from moldau.storage.disk.cached_views import SIZE_MIN, cached_view, forget, view_behind
+from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 
 pytestmark = [
     pytest.mark.skipif(not disk_calls.CACHED_ONLY, reason="only Linux tells what is cached"),

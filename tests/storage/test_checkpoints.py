@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from storage.file_damage import all_damages, cuts
 from storage.samples import expected_partitions, unpack
 
-from moldau.storage.checkpoints import (
+from moldau.storage.directory.checkpoints import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
@@ -17,8 +17,8 @@ from moldau.storage.checkpoints import (
     read_offsets,
     write_offsets,
 )
-from moldau.storage.failures import CorruptCheckpointError
-from moldau.storage.filesystem import DiskFileSystem
+from moldau.storage.disk.failures import CorruptCheckpointError
+from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 from moldau.types import Offset, TopicPartition
 

@@ -12,15 +12,15 @@ from storage.compaction_logs import HASH_KEY, NAME, NOW_MS, CompactedLog, compac
 from moldau.config.cleaner import CleanerConfig
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.checkpoints import CLEANER_FILE
 from moldau.storage.compaction.cleaner import LogCleaner
 from moldau.storage.compaction.plan import SourceSegment, assess, group_segments
 from moldau.storage.compaction.run import CompactionAbortedError
-from moldau.storage.disk_steps import run_here
-from moldau.storage.failures import NoDescriptorError
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.log import Log, LogOptions
-from moldau.storage.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.directory.checkpoints import CLEANER_FILE
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.disk.failures import NoDescriptorError
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.log.log import Log, LogOptions
+from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import TopicPartition
 

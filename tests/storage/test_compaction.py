@@ -13,7 +13,7 @@ from moldau.protocol.checksum import crc32c
 from moldau.protocol.compression import Compression
 from moldau.protocol.errors import KafkaError
 from moldau.storage.compaction.run import DamagedSourceError
-from moldau.storage.filesystem import DiskFileSystem
+from moldau.storage.disk.filesystem import DiskFileSystem
 
 TOMBSTONE = None
 

@@ -11,7 +11,7 @@ from storage.compaction_logs import ROOT, CompactedLog, compacting
 from moldau.config.cleaner import CleanerConfig
 from moldau.protocol.errors import KafkaError
 from moldau.storage.compaction.run import CompactionAbortedError
-from moldau.storage.recovery import Checkpointed
+from moldau.storage.log.recovery import Checkpointed
 from moldau.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 
 CONFIG = compacting(internal_segment_bytes=1300, delete_retention_ms=1000)

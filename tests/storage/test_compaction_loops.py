@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.protocol.errors import KafkaError
-from moldau.storage import _compaction_twin as twin
+from moldau.storage.compaction import _compaction_twin as twin
 
-compiled: ModuleType = pytest.importorskip("moldau.storage._compaction")
+compiled: ModuleType = pytest.importorskip("moldau.storage.compaction._compaction")
 BOTH = [twin, compiled]
 HASH_KEY = bytes(range(16))
 

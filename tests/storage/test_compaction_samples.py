@@ -14,10 +14,10 @@ from moldau.protocol.batches import iterate_batches
 from moldau.protocol.control_records import committed_batches
 from moldau.storage.compaction.cleaner import LogCleaner
 from moldau.storage.compaction.plan import collect_aborted
-from moldau.storage.directory import LogDirectory
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.log import Log, LogOptions
-from moldau.storage.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.log.log import Log, LogOptions
+from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
 from moldau.types import BrokerId, TopicPartition
 
 NOW_MS = 1_794_732_300_000

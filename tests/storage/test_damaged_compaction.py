@@ -8,8 +8,8 @@ from storage.compaction_logs import DAY_MS, CompactedLog, Pair
 from moldau.protocol.batches import iterate_batches
 from moldau.protocol.control_records import committed_batches
 from moldau.storage.compaction.run import DamagedSourceError
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.log_read import Isolation
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.log.read import Isolation
 from moldau.testing.simulated_disk import SimulatedDisk
 
 

@@ -14,17 +14,17 @@ from moldau.protocol.batch_builder import BatchOptions
 from moldau.protocol.batches import iterate_batches
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.cached_reads import CachedReads, NotCachedError
-from moldau.storage.damage import scrub
-from moldau.storage.log import Log
-from moldau.storage.log_names import DAMAGE_FILE_NAME
-from moldau.storage.log_read import Isolation, ReadResult
-from moldau.storage.read_buffers import ReadBuffers
-from moldau.storage.recovery import Checkpointed
+from moldau.storage.disk.cached_reads import CachedReads, NotCachedError
+from moldau.storage.disk.read_buffers import ReadBuffers
+from moldau.storage.log.damage import scrub
+from moldau.storage.log.log import Log
+from moldau.storage.log.names import DAMAGE_FILE_NAME
+from moldau.storage.log.read import Isolation, ReadResult
+from moldau.storage.log.recovery import Checkpointed
 from moldau.testing.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
-    from moldau.storage.failures import DamageFound
+    from moldau.storage.disk.failures import DamageFound
 
 COUNT = 60
 VALUE = b"v" * 100

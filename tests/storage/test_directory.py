@@ -10,8 +10,8 @@ from storage.samples import CLUSTER_ID, DIRECTORY_ID, NODE_ID, unpack
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, is_topic_name
-from moldau.storage.directory import (
+from moldau.storage.directory.checkpoints import HIGH_WATERMARK_FILE, is_topic_name
+from moldau.storage.directory.directory import (
     CLEAN_STOP_FILE,
     DirectoryKind,
     LogDirectory,
@@ -20,16 +20,16 @@ from moldau.storage.directory import (
     format_directory,
     parse_directory_name,
 )
-from moldau.storage.disk_steps import run_here
-from moldau.storage.failures import (
+from moldau.storage.directory.meta_properties import META_PROPERTIES_FILE, MetaProperties
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.disk.failures import (
     CorruptCheckpointError,
     DirectoryLockedError,
     DirectoryOfflineError,
     DiskFullError,
     ForeignDirectoryError,
 )
-from moldau.storage.filesystem import DiskFileSystem, FileSystem
-from moldau.storage.meta_properties import META_PROPERTIES_FILE, MetaProperties
+from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
 from moldau.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 from moldau.types import BrokerId, Offset, TopicPartition, Uuid
 

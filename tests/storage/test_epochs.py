@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from storage.file_damage import all_damages, cuts
 from storage.samples import unpack
 
-from moldau.storage.epochs import EPOCH_FILE, EpochStart, LeaderEpochCache
-from moldau.storage.failures import CorruptCheckpointError
-from moldau.storage.filesystem import DiskFileSystem
+from moldau.storage.disk.failures import CorruptCheckpointError
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.log.epochs import EPOCH_FILE, EpochStart, LeaderEpochCache
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import LeaderEpoch, Offset
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from moldau.storage import disk_calls
-from moldau.storage import filesystem as filesystem_module
-from moldau.storage.filesystem import (
+from moldau.storage.disk import disk_calls
+from moldau.storage.disk import filesystem as filesystem_module
+from moldau.storage.disk.filesystem import (
     DiskFile,
     DiskFileSystem,
     FileSystem,

@@ -11,9 +11,9 @@ from storage.log_maker import SMALL_SEGMENTS, OneLog, values_of
 
 from moldau.config.log import LogConfig
 from moldau.protocol.errors import KafkaError
-from moldau.storage.disk_steps import run_here
-from moldau.storage.failures import DirectoryOfflineError
-from moldau.storage.flushing import GroupFlusher
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.disk.failures import DirectoryOfflineError
+from moldau.storage.log.flushing import GroupFlusher
 from moldau.testing.simulated_disk import SimulatedDisk
 
 

@@ -12,13 +12,13 @@ from storage.log_maker import close_after_the_test, open_directory, records_batc
 
 from moldau.config.log import LogConfig
 from moldau.protocol.error_codes import ErrorCode
-from moldau.storage.checkpoints import RECOVERY_POINT_FILE
-from moldau.storage.disk_steps import run_here
-from moldau.storage.failures import DiskFullError
-from moldau.storage.filesystem import DiskFile, DiskFileSystem
-from moldau.storage.log import Log, LogOptions
-from moldau.storage.logs import Logs
-from moldau.storage.retention import delete_old_segments
+from moldau.storage.directory.checkpoints import RECOVERY_POINT_FILE
+from moldau.storage.directory.logs import Logs
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.disk.failures import DiskFullError
+from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
+from moldau.storage.log.log import Log, LogOptions
+from moldau.storage.log.retention import delete_old_segments
 from moldau.types import Buffer, TopicPartition, Uuid
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from storage.file_damage import all_damages, cuts
 from storage.samples import unpack
 
-from moldau.storage.failures import CorruptIndexError, InvalidIndexEntryError
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.indexes import OffsetIndex, TimeIndex
+from moldau.storage.disk.failures import CorruptIndexError, InvalidIndexEntryError
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.segment.indexes import OffsetIndex, TimeIndex
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import Offset, TimestampMs
 

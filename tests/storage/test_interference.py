@@ -19,11 +19,11 @@ from moldau.config.log import LogConfig
 from moldau.protocol.batch_builder import BatchOptions
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.damage import scrub
-from moldau.storage.disk_steps import run_here
-from moldau.storage.flushing import GroupFlusher
-from moldau.storage.log import Log, LogOptions
-from moldau.storage.logs import Logs
+from moldau.storage.directory.logs import Logs
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.log.damage import scrub
+from moldau.storage.log.flushing import GroupFlusher
+from moldau.storage.log.log import Log, LogOptions
 from moldau.types import TopicPartition, Uuid
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

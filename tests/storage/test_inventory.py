@@ -12,13 +12,13 @@ from moldau.config.log import LogConfig
 from moldau.protocol.batches import iterate_batches
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE
-from moldau.storage.disk_steps import run_here
+from moldau.storage.directory.checkpoints import HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE
+from moldau.storage.directory.clean_stop_manifest import INVENTORY_FILE
+from moldau.storage.directory.logs import Logs
+from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.inspection import InspectionOptions, inspect_path
 from moldau.storage.inspection.items import Problem, PropertyFound
-from moldau.storage.inventory import INVENTORY_FILE
-from moldau.storage.log import LogOptions
-from moldau.storage.logs import Logs
+from moldau.storage.log.log import LogOptions
 from moldau.types import Offset, TopicPartition
 
 NAME = TopicPartition("t", 0)

@@ -16,8 +16,8 @@ from storage.log_maker import (
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.disk_steps import run_here
-from moldau.storage.retention import delete_old_segments
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.log.retention import delete_old_segments
 from moldau.types import LeaderEpoch, Offset
 
 

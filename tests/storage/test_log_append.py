@@ -20,9 +20,9 @@ from moldau.protocol.batches import Record, RecordBatch, TimestampType
 from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.log_append import UnexpectedOffsetError
-from moldau.storage.log_read import Isolation
-from moldau.storage.producer_state import AppendOrigin
+from moldau.storage.log.append import UnexpectedOffsetError
+from moldau.storage.log.read import Isolation
+from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
 
 

@@ -21,9 +21,9 @@ from moldau.protocol.compression import Compression
 from moldau.protocol.control_records import committed_batches
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.disk_steps import run_here
-from moldau.storage.log import Log
-from moldau.storage.log_read import FoundOffset, Isolation
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.log.log import Log
+from moldau.storage.log.read import FoundOffset, Isolation
 
 
 def bases(log: Log, offset: int, max_bytes: int, **how: object) -> list[int]:

@@ -17,13 +17,17 @@ from storage.log_maker import (
 from moldau.config.log import LogConfig
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
-from moldau.storage.directory import LogDirectory
-from moldau.storage.disk_steps import run_here
-from moldau.storage.failures import DirectoryOfflineError
-from moldau.storage.filesystem import DiskFileSystem, FileSystem
-from moldau.storage.log import Log, LogOptions
-from moldau.storage.logs import Logs
+from moldau.storage.directory.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+)
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.directory.logs import Logs
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.disk.failures import DirectoryOfflineError
+from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
+from moldau.storage.log.log import Log, LogOptions
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import TopicPartition, Uuid
 

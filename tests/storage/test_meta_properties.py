@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from storage.file_damage import all_damages, cuts
 from storage.samples import CLUSTER_ID, DIRECTORY_ID, unpack
 
-from moldau.storage.failures import CorruptCheckpointError
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.meta_properties import (
+from moldau.storage.directory.meta_properties import (
     META_PROPERTIES_FILE,
     MetaProperties,
     read_meta_properties,
     write_meta_properties,
 )
+from moldau.storage.disk.failures import CorruptCheckpointError
+from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import BrokerId, Uuid
 

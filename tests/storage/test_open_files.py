@@ -16,12 +16,12 @@ from storage.log_maker import (
 )
 
 from moldau.config.log import LogConfig
-from moldau.storage.disk_steps import run_here
-from moldau.storage.flushing import GroupFlusher
-from moldau.storage.log import LogOptions
-from moldau.storage.logs import Logs
-from moldau.storage.open_segments import segments_open_max
-from moldau.storage.retention import delete_old_segments
+from moldau.storage.directory.logs import Logs
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.log.flushing import GroupFlusher
+from moldau.storage.log.log import LogOptions
+from moldau.storage.log.retention import delete_old_segments
+from moldau.storage.segment.open_segments import segments_open_max
 from moldau.types import TopicPartition
 
 DESCRIPTORS = Path("/proc/self/fd")

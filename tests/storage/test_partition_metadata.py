@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from storage.file_damage import all_damages, cuts
 from storage.samples import expected_topics, unpack
 
-from moldau.storage.failures import CorruptCheckpointError
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.partition_metadata import (
+from moldau.storage.directory.partition_metadata import (
     PARTITION_METADATA_FILE,
     read_topic_id,
     write_topic_id,
 )
+from moldau.storage.disk.failures import CorruptCheckpointError
+from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import Uuid, parse_uuid
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage.samples import unpack
 
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.producer_entry import BatchMetadata, DataBatch, ProducerEntry
-from moldau.storage.producer_snapshots import (
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.producers.entry import BatchMetadata, DataBatch, ProducerEntry
+from moldau.storage.producers.snapshots import (
     CorruptSnapshotError,
     ProducerSnapshots,
     decode_snapshot,
@@ -17,7 +17,7 @@ from moldau.storage.producer_snapshots import (
     snapshot_name,
     snapshot_offset,
 )
-from moldau.storage.producer_state import AppendOrigin, ProducerStateTable
+from moldau.storage.producers.state import AppendOrigin, ProducerStateTable
 
 NOW_MS = 1_700_000_000_000
 FILES = DiskFileSystem()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.producer_entry import (
+from moldau.storage.producers.entry import (
     SEQUENCE_MAX,
     BatchMetadata,
     DataBatch,
@@ -17,7 +17,7 @@ from moldau.storage.producer_entry import (
     decrement_sequence,
     increment_sequence,
 )
-from moldau.storage.producer_state import (
+from moldau.storage.producers.state import (
     PRODUCER_ID_EXPIRATION_MS,
     AppendOrigin,
     CompletedTransaction,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moldau.storage.read_buffers import ReadBuffers
+from moldau.storage.disk.read_buffers import ReadBuffers
 
 MEGABYTE = 1 << 20
 

@@ -10,14 +10,14 @@ import pytest
 from storage.compaction_logs import CompactedLog, compacting
 
 from moldau.protocol.batches import iterate_batches
-from moldau.storage.cached_reads import CachedReads, NotCachedError
-from moldau.storage.filesystem import read_whole
-from moldau.storage.log_read import ReadResult
-from moldau.storage.read_buffers import ReadBuffers
+from moldau.storage.disk.cached_reads import CachedReads, NotCachedError
+from moldau.storage.disk.filesystem import read_whole
+from moldau.storage.disk.read_buffers import ReadBuffers
+from moldau.storage.log.read import ReadResult
 from moldau.testing.simulated_disk import SimulatedDisk, SimulatedFile
 
 if TYPE_CHECKING:
-    from moldau.storage.disk_steps import Steps
+    from moldau.storage.disk.disk_steps import Steps
 
 RECORDS = 200
 MAX_BYTES = 1 << 20

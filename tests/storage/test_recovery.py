@@ -23,11 +23,11 @@ from storage.log_maker import (
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.damage import quarantine, scrub
-from moldau.storage.failures import DirectoryOfflineError
-from moldau.storage.log import Log, LogOptions
-from moldau.storage.log_names import DAMAGE_FILE_NAME
-from moldau.storage.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.disk.failures import DirectoryOfflineError
+from moldau.storage.log.damage import quarantine, scrub
+from moldau.storage.log.log import Log, LogOptions
+from moldau.storage.log.names import DAMAGE_FILE_NAME
+from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
 from moldau.testing.simulated_disk import SimulatedDisk
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.reserve import RESERVE_FILE, Reserve
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.disk.reserve import RESERVE_FILE, Reserve
 from moldau.testing.simulated_disk import SimulatedDisk
 
 

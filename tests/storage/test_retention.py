@@ -10,7 +10,7 @@ from storage.log_maker import OneLog, values_of
 from moldau.config.log import LogConfig
 from moldau.protocol.batch_builder import build_batch
 from moldau.protocol.batches import Record
-from moldau.storage.retention import delete_old_segments
+from moldau.storage.log.retention import delete_old_segments
 
 
 def filled(path: Path, **settings: object) -> OneLog:

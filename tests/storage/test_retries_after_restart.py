@@ -12,12 +12,12 @@ from moldau.config.log import LogConfig
 from moldau.protocol.batch_builder import BatchOptions
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.cached_reads import NotCachedError
-from moldau.storage.forgotten_batches import SEARCH_BYTES
-from moldau.storage.log_append import AppendResult
-from moldau.storage.producer_entry import BatchMetadata, ProducerEntry
-from moldau.storage.producer_state import ProducerStateTable
-from moldau.storage.retention import delete_old_segments
+from moldau.storage.disk.cached_reads import NotCachedError
+from moldau.storage.log.append import AppendResult
+from moldau.storage.log.retention import delete_old_segments
+from moldau.storage.producers.entry import BatchMetadata, ProducerEntry
+from moldau.storage.producers.forgotten_batches import SEARCH_BYTES
+from moldau.storage.producers.state import ProducerStateTable
 
 IN_FLIGHT = 5
 

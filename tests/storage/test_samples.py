@@ -23,11 +23,11 @@ from moldau.config.log import LogConfig
 from moldau.config.schema import from_properties
 from moldau.protocol.batches import Record, iterate_batches
 from moldau.protocol.control_records import committed_batches
-from moldau.storage.directory import LogDirectory
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.log import Log, LogOptions
-from moldau.storage.log_read import Isolation
-from moldau.storage.logs import Logs
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.directory.logs import Logs
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.log.log import Log, LogOptions
+from moldau.storage.log.read import Isolation
 from moldau.types import BrokerId, TopicPartition
 
 EXPECTED = expected_partitions()

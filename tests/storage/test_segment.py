@@ -6,13 +6,13 @@ import pytest
 from storage.log_maker import records_batch
 
 from moldau.protocol.batch_builder import BatchOptions
-from moldau.storage import disk_calls
-from moldau.storage.cached_reads import CachedReads, NotCachedError
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.log_names import SegmentFileName, parse_segment_file_name
-from moldau.storage.read_buffers import ReadBuffers
-from moldau.storage.segment import BatchSpan, Segment, SegmentSettings
-from moldau.storage.segment_scan import PIECE_BYTES, SegmentScan
+from moldau.storage.disk import disk_calls
+from moldau.storage.disk.cached_reads import CachedReads, NotCachedError
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.disk.read_buffers import ReadBuffers
+from moldau.storage.log.names import SegmentFileName, parse_segment_file_name
+from moldau.storage.segment.scan import PIECE_BYTES, SegmentScan
+from moldau.storage.segment.segment import BatchSpan, Segment, SegmentSettings
 
 BASE = 100
 SETTINGS = SegmentSettings(index_interval_bytes=200, index_bytes_max=1 << 20)

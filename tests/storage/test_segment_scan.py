@@ -8,9 +8,9 @@ from storage.log_maker import records_batch
 
 from moldau.protocol.batch_builder import BatchOptions
 from moldau.protocol.record_loops import INCOMPLETE
-from moldau.storage.damaged_bytes import TolerantScan
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.segment_scan import ALL_OFFSETS, PIECE_BYTES, SegmentScan
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.log.damaged_bytes import TolerantScan
+from moldau.storage.segment.scan import ALL_OFFSETS, PIECE_BYTES, SegmentScan
 
 VALUE_SIZES = [100, PIECE_BYTES - 500, 100, 3 * PIECE_BYTES, 100, PIECE_BYTES // 2, 100]
 

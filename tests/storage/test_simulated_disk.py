@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.storage.filesystem import FileSystem, write_atomically
+from moldau.storage.disk.filesystem import FileSystem, write_atomically
 from moldau.testing.simulated_disk import Effect, SimulatedCrash, SimulatedDisk, SimulatedFile
 
 ROOT = Path("/")

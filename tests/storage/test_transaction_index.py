@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from storage.file_damage import all_damages, cuts
 from storage.samples import expected_topics, unpack
 
-from moldau.storage.failures import CorruptIndexError, InvalidIndexEntryError
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.transaction_index import AbortedTransaction, TransactionIndex
+from moldau.storage.disk.failures import CorruptIndexError, InvalidIndexEntryError
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.segment.transaction_index import AbortedTransaction, TransactionIndex
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import Offset, ProducerId
 

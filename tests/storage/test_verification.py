@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.producer_append import AppendOrigin, begin_verification
-from moldau.storage.producer_entry import BatchMetadata, DataBatch, EndMarker
-from moldau.storage.producer_state import ProducerStateTable
-from moldau.storage.verification import VERIFICATIONS_MAX, Verification
+from moldau.storage.producers.append import AppendOrigin, begin_verification
+from moldau.storage.producers.entry import BatchMetadata, DataBatch, EndMarker
+from moldau.storage.producers.state import ProducerStateTable
+from moldau.storage.producers.verification import VERIFICATIONS_MAX, Verification
 from moldau.types import NO_SEQUENCE
 
 PID = 7

@@ -27,7 +27,7 @@ from moldau.config.standalone import standalone_properties
 from moldau.net.clock import ShiftedClock
 from moldau.protocol.messages.end_txn import EndTxnRequest
 from moldau.protocol.schema import Message
-from moldau.storage.filesystem import DiskFile, DiskFileSystem
+from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 from moldau.types import Buffer
 
 _TESTS = Path(__file__).parents[1]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.cached_reads import CachedReads, NotCachedError
-from moldau.storage.log_read import Isolation, ReadResult
-from moldau.storage.read_buffers import ReadBuffers
+from moldau.storage.disk.cached_reads import CachedReads, NotCachedError
+from moldau.storage.disk.read_buffers import ReadBuffers
+from moldau.storage.log.read import Isolation, ReadResult
 
 if TYPE_CHECKING:
-    from moldau.storage.log import Log
+    from moldau.storage.log.log import Log
 
 THREADS_MAX = 8
 BYTES_UNDER_WAY_MAX = 64 << 20

@@ -48,7 +48,7 @@ class Peer:
     client_id: str = ""
     """Of its latest request."""
     takes_files: bool = False
-    """Its connection sends parts of files (`storage/cached_views.py`)."""
+    """Its connection sends parts of files (`storage/disk/cached_views.py`)."""
     is_answered_later: bool = False
     """Its latest request waits for the answers to those before."""
     unflushed_bytes: int = 0

@@ -30,7 +30,7 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import AbortTransactionRecord
 from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest
 from moldau.protocol.schema import Message, Struct
-from moldau.storage.failures import DiskFullError
+from moldau.storage.disk.failures import DiskFullError
 
 if TYPE_CHECKING:
     import random

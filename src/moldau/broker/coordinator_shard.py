@@ -47,10 +47,10 @@ from moldau.protocol.control_records import (
 )
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
-from moldau.storage.log_append import AppendResult, VerifiedBatch
-from moldau.storage.log_read import Isolation
-from moldau.storage.producer_state import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
-from moldau.storage.verification import Verification
+from moldau.storage.log.append import AppendResult, VerifiedBatch
+from moldau.storage.log.read import Isolation
+from moldau.storage.producers.state import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
+from moldau.storage.producers.verification import Verification
 from moldau.types import NO_PRODUCER_ID
 from moldau.unexpected import apart, log_unexpected
 

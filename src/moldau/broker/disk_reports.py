@@ -8,8 +8,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from moldau.protocol.errors import KafkaError
-from moldau.storage.directory import LogDirectory
-from moldau.storage.failures import DamageFound, DiskFullError
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.disk.failures import DamageFound, DiskFullError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

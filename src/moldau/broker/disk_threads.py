@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from moldau.net.tasks import Tasks
 from moldau.protocol.errors import KafkaError
-from moldau.storage.directory import LogDirectory
-from moldau.storage.disk_steps import Steps, run_here
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.disk.disk_steps import Steps, run_here
 
 _log = logging.getLogger(__name__)
 

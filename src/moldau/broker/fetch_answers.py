@@ -13,8 +13,8 @@ from moldau.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from moldau.storage.log import Log
-from moldau.storage.log_read import ReadResult
+from moldau.storage.log.log import Log
+from moldau.storage.log.read import ReadResult
 from moldau.types import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 
 _MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from moldau.broker.flush_backlog import FlushBacklog
-from moldau.storage.flushing import FlushTicket, GroupFlusher
+from moldau.storage.log.flushing import FlushTicket, GroupFlusher
 from moldau.unexpected import apart
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from moldau.broker.context import ConfigHolder
     from moldau.net.clock import Clock, Timer
-    from moldau.storage.log_state import LogState
+    from moldau.storage.log.state import LogState
 
 _log = logging.getLogger(__name__)
 

@@ -30,15 +30,15 @@ from moldau.frozen import frozen
 from moldau.protocol.control_records import ControlType
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.schema import Message
-from moldau.storage.directory import directory_name, format_directory
-from moldau.storage.failures import DamagedFileError
-from moldau.storage.filesystem import FileSystem
-from moldau.storage.log_names import LOG_SUFFIX
-from moldau.storage.meta_properties import (
+from moldau.storage.directory.directory import directory_name, format_directory
+from moldau.storage.directory.meta_properties import (
     META_PROPERTIES_FILE,
     MetaProperties,
     read_meta_properties,
 )
+from moldau.storage.disk.failures import DamagedFileError
+from moldau.storage.disk.filesystem import FileSystem
+from moldau.storage.log.names import LOG_SUFFIX
 from moldau.types import BrokerId, Uuid, parse_uuid, uuid_text
 
 _SALT_BYTES = 16

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from moldau.broker.log_store import LogStore
     from moldau.net.clock import Clock
     from moldau.net.tasks import Tasks
-    from moldau.storage.log import Log
-    from moldau.storage.logs import Logs
+    from moldau.storage.directory.logs import Logs
+    from moldau.storage.log.log import Log
 
 _log = logging.getLogger(__name__)
 

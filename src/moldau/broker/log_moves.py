@@ -14,9 +14,9 @@ from uuid import uuid4
 from moldau.protocol.batches import RecordBatch
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.directory import DirectoryKind, directory_name
-from moldau.storage.failures import DiskFullError
-from moldau.storage.log_read import Isolation
+from moldau.storage.directory.directory import DirectoryKind, directory_name
+from moldau.storage.disk.failures import DiskFullError
+from moldau.storage.log.read import Isolation
 from moldau.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from moldau.broker.partition import Partition
     from moldau.net.clock import Clock
     from moldau.net.tasks import Tasks
-    from moldau.storage.log import Log
-    from moldau.storage.logs import Logs
+    from moldau.storage.directory.logs import Logs
+    from moldau.storage.log.log import Log
 
 _log = logging.getLogger(__name__)
 

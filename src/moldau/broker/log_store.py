@@ -13,10 +13,10 @@ from moldau.broker.disk_reports import ACCEPT_DAMAGE
 from moldau.core.metadata.image import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.directory import LogDirectory
-from moldau.storage.disk_steps import Steps
-from moldau.storage.log import Log
-from moldau.storage.logs import DoAll, Logs, OptionsFor
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.directory.logs import DoAll, Logs, OptionsFor
+from moldau.storage.disk.disk_steps import Steps
+from moldau.storage.log.log import Log
 from moldau.types import TopicPartition, Uuid, uuid_text
 
 if TYPE_CHECKING:

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.cold_reads import ATTEMPTS_MAX, READS_PER_SEGMENT
 from moldau.protocol.errors import KafkaError
-from moldau.storage.cached_reads import NotCachedError
-from moldau.storage.checkpoints import HIGH_WATERMARK_FILE, LOG_START_FILE, RECOVERY_POINT_FILE
-from moldau.storage.retention import delete_old_segments
+from moldau.storage.directory.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+)
+from moldau.storage.disk.cached_reads import NotCachedError
+from moldau.storage.log.retention import delete_old_segments
 
 if TYPE_CHECKING:
     from moldau.broker.cold_reads import ColdReads
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
     from moldau.config.broker import BrokerConfig
     from moldau.net.clock import Clock
     from moldau.net.tasks import Tasks
-    from moldau.storage.log import Log
+    from moldau.storage.log.log import Log
 
 _log = logging.getLogger(__name__)
 

@@ -26,19 +26,19 @@ from moldau.protocol.codec import decode
 from moldau.protocol.control_records import ControlType
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.log_records import KRaftVersionRecord
-from moldau.storage.checkpoints import read_offsets, write_offsets
-from moldau.storage.directory import LogDirectory
-from moldau.storage.disk_steps import Steps, run_here
-from moldau.storage.failures import CorruptCheckpointError
-from moldau.storage.filesystem import read_whole, write_atomically
-from moldau.storage.flushing import GroupFlusher
-from moldau.storage.log import Log, LogOptions
-from moldau.storage.log_read import Isolation
-from moldau.storage.logs import CLUSTER_METADATA_TOPIC
-from moldau.storage.partition_metadata import PARTITION_METADATA_FILE, write_topic_id
-from moldau.storage.producer_state import AppendOrigin
-from moldau.storage.recovery import Checkpointed, LogPlace, open_log
-from moldau.storage.retention import delete_old_segments
+from moldau.storage.directory.checkpoints import read_offsets, write_offsets
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.directory.logs import CLUSTER_METADATA_TOPIC
+from moldau.storage.directory.partition_metadata import PARTITION_METADATA_FILE, write_topic_id
+from moldau.storage.disk.disk_steps import Steps, run_here
+from moldau.storage.disk.failures import CorruptCheckpointError
+from moldau.storage.disk.filesystem import read_whole, write_atomically
+from moldau.storage.log.flushing import GroupFlusher
+from moldau.storage.log.log import Log, LogOptions
+from moldau.storage.log.read import Isolation
+from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.log.retention import delete_old_segments
+from moldau.storage.producers.state import AppendOrigin
 from moldau.types import Offset, TopicPartition, Uuid
 
 _log = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ from moldau.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from moldau.storage.filesystem import DiskFileSystem
+from moldau.storage.disk.filesystem import DiskFileSystem
 
 __all__ = ["Node", "NodeOptions"]
 

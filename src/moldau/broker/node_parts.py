@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from moldau.broker.node import Node
     from moldau.config.broker import BrokerConfig
     from moldau.net.clock import Timer
-    from moldau.storage.directory import LogDirectory
+    from moldau.storage.directory.directory import LogDirectory
 
 _log = logging.getLogger(__name__)
 

@@ -23,11 +23,11 @@ from moldau.config.listeners import WILDCARD_HOST, Listener, SecurityProtocol
 from moldau.config.unsupported import refuse_unsupported
 from moldau.frozen import frozen
 from moldau.protocol.errors import KafkaError, MoldauError
-from moldau.storage.directory import LogDirectory
-from moldau.storage.failures import DirectoryOfflineError, DiskFullError, ForeignDirectoryError
-from moldau.storage.filesystem import FileSystem
-from moldau.storage.meta_properties import META_PROPERTIES_FILE, read_meta_properties
-from moldau.storage.open_segments import descriptor_limit, segments_open_max
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.directory.meta_properties import META_PROPERTIES_FILE, read_meta_properties
+from moldau.storage.disk.failures import DirectoryOfflineError, DiskFullError, ForeignDirectoryError
+from moldau.storage.disk.filesystem import FileSystem
+from moldau.storage.segment.open_segments import descriptor_limit, segments_open_max
 from moldau.types import BrokerId
 
 _log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ import logging
 import os
 
 from moldau.broker.memory_budget import UnreadAnswers
-from moldau.storage.cached_views import SIZE_MIN as VIEW_BYTES_MIN
-from moldau.storage.cached_views import view_behind
+from moldau.storage.disk.cached_views import SIZE_MIN as VIEW_BYTES_MIN
+from moldau.storage.disk.cached_views import view_behind
 from moldau.types import Buffer
 
 _log = logging.getLogger(__name__)

@@ -16,11 +16,11 @@ from moldau.core.metadata.image import NO_LEADER, PartitionImage
 from moldau.core.partition.leader import ACKS_ALL, Commit, Effect, PartitionLeader, ProposeIsr
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.log import Log
-from moldau.storage.log_append import AppendResult, PreparedBatch, VerifiedBatch
-from moldau.storage.log_read import Isolation
-from moldau.storage.producer_append import AppendOrigin, begin_verification
-from moldau.storage.verification import Verification
+from moldau.storage.log.append import AppendResult, PreparedBatch, VerifiedBatch
+from moldau.storage.log.log import Log
+from moldau.storage.log.read import Isolation
+from moldau.storage.producers.append import AppendOrigin, begin_verification
+from moldau.storage.producers.verification import Verification
 from moldau.types import NO_EPOCH, Buffer, Offset, TopicPartition, Uuid
 from moldau.unexpected import apart
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.protocol.errors import KafkaError
-from moldau.storage.disk_steps import run_here
+from moldau.storage.disk.disk_steps import run_here
 from moldau.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from moldau.broker.log_store import LogStore
     from moldau.net.clock import Clock
     from moldau.net.tasks import Tasks
-    from moldau.storage.logs import DoAll
+    from moldau.storage.directory.logs import DoAll
 
 _ROOM_CHECK_INTERVAL_MS = 1_000
 _LOGS_AT_ONCE = 20

@@ -52,8 +52,8 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
 from moldau.protocol.log_records import NoOpRecord
 from moldau.protocol.schema import Message
-from moldau.storage.directory import LogDirectory
-from moldau.storage.log_state import LogState
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.log.state import LogState
 from moldau.types import ZERO_UUID
 
 _log = logging.getLogger(__name__)

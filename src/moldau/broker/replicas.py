@@ -30,16 +30,16 @@ from moldau.net.tasks import Tasks
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.directory import NO_BROKER_EPOCH, LogDirectory
-from moldau.storage.failures import DiskFullError
-from moldau.storage.log import Log, LogOptions
+from moldau.storage.directory.directory import NO_BROKER_EPOCH, LogDirectory
+from moldau.storage.disk.failures import DiskFullError
+from moldau.storage.log.log import Log, LogOptions
 from moldau.types import NO_EPOCH, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from moldau.broker.context import ConfigHolder
     from moldau.config.broker import BrokerConfig
     from moldau.net.clock import Clock
-    from moldau.storage.log_state import LogState
+    from moldau.storage.log.state import LogState
 
 _log = logging.getLogger(__name__)
 

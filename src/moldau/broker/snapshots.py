@@ -15,9 +15,9 @@ from moldau.core.metadata.snapshot_file import (
     snapshot_timestamp_ms,
 )
 from moldau.protocol.errors import KafkaError, MoldauError
-from moldau.storage.damage import keep_aside
-from moldau.storage.failures import refused_if_full
-from moldau.storage.filesystem import FileSystem, read_whole
+from moldau.storage.disk.failures import refused_if_full
+from moldau.storage.disk.filesystem import FileSystem, read_whole
+from moldau.storage.log.damage import keep_aside
 
 _log = logging.getLogger(__name__)
 

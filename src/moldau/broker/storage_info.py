@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moldau.storage.failures import DamagedFileError
-from moldau.storage.filesystem import FileSystem
-from moldau.storage.meta_properties import (
+from moldau.storage.directory.meta_properties import (
     META_PROPERTIES_FILE,
     MetaProperties,
     read_meta_properties,
 )
+from moldau.storage.disk.failures import DamagedFileError
+from moldau.storage.disk.filesystem import FileSystem
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from moldau.storage.verification import Verification
+from moldau.storage.producers.verification import Verification
 from moldau.types import TopicPartition
 
 if TYPE_CHECKING:

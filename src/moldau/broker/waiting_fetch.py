@@ -11,8 +11,8 @@ from moldau.broker.partition import Partition
 from moldau.net.slices import others_first
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.fetch import FetchResponse
-from moldau.storage.cached_reads import NotCachedError
-from moldau.storage.log import Log
+from moldau.storage.disk.cached_reads import NotCachedError
+from moldau.storage.log.log import Log
 
 if TYPE_CHECKING:
     from moldau.broker.handlers.fetch import Fetch

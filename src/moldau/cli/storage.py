@@ -13,8 +13,8 @@ from moldau.cli.server_properties import Strict, read_broker_config
 from moldau.core.metadata.image import METADATA_VERSION
 from moldau.core.metadata.starting_features import level_name, parse_feature
 from moldau.net.clock import Clock
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.meta_properties import MetaProperties
+from moldau.storage.directory.meta_properties import MetaProperties
+from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.types import uuid_text
 
 _PROBLEMS_STATUS = 1

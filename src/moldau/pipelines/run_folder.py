@@ -17,7 +17,7 @@ from typing import Any
 from moldau.core.pipelines.graph import Http, Pipeline
 from moldau.pipelines.arguments import wrong
 from moldau.protocol.errors import MoldauError
-from moldau.storage.disk_calls import sync_file
+from moldau.storage.disk.disk_calls import sync_file
 
 _OWN = "moldau"
 

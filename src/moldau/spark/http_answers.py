@@ -22,7 +22,7 @@ from moldau.core.pipelines.http_polling import (
     read_place,
     write_place,
 )
-from moldau.storage.disk_calls import sync_file, sync_folder
+from moldau.storage.disk.disk_calls import sync_file, sync_folder
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 _NOT_MODIFIED = 304

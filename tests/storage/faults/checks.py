@@ -15,13 +15,13 @@ from moldau.protocol.control_records import committed_batches, marker_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.record_loops import ScannedBatch, scan_batches
-from moldau.storage.log import Log
-from moldau.storage.log_read import Isolation
-from moldau.storage.producer_entry import ProducerEntry
-from moldau.storage.producer_replay import data_batch, end_marker
-from moldau.storage.producer_state import AppendOrigin, ProducerStateTable
-from moldau.storage.segment import Segment
-from moldau.storage.transaction_index import AbortedTransaction
+from moldau.storage.log.log import Log
+from moldau.storage.log.read import Isolation
+from moldau.storage.producers.entry import ProducerEntry
+from moldau.storage.producers.replay import data_batch, end_marker
+from moldau.storage.producers.state import AppendOrigin, ProducerStateTable
+from moldau.storage.segment.segment import Segment
+from moldau.storage.segment.transaction_index import AbortedTransaction
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import Offset, ProducerId
 

@@ -22,10 +22,10 @@ from moldau.protocol.control_records import (
     MarkerOrigin,
     end_transaction_marker,
 )
-from moldau.storage.disk_steps import run_here
-from moldau.storage.filesystem import DiskFileSystem
-from moldau.storage.producer_state import AppendOrigin
-from moldau.storage.retention import delete_old_segments
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.storage.log.retention import delete_old_segments
+from moldau.storage.producers.state import AppendOrigin
 
 IDEMPOTENT, TRANSACTIONAL = 100, 200
 # Compaction has work to do and must drop nothing: all keys are different.

@@ -8,13 +8,13 @@ from pathlib import Path
 from moldau.config.cleaner import CleanerConfig
 from moldau.config.log import LogConfig
 from moldau.storage.compaction.cleaner import LogCleaner
-from moldau.storage.directory import LogDirectory, format_directory
-from moldau.storage.disk_steps import run_here
-from moldau.storage.filesystem import FileSystem
-from moldau.storage.flushing import GroupFlusher
-from moldau.storage.log import Log, LogOptions
-from moldau.storage.logs import Logs
-from moldau.storage.meta_properties import MetaProperties
+from moldau.storage.directory.directory import LogDirectory, format_directory
+from moldau.storage.directory.logs import Logs
+from moldau.storage.directory.meta_properties import MetaProperties
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.disk.filesystem import FileSystem
+from moldau.storage.log.flushing import GroupFlusher
+from moldau.storage.log.log import Log, LogOptions
 from moldau.types import BrokerId, TopicPartition, Uuid
 
 ROOT = Path("/disk/data")

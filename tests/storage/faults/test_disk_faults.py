@@ -19,8 +19,8 @@ from storage.faults.workload import Step, Workload, operations
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.compaction.run import CompactionAbortedError
-from moldau.storage.disk_steps import run_here
-from moldau.storage.failures import DirectoryOfflineError
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.disk.failures import DirectoryOfflineError
 from moldau.testing.simulated_disk import Effect, SimulatedDisk
 
 DELETING = small_log(retention_bytes=2_500)

@@ -12,9 +12,9 @@ from storage.faults.workload import TRANSACTIONAL, Step, Workload
 from moldau.protocol.batches import RecordBatch
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.checkpoints import LOG_START_FILE
-from moldau.storage.disk_steps import run_here
-from moldau.storage.log_read import Isolation
+from moldau.storage.directory.checkpoints import LOG_START_FILE
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.log.read import Isolation
 from moldau.testing.simulated_disk import SimulatedCrash, SimulatedDisk
 from moldau.types import Offset
 

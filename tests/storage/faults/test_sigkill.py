@@ -16,7 +16,7 @@ from storage.faults.kill_writer import IDEMPOTENT, TRANSACTIONAL, record_of, set
 from storage.faults.small_node import START_MS, Node
 
 from moldau.protocol.batches import RecordBatch
-from moldau.storage.filesystem import DiskFileSystem
+from moldau.storage.disk.filesystem import DiskFileSystem
 
 TESTS = Path(__file__).parents[2]
 

@@ -21,9 +21,9 @@ from moldau.protocol.batches import Record, iterate_batches
 from moldau.protocol.control_records import committed_batches
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
-from moldau.storage.failures import DirectoryOfflineError
-from moldau.storage.log import Log
-from moldau.storage.log_read import Isolation
+from moldau.storage.disk.failures import DirectoryOfflineError
+from moldau.storage.log.log import Log
+from moldau.storage.log.read import Isolation
 from moldau.testing.simulated_disk import SimulatedDisk
 
 SETUP = Setup("group", small_log(internal_segment_bytes=1_200))

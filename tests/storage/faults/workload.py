@@ -20,10 +20,10 @@ from moldau.protocol.control_records import (
     marker_of,
 )
 from moldau.protocol.errors import KafkaError, MoldauError
-from moldau.storage.disk_steps import run_here
-from moldau.storage.filesystem import FileSystem, read_whole
-from moldau.storage.producer_state import AppendOrigin
-from moldau.storage.retention import delete_old_segments
+from moldau.storage.disk.disk_steps import run_here
+from moldau.storage.disk.filesystem import FileSystem, read_whole
+from moldau.storage.log.retention import delete_old_segments
+from moldau.storage.producers.state import AppendOrigin
 
 STEP_MS = 1_000
 CODECS = (

@@ -15,7 +15,7 @@ from moldau.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from moldau.storage.log import Log
+from moldau.storage.log.log import Log
 from moldau.types import TopicPartition
 
 TO_HIGH_WATERMARK = -1

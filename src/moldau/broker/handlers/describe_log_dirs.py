@@ -14,8 +14,8 @@ from moldau.protocol.log_dir_damage import (
     DescribeLogDirsTopic,
 )
 from moldau.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from moldau.storage.log import Log
-from moldau.storage.logs import Logs
+from moldau.storage.directory.logs import Logs
+from moldau.storage.log.log import Log
 from moldau.types import TopicPartition
 
 UNKNOWN_LAG = -1

@@ -25,12 +25,12 @@ from moldau.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from moldau.storage.cached_reads import NotCachedError
-from moldau.storage.cached_views import view_behind
-from moldau.storage.log_read import FoundBatches, Isolation
+from moldau.storage.disk.cached_reads import NotCachedError
+from moldau.storage.disk.cached_views import view_behind
+from moldau.storage.log.read import FoundBatches, Isolation
 
 if TYPE_CHECKING:
-    from moldau.storage.log import Log
+    from moldau.storage.log.log import Log
 
 WAIT_MS_MAX = 300_000
 FEW_PARTITIONS = 8

@@ -18,9 +18,9 @@ from moldau.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from moldau.storage.cached_reads import NotCachedError
-from moldau.storage.log import Log
-from moldau.storage.log_read import (
+from moldau.storage.disk.cached_reads import NotCachedError
+from moldau.storage.log.log import Log
+from moldau.storage.log.read import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,

@@ -50,9 +50,9 @@ from moldau.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from moldau.storage.cached_reads import NotCachedError
-from moldau.storage.log_append import PreparedBatch, VerifiedBatch
-from moldau.storage.verification import Verification
+from moldau.storage.disk.cached_reads import NotCachedError
+from moldau.storage.log.append import PreparedBatch, VerifiedBatch
+from moldau.storage.producers.verification import Verification
 from moldau.types import Buffer, TopicPartition
 
 ZSTD_SINCE_VERSION = 7

@@ -27,7 +27,7 @@ from moldau.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from moldau.storage.producer_state import AppendOrigin
+from moldau.storage.producers.state import AppendOrigin
 
 AT_ONCE = 20
 """Then others have their turn: the first marker in a new log takes milliseconds."""

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator
 
 from moldau.config.cleaner import CleanerConfig
 from moldau.protocol.errors import MoldauError
-from moldau.storage.checkpoints import CLEANER_FILE
 from moldau.storage.compaction.filter import FilterCounts
 from moldau.storage.compaction.loops import SLOT_BYTES, OffsetMap
 from moldau.storage.compaction.plan import CleanableLog, assess, make_plan
@@ -27,14 +26,15 @@ from moldau.storage.compaction.run import (
     OnIo,
 )
 from moldau.storage.compaction.swap import replacing_segments
-from moldau.storage.directory import LogDirectory
-from moldau.storage.disk_steps import Steps, run_here
-from moldau.storage.failures import (
+from moldau.storage.directory.checkpoints import CLEANER_FILE
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.disk.disk_steps import Steps, run_here
+from moldau.storage.disk.failures import (
     CorruptCheckpointError,
     DirectoryOfflineError,
     DiskFullError,
 )
-from moldau.storage.log import Log
+from moldau.storage.log.log import Log
 from moldau.types import Offset, TopicPartition
 
 logger = logging.getLogger(__name__)

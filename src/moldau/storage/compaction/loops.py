@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from moldau.compiled import USE_COMPILED
 
 if TYPE_CHECKING or not USE_COMPILED:
-    from moldau.storage._compaction_twin import (
+    from moldau.storage.compaction._compaction_twin import (
         SLOT_BYTES,
         OffsetMap,
         filter_records,
@@ -13,7 +13,7 @@ if TYPE_CHECKING or not USE_COMPILED:
         rebase_timestamps,
     )
 else:
-    from moldau.storage._compaction import (
+    from moldau.storage.compaction._compaction import (
         SLOT_BYTES,
         OffsetMap,
         filter_records,

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from moldau.config.log import LogConfig
 from moldau.frozen import frozen
-from moldau.storage.damaged_bytes import DamagedBytes
-from moldau.storage.log import Log
-from moldau.storage.segment import Segment
-from moldau.storage.transaction_index import AbortedTransaction
+from moldau.storage.log.damaged_bytes import DamagedBytes
+from moldau.storage.log.log import Log
+from moldau.storage.segment.segment import Segment
+from moldau.storage.segment.transaction_index import AbortedTransaction
 from moldau.types import Offset, TopicPartition
 
 _INT32_MAX = 2**31 - 1

@@ -31,12 +31,12 @@ from moldau.storage.compaction.filter import (
 from moldau.storage.compaction.loops import OffsetMap, index_records
 from moldau.storage.compaction.plan import CompactionPlan, SourceSegment, group_segments
 from moldau.storage.compaction.transactions import TransactionTracker
-from moldau.storage.damaged_bytes import DamagedBytes, find_damage
-from moldau.storage.failures import WRITES_REFUSED
-from moldau.storage.filesystem import File, FileSystem, sync_path
-from moldau.storage.log_names import CLEANED_SUFFIX
-from moldau.storage.segment import Segment, SegmentSettings
-from moldau.storage.segment_scan import STRAY_OFFSETS
+from moldau.storage.disk.failures import WRITES_REFUSED
+from moldau.storage.disk.filesystem import File, FileSystem, sync_path
+from moldau.storage.log.damaged_bytes import DamagedBytes, find_damage
+from moldau.storage.log.names import CLEANED_SUFFIX
+from moldau.storage.segment.scan import STRAY_OFFSETS
+from moldau.storage.segment.segment import Segment, SegmentSettings
 from moldau.types import Buffer
 
 _log = logging.getLogger(__name__)

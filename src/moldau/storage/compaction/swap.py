@@ -12,11 +12,11 @@ Each step is on the disk before the next begins; otherwise a crash could keep st
 
 from collections.abc import Callable
 
-from moldau.storage.disk_steps import Steps
-from moldau.storage.failures import SyncFailedError
-from moldau.storage.log import Log
-from moldau.storage.log_names import SWAP_SUFFIX
-from moldau.storage.segment import Segment
+from moldau.storage.disk.disk_steps import Steps
+from moldau.storage.disk.failures import SyncFailedError
+from moldau.storage.log.log import Log
+from moldau.storage.log.names import SWAP_SUFFIX
+from moldau.storage.segment.segment import Segment
 
 
 def replacing_segments(log: Log, cleaned: Segment, old: list[Segment], now_ms: int) -> Steps[None]:

@@ -5,7 +5,7 @@ typed findings out. Reads only, holds a few megabytes, and never raises for what
 from collections.abc import Iterator
 from pathlib import Path
 
-from moldau.storage.directory import parse_directory_name
+from moldau.storage.directory.directory import parse_directory_name
 from moldau.storage.inspection.directories import (
     inspect_log_directory,
     inspect_partition_directory,

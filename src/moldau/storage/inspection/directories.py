@@ -6,20 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from moldau.storage.checkpoints import (
+from moldau.storage.directory.checkpoints import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
     read_offsets,
 )
-from moldau.storage.directory import (
+from moldau.storage.directory.directory import (
     CLEAN_STOP_FILE,
     DirectoryKind,
     PartitionDirectory,
     parse_directory_name,
 )
-from moldau.storage.failures import DamagedFileError
+from moldau.storage.directory.meta_properties import META_PROPERTIES_FILE
+from moldau.storage.disk.failures import DamagedFileError
 from moldau.storage.inspection.files import inspect_file
 from moldau.storage.inspection.items import (
     DirectoryEnd,
@@ -35,8 +36,7 @@ from moldau.storage.inspection.items import (
 )
 from moldau.storage.inspection.names import FileName, parse_file_name, shown_order
 from moldau.storage.inspection.options import InspectionOptions
-from moldau.storage.log_names import QUARANTINE_DIRECTORY_NAME
-from moldau.storage.meta_properties import META_PROPERTIES_FILE
+from moldau.storage.log.names import QUARANTINE_DIRECTORY_NAME
 from moldau.types import Offset, TopicPartition
 
 _STATES = {

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from moldau.storage.directory import parse_directory_name
+from moldau.storage.directory.directory import parse_directory_name
 from moldau.storage.inspection.indexes import IndexInspection
 from moldau.storage.inspection.items import (
     FileEnd,

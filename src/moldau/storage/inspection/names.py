@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from moldau.frozen import frozen
-from moldau.storage.filesystem import FileSystem
+from moldau.storage.directory.clean_stop_manifest import INVENTORY_FILE
+from moldau.storage.disk.filesystem import FileSystem
+from moldau.storage.disk.reserve import RESERVE_FILE
 from moldau.storage.inspection.items import FileKind
-from moldau.storage.inventory import INVENTORY_FILE
-from moldau.storage.log_names import DAMAGE_FILE_NAME
-from moldau.storage.reserve import RESERVE_FILE
+from moldau.storage.log.names import DAMAGE_FILE_NAME
 
 # Kafka renames rather than removes: these endings follow the real one.
 LEFTOVER_SUFFIXES = {

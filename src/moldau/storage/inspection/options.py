@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import field
 
 from moldau.frozen import frozen
-from moldau.storage.filesystem import FileSystem
+from moldau.storage.disk.filesystem import FileSystem
 from moldau.storage.inspection.source import ReadOnlyDisk
 
 

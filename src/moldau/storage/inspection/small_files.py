@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from moldau.protocol.errors import MoldauError
-from moldau.storage.checkpoints import read_offsets
-from moldau.storage.epochs import LeaderEpochCache
-from moldau.storage.failures import DamagedFileError, excerpt
-from moldau.storage.filesystem import read_whole
+from moldau.storage.directory.checkpoints import read_offsets
+from moldau.storage.directory.clean_stop_manifest import inventory_body
+from moldau.storage.directory.meta_properties import read_meta_properties
+from moldau.storage.directory.partition_metadata import read_topic_id
+from moldau.storage.disk.failures import DamagedFileError, excerpt
+from moldau.storage.disk.filesystem import read_whole
 from moldau.storage.inspection.items import (
     REBUILD_ALL,
     CheckpointOffsetFound,
@@ -24,10 +26,8 @@ from moldau.storage.inspection.items import (
 )
 from moldau.storage.inspection.names import FileName, parse_file_name
 from moldau.storage.inspection.options import InspectionOptions
-from moldau.storage.inventory import inventory_body
-from moldau.storage.meta_properties import read_meta_properties
-from moldau.storage.partition_metadata import read_topic_id
-from moldau.storage.producer_snapshots import CorruptSnapshotError, decode_snapshot
+from moldau.storage.log.epochs import LeaderEpochCache
+from moldau.storage.producers.snapshots import CorruptSnapshotError, decode_snapshot
 from moldau.types import uuid_text
 
 # A checkpoint of a million partitions has about 64 MB.

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from moldau.storage.filesystem import DiskFile, DiskFileSystem, FileSystem
+from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem, FileSystem
 
 WINDOW_BYTES = 4 * 1024 * 1024
 

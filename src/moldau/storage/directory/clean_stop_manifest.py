@@ -1,0 +1,122 @@
+"""What a clean stop left: the sizes of all segments and the checksums of the lists of aborted
+transactions, in a side file of our own. Kafka's formats cannot show that a file is missing or was
+cut between two batches; this can. The next start believes it only if nobody else has used the
+directory since, and everything works without it.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from moldau.protocol.checksum import crc32c
+from moldau.storage.directory.checkpoints import (
+    CLEANER_FILE,
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+)
+from moldau.storage.disk.filesystem import FileSystem, read_whole, write_atomically
+from moldau.storage.log.names import (
+    LOG_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    parse_segment_file_name,
+    segment_path,
+)
+
+INVENTORY_FILE = "moldau-inventory"
+
+_VERSION = 1
+# Whoever uses the directory leaves other checkpoints behind: then the inventory is out of date.
+_WITNESSES = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
+
+
+class SegmentEntry(NamedTuple):
+    log_bytes: int
+    aborted_checksum: int
+    """Of the `.txnindex`."""
+
+
+LogInventory: TypeAlias = Mapping[int, SegmentEntry]
+"""Base offset -> what is there."""
+
+
+def take_inventory(filesystem: FileSystem, path: Path) -> LogInventory:
+    """Of one partition's directory."""
+    found: dict[int, SegmentEntry] = {}
+    for listed in filesystem.list_directory(path):
+        name = parse_segment_file_name(listed)
+        if name is not None and name.kind == LOG_SUFFIX and not name.life:
+            aborted = segment_path(path, name.base_offset, TRANSACTION_INDEX_SUFFIX)
+            found[name.base_offset] = SegmentEntry(
+                filesystem.file_size(path / listed), checksum_of(filesystem, aborted)
+            )
+    return found
+
+
+def checksum_of(filesystem: FileSystem, path: Path) -> int:
+    """0 without the file."""
+    return crc32c(read_whole(filesystem, path)) if filesystem.exists(path) else 0
+
+
+def write_inventory(filesystem: FileSystem, path: Path, names: Iterable[str]) -> None:
+    """`names` are the partition directories; all checkpoints are written already."""
+    content = {
+        "version": _VERSION,
+        "witnesses": _witnesses(filesystem, path),
+        "logs": {name: _rows(take_inventory(filesystem, path / name)) for name in names},
+    }
+    body = json.dumps(content, separators=(",", ":")).encode()
+    write_atomically(filesystem, path / INVENTORY_FILE, b"%08x\n" % crc32c(body) + body)
+
+
+def read_inventory(filesystem: FileSystem, path: Path) -> dict[str, LogInventory]:
+    """By the name of the partition directory. Empty if there is none, it is broken, or somebody
+    else has used the directory since it was written.
+    """
+    needed = (INVENTORY_FILE, RECOVERY_POINT_FILE)
+    if not all(filesystem.exists(path / name) for name in needed):
+        return {}
+    body = inventory_body(read_whole(filesystem, path / INVENTORY_FILE))
+    if body is None:
+        return {}
+    content = json.loads(body)
+    if content["version"] != _VERSION or content["witnesses"] != _witnesses(filesystem, path):
+        return {}
+    return {name: _from_rows(rows) for name, rows in content["logs"].items()}
+
+
+def inventory_body(content: bytes) -> bytes | None:
+    """None if the checksum in front of it does not match."""
+    checksum, _, body = content.partition(b"\n")
+    return body if checksum == b"%08x" % crc32c(body) else None
+
+
+def drop_inventory(filesystem: FileSystem, path: Path) -> None:
+    filesystem.remove(path / INVENTORY_FILE)
+
+
+def inventory_text(inventory: LogInventory) -> str:
+    return json.dumps(_rows(inventory), separators=(",", ":"))
+
+
+def parse_inventory(text: bytes) -> LogInventory | None:
+    """None if the text was damaged."""
+    try:
+        return _from_rows(json.loads(text))
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _rows(inventory: LogInventory) -> list[list[int]]:
+    return [[base, *entry] for base, entry in sorted(inventory.items())]
+
+
+def _from_rows(rows: Iterable[Iterable[int]]) -> LogInventory:
+    return {int(base): SegmentEntry(int(size), int(crc)) for base, size, crc in rows}
+
+
+def _witnesses(filesystem: FileSystem, path: Path) -> list[int]:
+    checksums = [checksum_of(filesystem, path / name) for name in _WITNESSES]
+    # Apache Kafka may have removed old segments and written the same checkpoints again.
+    return [*checksums, filesystem.modified_ms(path / RECOVERY_POINT_FILE)]

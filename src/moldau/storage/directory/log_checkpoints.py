@@ -1,0 +1,110 @@
+"""The checkpoint files of a log directory: how far each log is flushed, committed, deleted.
+
+One never claims more than the disk holds, and it is lowered before a log is cut: an entry that is
+too high would look like lost records at the next start.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from moldau.storage.directory.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+)
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.disk.disk_steps import Steps
+from moldau.storage.disk.failures import CorruptCheckpointError, DiskFullError
+from moldau.types import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from moldau.storage.log.log import Log
+    from moldau.storage.log.recovery import Checkpointed
+
+
+class LogCheckpoints:
+    def __init__(self, directory: LogDirectory, logs: "Mapping[TopicPartition, Log]") -> None:
+        """`logs` are those in use, now and later."""
+        self.promised: dict[TopicPartition, Checkpointed] = {}
+        """What the files said about logs that opened damaged: true until somebody decides."""
+        self._directory = directory
+        self._logs = logs
+        # What the files say.
+        self._written: dict[str, dict[TopicPartition, Offset]] = {}
+
+    def read(self, file_name: str) -> dict[TopicPartition, Offset]:
+        try:
+            offsets = self._directory.read_checkpoint(file_name)
+        except CorruptCheckpointError:
+            # Without it more is scanned, and nothing is taken for granted.
+            return {}
+        self._written[file_name] = offsets
+        return offsets
+
+    def is_written(self, file_name: str) -> bool:
+        """What was last to be written to it is in it."""
+        return file_name in self._written
+
+    def forget_written(self) -> None:
+        """All are written anew, changed or not."""
+        self._written.clear()
+
+    def writing(self, *file_names: str) -> Steps[None]:
+        """Those that are behind, or those of them that are named."""
+        self._directory.check_online()
+        for file_name, offsets_of in self._files().items():
+            if not file_names or file_name in file_names:
+                yield from self._writing(file_name, offsets_of())
+
+    def writing_log_starts(self) -> Steps[None]:
+        """On a full disk, with the room that is kept for this: who deletes wants to make some."""
+        try:
+            yield from self.writing(LOG_START_FILE)
+        except DiskFullError:
+            if not self._directory.reserve.release():
+                raise
+            yield from self.writing(LOG_START_FILE)
+
+    def lowering(self, offsets: Mapping[TopicPartition, int]) -> Steps[None]:
+        """Logs are about to be cut to these."""
+        for file_name, offsets_of in self._files().items():
+            current = offsets_of()
+            for partition, offset in offsets.items():
+                if current.get(partition, 0) > offset:
+                    current[partition] = Offset(offset)
+            yield from self._writing(file_name, current)
+
+    def forgetting(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
+        """Earlier logs of these names may have left offsets that new ones cannot live up to."""
+        if any(p in offsets for p in partitions for offsets in self._written.values()):
+            yield from self.writing()
+
+    def _writing(self, file_name: str, offsets: dict[TopicPartition, Offset]) -> Steps[None]:
+        if self._written.get(file_name) != offsets:
+            self._written.pop(file_name, None)
+            yield from self._directory.writing_checkpoint(file_name, offsets)
+            self._written[file_name] = offsets
+
+    def _files(self) -> dict[str, Callable[[], dict[TopicPartition, Offset]]]:
+        return {
+            RECOVERY_POINT_FILE: self._recovery_points,
+            LOG_START_FILE: self._log_starts,
+            HIGH_WATERMARK_FILE: self._high_watermarks,
+        }
+
+    def _recovery_points(self) -> dict[TopicPartition, Offset]:
+        points = {p: Offset(log.recovery_point) for p, log in self._logs.items()}
+        return points | {p: Offset(c.recovery_point) for p, c in self.promised.items()}
+
+    def _high_watermarks(self) -> dict[TopicPartition, Offset]:
+        marks = {p: Offset(log.high_watermark) for p, log in self._logs.items()}
+        return marks | {p: Offset(c.high_watermark) for p, c in self.promised.items()}
+
+    def _log_starts(self) -> dict[TopicPartition, Offset]:
+        """Those that the first segment's name does not tell."""
+        starts = {
+            p: Offset(log.log_start_offset)
+            for p, log in self._logs.items()
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        return starts | {p: Offset(c.log_start_offset) for p, c in self.promised.items()}

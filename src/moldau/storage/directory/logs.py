@@ -1,0 +1,497 @@
+"""All logs of one log directory: loading, making, deleting in two steps, checkpoints, clean stop.
+
+A checkpoint never claims more than the disk holds, and it is lowered before a log is cut: an entry
+that is too high would look like lost records at the next start.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from moldau.config.values import INT64_MAX
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.storage.directory import clean_stop_manifest as manifest
+from moldau.storage.directory.checkpoints import (
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+)
+from moldau.storage.directory.directory import (
+    NO_BROKER_EPOCH,
+    DirectoryKind,
+    LogDirectory,
+    PartitionDirectory,
+)
+from moldau.storage.directory.log_checkpoints import LogCheckpoints
+from moldau.storage.directory.partition_metadata import (
+    PARTITION_METADATA_FILE,
+    read_topic_id,
+    write_topic_id_unsynced,
+)
+from moldau.storage.disk.disk_steps import Steps, run_here
+from moldau.storage.disk.failures import (
+    CorruptCheckpointError,
+    DamagedFileError,
+    DirectoryOfflineError,
+    DiskFullError,
+    refused_if_full,
+)
+from moldau.storage.disk.filesystem import sync_path
+from moldau.storage.log.damage import quarantine
+from moldau.storage.log.log import Log, LogOptions
+from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.types import TopicPartition, Uuid, uuid_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+OptionsFor = Callable[[TopicPartition], LogOptions]
+DoAll = Callable[[Callable[["Path"], None], Sequence["Path"]], Iterable[None]]
+"""As the builtin `map`, or one that does it in threads."""
+
+
+class DeletedDirectory(NamedTuple):
+    name: str
+    due_ms: int
+
+
+class Logs:
+    """`by_partition` are the logs in use, `futures` the copies on their way into this directory,
+    `unreadable` those that could not even be opened. Damaged logs are in use and refuse all work.
+    """
+
+    def __init__(self, directory: LogDirectory, options_for: OptionsFor) -> None:
+        self.directory = directory
+        self.by_partition: dict[TopicPartition, Log] = {}
+        self.futures: dict[TopicPartition, Log] = {}
+        self.unreadable: dict[str, Exception] = {}
+        self.unknown_names: list[str] = []
+        self._options_for = options_for
+        self._deleted: list[DeletedDirectory] = []
+        self._dirty_since_ms: dict[Log, int] = {}
+        self.checkpoints = LogCheckpoints(directory, self.by_partition)
+        self._made: list[Path] = []
+        """Logs whose names and topic id are not synced yet."""
+        self._names_changed = False
+
+    # Loading
+
+    def load(self, now_ms: int, on_log: Callable[[int, int], None] = lambda _n, _all: None) -> None:
+        """Open everything that is there. Fast after a clean stop, a scan after a crash. `on_log` is
+        told how many of how many are behind us.
+        """
+        is_clean = self.directory.clean_stop_epoch is not None
+        recovery_points = self.checkpoints.read(RECOVERY_POINT_FILE)
+        log_starts = self.checkpoints.read(LOG_START_FILE)
+        high_watermarks = self.checkpoints.read(HIGH_WATERMARK_FILE)
+        inventory = self._take_out_inventory() if is_clean else {}
+        found, self.unknown_names = self.directory.list_partitions()
+        for number, entry in enumerate(found):
+            on_log(number, len(found))
+            partition = entry.topic_partition
+            if entry.kind is DirectoryKind.DELETED:
+                self._deleted.append(DeletedDirectory(entry.name, now_ms))
+            elif entry.kind is DirectoryKind.STRAY or partition.topic == CLUSTER_METADATA_TOPIC:
+                continue
+            else:
+                checkpointed = Checkpointed()
+                if entry.kind is DirectoryKind.PARTITION:
+                    checkpointed = Checkpointed(
+                        recovery_point=recovery_points.get(partition, 0),
+                        log_start_offset=log_starts.get(partition, 0),
+                        high_watermark=high_watermarks.get(partition, 0),
+                        left=inventory.get(entry.name),
+                    )
+                self._load_one(entry, checkpointed, is_clean=is_clean, now_ms=now_ms)
+
+    def _take_out_inventory(self) -> dict[str, manifest.LogInventory]:
+        """It describes a stop, and is of no use to the next start if this node crashes."""
+        with self.directory.guard:
+            inventory = manifest.read_inventory(self.directory.filesystem, self.directory.path)
+            manifest.drop_inventory(self.directory.filesystem, self.directory.path)
+            return inventory
+
+    def _load_one(
+        self, entry: PartitionDirectory, checkpointed: Checkpointed, *, is_clean: bool, now_ms: int
+    ) -> None:
+        partition = entry.topic_partition
+        is_current = entry.kind is DirectoryKind.PARTITION
+        try:
+            log = self._open(entry.name, partition, checkpointed, is_clean=is_clean, now_ms=now_ms)
+            if not self._identify(log):
+                return
+        except DirectoryOfflineError:
+            raise
+        except (DamagedFileError, KafkaError) as error:
+            self.unreadable[entry.name] = error
+            return
+        if log.damage is not None and is_current:
+            self.checkpoints.promised[partition] = checkpointed
+        logs = self.by_partition if is_current else self.futures
+        if partition in logs:
+            log.abandon()
+            self.unreadable[entry.name] = KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{logs[partition].path.name} is it already"
+            )
+            return
+        logs[partition] = log
+        self.directory.recovered.logs += 1
+
+    def _identify(self, log: Log) -> bool:
+        """False if a crash interrupted its making, before any record: then it is removed."""
+        filesystem = self.directory.filesystem
+        try:
+            with self.directory.guard:
+                log.topic_id = read_topic_id(filesystem, log.path / PARTITION_METADATA_FILE)
+        except CorruptCheckpointError:
+            log.abandon()
+            if log.damage is not None or log.log_end_offset > 0:
+                raise
+            with self.directory.guard:
+                filesystem.remove_tree(log.path)
+            return False
+        return True
+
+    def _open(
+        self,
+        name: str,
+        partition: TopicPartition,
+        checkpointed: Checkpointed,
+        *,
+        is_clean: bool,
+        now_ms: int,
+        is_new: bool = False,
+    ) -> Log:
+        place = LogPlace(
+            directory=self.directory,
+            path=self.directory.path / name,
+            topic_partition=partition,
+            is_new=is_new,
+        )
+        options = self._options_for(partition)
+        return open_log(place, options, checkpointed, is_clean=is_clean, now_ms=now_ms)
+
+    # Making and deleting
+
+    def create(self, partition: TopicPartition, topic_id: Uuid | None, now_ms: int) -> Log:
+        """Drive `settling` before the first record is appended."""
+        assert partition not in self.by_partition
+        run_here(self.checkpoints.forgetting([partition]))
+        path = self.directory.path_of(partition)
+        log = self._create(path.name, partition, topic_id, now_ms)
+        self.by_partition[partition] = log
+        return log
+
+    def create_future(
+        self, partition: TopicPartition, topic_id: Uuid | None, unique_id: Uuid, now_ms: int
+    ) -> Log:
+        """A copy on its way in from another directory."""
+        assert partition not in self.futures
+        self._check_owner(self.directory.path_of(partition), topic_id)
+        path = self.directory.path_of(partition, DirectoryKind.FUTURE, unique_id)
+        log = self._create(path.name, partition, topic_id, now_ms)
+        self.futures[partition] = log
+        return log
+
+    def making(
+        self, wanted: Mapping[TopicPartition, Uuid], now_ms: int, do_all: DoAll = map
+    ) -> Steps[dict[TopicPartition, KafkaError]]:
+        """Make these logs and settle. Those that could not be made, and why."""
+        refused: dict[TopicPartition, KafkaError] = {}
+        try:
+            yield from self.checkpoints.forgetting(wanted)
+        except DiskFullError as error:
+            return dict.fromkeys(wanted, error)
+        for partition, topic_id in wanted.items():
+            try:
+                if partition not in self.by_partition:
+                    self.create(partition, topic_id, now_ms)
+            except KafkaError as error:
+                refused[partition] = error
+        yield from self.settling(do_all)
+        return refused
+
+    def _create(
+        self, name: str, partition: TopicPartition, topic_id: Uuid | None, now_ms: int
+    ) -> Log:
+        path = self.directory.path / name
+        if name in self.unreadable:
+            # Its records may be another topic's.
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is in the way: {self.unreadable[name]}"
+            )
+        filesystem = self.directory.filesystem
+        self._check_owner(path, topic_id)
+        with self.directory.guard:
+            was_there = filesystem.exists(path)
+        try:
+            with self.directory.guard:
+                with refused_if_full(path):
+                    filesystem.make_directory(path)
+                if topic_id is not None:
+                    write_topic_id_unsynced(filesystem, path / PARTITION_METADATA_FILE, topic_id)
+                self._made.append(path)
+                self._names_changed = True
+            log = self._open(
+                name, partition, Checkpointed(), is_clean=False, now_ms=now_ms, is_new=True
+            )
+        except DiskFullError:
+            # The next topic of that name would take what is left for somebody else's.
+            if not was_there:
+                with self.directory.guard:
+                    filesystem.remove_tree(path)
+            raise
+        log.topic_id = topic_id
+        return log
+
+    def _check_owner(self, path: "Path", topic_id: Uuid | None) -> None:
+        """Where a volume takes upper and lower case for the same, as macOS does, the directory of
+        one topic is there for others too. Raises KAFKA_STORAGE_ERROR, as its records stay.
+        """
+        try:
+            with self.directory.guard:
+                owner = read_topic_id(self.directory.filesystem, path / PARTITION_METADATA_FILE)
+        except CorruptCheckpointError as error:
+            reason = str(error)
+        else:
+            if topic_id is None or owner in {topic_id, None}:
+                return
+            reason = (
+                f"it belongs to topic id {uuid_text(owner)}, whose name may differ in case only"
+            )
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is in the way: {reason}")
+
+    def promoting_future(self, partition: TopicPartition) -> Steps[Log]:
+        """The copy has caught up: it takes its place and name."""
+        assert partition not in self.by_partition
+        yield from self.checkpoints.forgetting([partition])
+        log = self.futures.get(partition)
+        if log is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition}: the copy is deleted")
+        target = self.directory.path_of(partition)
+        with self.directory.guard:
+            self.directory.filesystem.rename(log.path, target)
+            log.moved_to(target)
+            self.by_partition[partition] = self.futures.pop(partition)
+            yield lambda: self.directory.filesystem.sync_directory(self.directory.path)
+        return log
+
+    def delete(self, partition: TopicPartition, unique_id: Uuid, now_ms: int) -> None:
+        """First step: out of use, its directory renamed to `…-delete`; `settling` makes sure."""
+        log, name = self._take_out(partition, DirectoryKind.DELETED, unique_id)
+        due_ms = now_ms + log.config.file_delete_delay_ms
+        self._deleted.append(DeletedDirectory(name, due_ms))
+
+    def set_aside(self, partition: TopicPartition, unique_id: Uuid) -> str:
+        """Nobody knows it, so nobody may use it, and nobody removes it: renamed to `…-stray`."""
+        return self._take_out(partition, DirectoryKind.STRAY, unique_id)[1]
+
+    def _take_out(
+        self, partition: TopicPartition, kind: DirectoryKind, unique_id: Uuid
+    ) -> tuple[Log, str]:
+        log = self.by_partition.pop(partition, None) or self.futures.pop(partition)
+        log.abandon()
+        self.checkpoints.promised.pop(partition, None)
+        self._dirty_since_ms.pop(log, None)
+        target = self.directory.path_of(partition, kind, unique_id)
+        with self.directory.guard:
+            self.directory.filesystem.rename(log.path, target)
+        self._names_changed = True
+        return log, target.name
+
+    def settling(self, do_all: DoAll = map) -> Steps[None]:
+        """What was created, deleted or set aside since is so on the disk too: the topics' ids
+        before the first record can be. There may be a thousand: `do_all` may use threads.
+        """
+        if not self._names_changed:
+            return
+        made, self._made, self._names_changed = self._made, [], False
+
+        def sync() -> None:
+            for _ in do_all(self._sync_made, made):
+                pass
+            self.directory.filesystem.sync_directory(self.directory.path)
+
+        try:
+            with self.directory.guard:
+                yield sync
+        except BaseException:
+            # For the next time, if there is one.
+            self._made += made
+            self._names_changed = True
+            raise
+
+    def _sync_made(self, path: "Path") -> None:
+        """What is gone meanwhile was deleted again."""
+        filesystem = self.directory.filesystem
+        with contextlib.suppress(FileNotFoundError):
+            sync_path(filesystem, path / PARTITION_METADATA_FILE)
+        with contextlib.suppress(FileNotFoundError):
+            filesystem.sync_directory(path)
+
+    def removing_deleted(self, now_ms: int, count_max: int | None = None) -> Steps[int]:
+        """Second step, for segments and for whole logs, at most so many of either. How many of both
+        went.
+        """
+        removed = 0
+        for log in self._all():
+            left = None if count_max is None else count_max - removed
+            if left == 0:
+                break
+            if log.damage is None and not log.is_abandoned:
+                removed += yield from log.removing_deleted(now_ms, left)
+        due = [entry for entry in self._deleted if entry.due_ms <= now_ms][:count_max]
+        for entry in due:
+            path = self.directory.path / entry.name
+            with self.directory.guard:
+                yield partial(self.directory.filesystem.remove_tree, path)
+            self._deleted.remove(entry)
+        return removed + len(due)
+
+    # Cutting, in the order that a crash cannot turn into a false alarm
+
+    def truncate(self, offsets: Mapping[TopicPartition, int], now_ms: int) -> set[TopicPartition]:
+        """As `Log.truncate_to`, with the checkpoints lowered first. Many at once, as after a change
+        of leaders. Those that got shorter.
+        """
+        cut = {
+            partition: self.by_partition[partition].end_before(offset)
+            for partition, offset in offsets.items()
+            if offset
+            < max(
+                self.by_partition[partition].flushed_offset,
+                self.by_partition[partition].high_watermark,
+            )
+        }
+        if cut:
+            run_here(self.checkpoints.lowering(cut))
+        return {
+            partition
+            for partition, offset in offsets.items()
+            if self.by_partition[partition].truncate_to(offset, now_ms)
+        }
+
+    def truncate_fully_and_start_at(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        now_ms: int,
+        *,
+        log_start_offset: int | None = None,
+    ) -> None:
+        run_here(self.checkpoints.lowering({partition: 0}))
+        log = self.by_partition[partition]
+        start = offset if log_start_offset is None else log_start_offset
+        run_here(log.starting_over(offset, start, now_ms))
+        with contextlib.suppress(DiskFullError):
+            run_here(self.checkpoints.writing())
+
+    def deleting_records(self, offsets: Mapping[Log, int]) -> Steps[dict[Log, int | KafkaError]]:
+        """Move the logs' starts: the new start of each, or why it is not moved. It is on the disk
+        when this returns, so it may be acknowledged.
+        """
+        results: dict[Log, int | KafkaError] = {}
+        is_moved = False
+        for log, offset in offsets.items():
+            try:
+                with log.guard:
+                    is_moved |= log.advance_log_start(offset)
+                results[log] = log.log_start_offset
+            except KafkaError as error:
+                results[log] = error
+        # Also if an earlier request moved them and could not write it.
+        if offsets and (is_moved or not self.checkpoints.is_written(LOG_START_FILE)):
+            try:
+                yield from self.checkpoints.writing_log_starts()
+            except KafkaError as error:
+                return dict.fromkeys(offsets, error)
+        return results
+
+    def accept_damage(self, partition: TopicPartition, now_ms: int) -> Log:
+        """The owner's decision: keep the damaged files aside and go on with the sound part."""
+        damaged = self.by_partition[partition]
+        assert damaged.damage is not None
+        damaged.abandon()
+        checkpointed = self.checkpoints.promised.pop(partition, None) or Checkpointed(
+            recovery_point=damaged.recovery_point,
+            log_start_offset=damaged.log_start_offset,
+            high_watermark=damaged.high_watermark,
+        )
+        name = damaged.path.name
+        log = self._open(name, partition, checkpointed, is_clean=False, now_ms=now_ms)
+        # Twice if the sound part ends before the log's start.
+        for _ in range(2):
+            if log.damage is None:
+                break
+            log.abandon()
+            with self.directory.guard:
+                quarantine(self.directory.filesystem, log.path, log.damage)
+            keeps_nothing = log.damage.segment_base_offset < 0
+            checkpointed = checkpointed.capped_at(0 if keeps_nothing else log.damage.first_offset)
+            log = self._open(name, partition, checkpointed, is_clean=False, now_ms=now_ms)
+        log.topic_id = damaged.topic_id
+        self.by_partition[partition] = log
+        run_here(self.checkpoints.writing())
+        return log
+
+    # Durability
+
+    def due_for_flush(self, now_ms: int) -> list[Log]:
+        """Logs that flush.ms asks to flush now."""
+        due: list[Log] = []
+        for log in self._all():
+            if log.config.flush_ms == INT64_MAX or log.damage is not None:
+                continue
+            if log.flushed_offset >= log.log_end_offset:
+                self._dirty_since_ms.pop(log, None)
+            elif now_ms - self._dirty_since_ms.setdefault(log, now_ms) >= log.config.flush_ms:
+                del self._dirty_since_ms[log]
+                due.append(log)
+        return due
+
+    def stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+        """Everything to the disk, then the marker that lets the next start trust it. A directory
+        that fails on the way gets no marker.
+        """
+        try:
+            self._close_all()
+            # Changed or not: the inventory goes by when they were written.
+            self.checkpoints.forget_written()
+            run_here(self.checkpoints.writing())
+            self._write_inventory()
+            self.directory.mark_clean_stop(broker_epoch)
+        finally:
+            self.directory.close()
+
+    def abandon(self) -> None:
+        """Let go of everything, write nothing."""
+        for log in self._all():
+            log.abandon()
+        self.directory.close()
+
+    def _write_inventory(self) -> None:
+        names = [log.path.name for log in self._all() if log.damage is None]
+        # It is only a help: a disk that has no room for it may still be stopped cleanly.
+        with contextlib.suppress(DiskFullError), self.directory.guard:
+            manifest.write_inventory(self.directory.filesystem, self.directory.path, names)
+
+    def _close_all(self) -> None:
+        """All of them, whatever becomes of the first."""
+        first_error: KafkaError | None = None
+        for log in self._all():
+            try:
+                log.close()
+            except KafkaError as error:
+                first_error = first_error or error
+                with contextlib.suppress(KafkaError):
+                    log.flush()
+                log.abandon()
+        if first_error is not None:
+            raise first_error
+
+    def _all(self) -> list[Log]:
+        return [*self.by_partition.values(), *self.futures.values()]

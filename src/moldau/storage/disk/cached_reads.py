@@ -1,0 +1,258 @@
+"""Reading for those who must not wait for a disk: what the page cache holds is read at once; for
+the rest NotCachedError brings the work that a thread must do before the same is asked for again.
+
+A thread opens files by their names and touches no object of the log. Its owner takes what it
+brought, if the segment is still the one that was asked for.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from moldau.protocol.errors import MoldauError
+from moldau.storage.disk.cached_views import SIZE_MIN as VIEW_BYTES_MIN
+from moldau.storage.disk.failures import DamagedFileError
+from moldau.storage.disk.filesystem import FileSystem
+from moldau.storage.disk.read_buffers import ReadBuffers
+from moldau.storage.segment.checked_bytes import Bounds, sound_end
+from moldau.storage.segment.scan import PIECE_BYTES
+
+Adopt = Callable[[], None]
+
+_AHEAD_BYTES = 16 * 1024
+"""What a thread reads beyond what is wanted: reading begins at an indexed batch and ends with a
+look at the next.
+"""
+_INTERVAL_BYTES = 4096 + 256
+"""Between two indexed batches that are small, and a header."""
+_SMALL_BYTES = 64 * 1024
+_AT_ONCE_BYTES_MAX = 1 << 20
+_HEADER_BYTES = 61
+
+
+class NotCachedError(MoldauError):
+    """Let any thread call `load`; the log's owner then gives what came of it to `Log.take` and asks
+    again. An error of the disk is one of the log's directory, as if its owner had met it.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        work: Callable[[], Adopt],
+        size_bytes: int,
+        is_asked_for: Callable[[], bool],
+    ) -> None:
+        super().__init__(f"{path}: {size_bytes} bytes are not in memory")
+        self.size_bytes = size_bytes
+        self._work = work
+        self._is_asked_for = is_asked_for
+
+    def load(self) -> Adopt:
+        """What the owner shall do with it; never an error."""
+        try:
+            return self._work()
+        except (OSError, DamagedFileError) as error:
+            return partial(self._failed, error)
+
+    def _failed(self, error: OSError | DamagedFileError) -> None:
+        is_of_the_name = isinstance(error, FileNotFoundError | DamagedFileError)
+        if self._is_asked_for() or not is_of_the_name:
+            raise error
+
+
+class Loadable(Protocol):
+    """An index that may not be in memory yet."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def is_loaded(self) -> bool: ...
+    def loading(self) -> Callable[[], Adopt]:
+        """Reads the file, in any thread. If it is broken, nothing is adopted."""
+
+
+class ReadSegment(Protocol):
+    """The segment that is read from."""
+
+    times_shortened: int
+    is_retired: bool
+
+    @property
+    def filesystem(self) -> FileSystem: ...
+    @property
+    def size(self) -> int: ...
+    def path(self) -> Path: ...
+    def unchanged_since_now(self) -> Callable[[], bool]:
+        """Asked later: was what a thread found under the segment's name the segment's own?"""
+
+    def read_cached(self, target: memoryview, position: int) -> int:
+        """As `File.read_into` without waiting, not even for the file to be opened."""
+
+    def cached_view(self, position: int, size: int) -> memoryview | None:
+        """As `File.cached_view`. The bytes are known to be sound."""
+
+    def opened_apart(self) -> None:
+        """A thread had the file open: that it is there is known, so it costs nothing to open."""
+
+    def bounds(self, position: int) -> Bounds:
+        """Of the batches from `position` on."""
+
+    def note_checked(self, start: int, end: int) -> None: ...
+    def doubt(self) -> None:
+        """All of it is checked again when it is read next."""
+
+    def examination(self) -> Callable[[], Adopt]:
+        """Looks for damage in the whole file, in any thread."""
+
+
+class _LoadedBytes:
+    """What a thread has read."""
+
+    def __init__(self, segment: ReadSegment, start: int, target: memoryview) -> None:
+        self.segment = segment
+        self.times_shortened = segment.times_shortened
+        self.start = start
+        self.end = start + len(target)
+        self.content = target
+        """Shorter than was asked for if the file ends before."""
+
+    def holds(self, segment: ReadSegment, start: int, end: int) -> bool:
+        return (
+            segment is self.segment
+            and segment.times_shortened == self.times_shortened
+            and self.start <= start
+            and end <= self.end
+        )
+
+
+class CachedReads:
+    """The reads of one request. What threads brought for it is kept until `forget`. Whoever only
+    sends what it reads says so with `sends_files`: then it can be a `File.cached_view`.
+    """
+
+    def __init__(self, buffers: ReadBuffers, *, sends_files: bool = False) -> None:
+        self._buffers = buffers
+        self._sends_files = sends_files
+        self._loaded: list[_LoadedBytes] = []
+        # Indexes that were loaded, and segments that were looked at for damage.
+        self._tried: set[Path] = set()
+        self._wanted_bytes = 0
+        self._reads_at_once = True
+
+    def next_log(self, wanted_bytes: int, *, is_sure: bool = False) -> None:
+        """So much is wanted next, and `is_sure` if all that is found will be read too."""
+        self._wanted_bytes = wanted_bytes
+        self._reads_at_once = wanted_bytes <= (_AT_ONCE_BYTES_MAX if is_sure else _SMALL_BYTES)
+
+    def send_no_files(self) -> None:
+        """From now on: what is read may have to wait for something else."""
+        self._sends_files = False
+
+    def forget(self) -> None:
+        """What threads brought."""
+        self._loaded.clear()
+        self._tried.clear()
+
+    def examine(self, segment: ReadSegment) -> None:
+        """Something is wrong with it, or with an index: have a thread look, once."""
+        path = segment.path()
+        if path not in self._tried:
+            self._tried.add(path)
+            raise NotCachedError(
+                path, segment.examination(), PIECE_BYTES, segment.unchanged_since_now()
+            )
+
+    def need(self, segment: ReadSegment, index: Loadable) -> None:
+        """One that is broken is left to whoever rebuilds it."""
+        path = index.path
+        if not index.is_loaded and path not in self._tried:
+            self._tried.add(path)
+
+            def is_asked_for() -> bool:
+                return index.path == path and not segment.is_retired
+
+            raise NotCachedError(path, index.loading(), 0, is_asked_for)
+
+    def read(self, segment: ReadSegment, start: int, size: int) -> memoryview:
+        """Shorter only where the file ends, though nobody of this process has cut it."""
+        for loaded in self._loaded:
+            if loaded.holds(segment, start, start + size):
+                first = start - loaded.start
+                return loaded.content[first : first + size]
+        return self._read(segment, start, size)
+
+    def view(self, segment: ReadSegment, start: int, size: int) -> memoryview | None:
+        """To be sent instead of what `read` brings, if that is possible."""
+        if not self._sends_files or size < VIEW_BYTES_MIN:
+            return None
+        return segment.cached_view(start, size)
+
+    def window(self, segment: ReadSegment, start: int, size: int) -> memoryview:
+        """As much as is at hand from a batch's header on; at least the header, unless the file
+        ends. Where that is little, or will be needed, all is read at once, and `read` finds it.
+        """
+        end = start + min(size, _HEADER_BYTES)
+        for loaded in self._loaded:
+            if loaded.holds(segment, start, end):
+                return loaded.content[start - loaded.start :]
+        at_once = self.read_at_once(segment, start, size)
+        if at_once is None:
+            return self._read(segment, start, size)
+        return at_once.content[start - at_once.start :]
+
+    def read_at_once(
+        self, segment: ReadSegment, start: int, size: int = 0
+    ) -> "_LoadedBytes | None":
+        """All that is wanted from there on, or more, unless it is looked at before it is read."""
+        left = segment.size - start
+        needed = min(max(self._wanted_bytes, _HEADER_BYTES), left)
+        all_bytes = min(max(size, self._wanted_bytes + _INTERVAL_BYTES), left)
+        for loaded in self._loaded:
+            if loaded.holds(segment, start, start + needed):
+                return loaded
+        if not self._reads_at_once or (self._sends_files and all_bytes >= VIEW_BYTES_MIN):
+            return None
+        loaded = _LoadedBytes(segment, start, self._read(segment, start, all_bytes))
+        self._loaded.append(loaded)
+        return loaded
+
+    def _read(self, segment: ReadSegment, start: int, size: int) -> memoryview:
+        target = self._buffers.take(size, start)
+        try:
+            return target[: segment.read_cached(target, start)]
+        except BlockingIOError:
+            # Raised below, where it has no context: the way that one came has the buffer.
+            del target
+        raise self._not_cached(segment, start, size)
+
+    def _not_cached(self, segment: ReadSegment, start: int, size: int) -> NotCachedError:
+        size = max(size, min(self._wanted_bytes + _AHEAD_BYTES, segment.size - start))
+        loaded = _LoadedBytes(segment, start, self._buffers.take(size, start))
+        filesystem, path = segment.filesystem, segment.path()
+        bounds = segment.bounds(start)
+        is_unchanged = segment.unchanged_since_now()
+
+        def load() -> Adopt:
+            file = filesystem.open(path)
+            try:
+                loaded.content = loaded.content[: file.read_into(loaded.content, start)]
+            finally:
+                file.close()
+            # Where reads begin, a batch does. All are checked, also those that were before: this
+            # is what the disk holds now.
+            end = min(start + len(loaded.content), bounds.end)
+            checked_end, _ = sound_end(loaded.content, start, end, bounds)
+            return lambda: adopt(checked_end)
+
+        def adopt(checked_end: int) -> None:
+            # Compaction may have put another file under the name that the thread was given.
+            if is_unchanged():
+                segment.opened_apart()
+                # The kernel reads further than it was asked to: more of the file is now what the
+                # disk holds, not what was once checked.
+                segment.doubt()
+                segment.note_checked(start, checked_end)
+                self._loaded.append(loaded)
+
+        return NotCachedError(path, load, size, is_unchanged)

@@ -1,0 +1,463 @@
+"""Appending to a log. The order is always: check everything, roll if needed, write, and only then
+move offsets, indexes and producer state. A refused append changes nothing; a write that fails for
+lack of space is cut off again and refused; any other failed write takes the directory offline.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from moldau.protocol.batch_builder import recompress
+from moldau.protocol.batch_validation import (
+    ValidationRules,
+    sole_batch,
+    timestamp_range,
+    validate_batch,
+)
+from moldau.protocol.batches import (
+    CONTROL_FLAG,
+    RecordBatch,
+    TimestampType,
+    iterate_batches,
+    patch_base_offset,
+    patch_leader_epoch,
+    patch_max_timestamp,
+)
+from moldau.protocol.compression import Compression
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.record_loops import INCOMPLETE, ScannedBatch, scan_batches, stamp_batch
+from moldau.storage.disk.cached_reads import NotCachedError
+from moldau.storage.disk.failures import WRITES_REFUSED, refusal
+from moldau.storage.producers.entry import BatchMetadata, ProducerEntry
+from moldau.storage.producers.replay import complete, data_batch, end_marker
+from moldau.storage.producers.state import AppendOrigin, ProducerAppend
+from moldau.storage.producers.verification import Verification
+from moldau.storage.segment.segment import Segment
+from moldau.storage.segment.walk import INT32_MAX
+from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer, LeaderEpoch, Offset
+
+if TYPE_CHECKING:
+    from moldau.config.log import LogConfig
+    from moldau.storage.log.log import Log
+
+
+class Caller(NamedTuple):
+    leader_epoch: int
+    now_ms: int
+    origin: AppendOrigin
+    transaction_version: int
+    output_bytes_max: int | None = None
+    """How far a compressed batch may expand; None is the codec's own limit."""
+    guard: Verification | None = None
+
+
+class PreparedBatch(NamedTuple):
+    """A client's batch that is checked and in the topic's codec: the slow part of an append."""
+
+    batch: RecordBatch
+    max_timestamp_ms: int
+
+
+class VerifiedBatch(NamedTuple):
+    """The coordinator has agreed that it opens a transaction here."""
+
+    records: Buffer | PreparedBatch
+    guard: Verification
+
+
+class AppendResult(NamedTuple):
+    first_offset: int
+    last_offset: int
+    append_time_ms: int
+    """Our clock if the topic has append time, else -1."""
+    log_start_offset: int
+    is_duplicate: bool = False
+    """Nothing was written: the offsets are those of the first time."""
+
+
+class UnexpectedOffsetError(KafkaError):
+    """A follower was sent records that it already has."""
+
+    def __init__(self, detail: str, first_offset: int, last_offset: int) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, detail)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+# As the leader
+
+
+class LeaderRules(NamedTuple):
+    """What a leader holds batches against. Made once for all appends of a millisecond."""
+
+    config: "LogConfig"
+    now_ms: int
+    origin: AppendOrigin
+    validation: ValidationRules
+    codec: Compression | None
+    """None keeps the producer's."""
+    common: tuple[int, int, bool, int] | None
+    """The limits for `stamp_batch`; None if every batch must be changed."""
+
+
+def rules_for(log: "Log", caller: Caller) -> LeaderRules:
+    rules = log.leader_rules
+    config, now_ms, origin = log.config, caller.now_ms, caller.origin
+    if (
+        rules is not None
+        and rules.now_ms == now_ms
+        and rules.origin is origin
+        and rules.config is config
+        and rules.validation.decompressed_bytes_max == caller.output_bytes_max
+    ):
+        return rules
+    stamps = config.stamps_append_time
+    validation = ValidationRules(
+        now_ms=now_ms,
+        partition=log.topic_partition,
+        from_client=origin is AppendOrigin.CLIENT,
+        keys_required=config.compacts,
+        timestamp_type=TimestampType.LOG_APPEND_TIME if stamps else TimestampType.CREATE_TIME,
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        batch_bytes_max=config.max_message_bytes,
+        decompressed_bytes_max=caller.output_bytes_max,
+    )
+    codec = _CODECS[config.compression_type]
+    common = None
+    if origin is AppendOrigin.CLIENT and not stamps and codec in {None, Compression.NONE}:
+        bytes_max = min(config.max_message_bytes, config.segment_size_max)
+        common = (*timestamp_range(validation), config.compacts, bytes_max)
+    log.leader_rules = LeaderRules(config, now_ms, origin, validation, codec, common)
+    return log.leader_rules
+
+
+_CODECS = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
+def prepare(records: Buffer, rules: LeaderRules) -> PreparedBatch:
+    """Needs nothing of the log, so it may run in any thread."""
+    batch = sole_batch(records)
+    max_timestamp_ms = validate_batch(batch, rules.validation).max_timestamp
+    return PreparedBatch(_fitting(batch, rules), max_timestamp_ms)
+
+
+def append_as_leader(
+    log: "Log", records: Buffer | PreparedBatch | VerifiedBatch, caller: Caller
+) -> AppendResult:
+    if isinstance(records, tuple):
+        if isinstance(records, VerifiedBatch):
+            return append_as_leader(log, records.records, caller._replace(guard=records.guard))
+        return _append_prepared(log, [records], caller)
+    if caller.origin is AppendOrigin.RAFT_LEADER:
+        result = append_assigned(log, records, caller)
+        if result is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "the append holds no whole batch")
+        return result
+    rules = rules_for(log, caller)
+    if rules.common is not None:
+        header = stamp_batch(records, log.log_end_offset, caller.leader_epoch, rules.common)
+        if header is not None:
+            return _append_stamped(log, records, header, caller)
+    if caller.origin is AppendOrigin.CLIENT:
+        return _append_prepared(log, [prepare(records, rules)], caller)
+    batches = list(iterate_batches(records))
+    if not batches:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "the append holds no batch")
+    found = [validate_batch(batch, rules.validation).max_timestamp for batch in batches]
+    prepared = map(PreparedBatch, (_fitting(batch, rules) for batch in batches), found)
+    return _append_prepared(log, list(prepared), caller)
+
+
+def _append_prepared(log: "Log", prepared: Sequence[PreparedBatch], caller: Caller) -> AppendResult:
+    headers: list[ScannedBatch] = []
+    producer_append: ProducerAppend | None = None
+    for batch, max_timestamp_ms in prepared:
+        header = _future_header(log, batch, headers, caller.leader_epoch, max_timestamp_ms)
+        headers.append(header)
+        if batch.producer_id >= 0:
+            if producer_append is None:
+                producer_append = log.producers.begin_append(
+                    caller.origin,
+                    transaction_version=caller.transaction_version,
+                    guard=caller.guard,
+                )
+            duplicate = _check_producer(producer_append, batch, header)
+            if duplicate is not None:
+                return _answer_duplicate(log, duplicate)
+    timestamp_type = rules_for(log, caller).validation.timestamp_type
+    buffers = [
+        _assigned(each.batch, header, timestamp_type)
+        for each, header in zip(prepared, headers, strict=True)
+    ]
+    _write(log, buffers, headers, producer_append, caller)
+    is_stamped = timestamp_type is TimestampType.LOG_APPEND_TIME
+    append_time_ms = headers[-1][5] if is_stamped else NO_TIMESTAMP
+    return AppendResult(headers[0][2], headers[-1][3], append_time_ms, log.log_start_offset)
+
+
+def _append_stamped(
+    log: "Log", records: Buffer, header: ScannedBatch, caller: Caller
+) -> AppendResult:
+    """The batch is checked and has its place already."""
+    append: ProducerAppend | None = None
+    expected: ProducerEntry | None = None
+    producers = log.producers
+    if header[7] >= 0:
+        expected = producers.expects(header)
+        if expected is None:
+            append = producers.begin_append(caller.origin, guard=caller.guard)
+            try:
+                duplicate = append.add_data(data_batch(header))
+            except NotCachedError:
+                # The next attempt finds the batch as the client sent it.
+                patch_base_offset(memoryview(records), 0, 0)
+                raise
+            if duplicate is not None:
+                return _answer_duplicate(log, duplicate)
+    _write(log, (records,), (header,), append, caller)
+    if expected is not None:
+        producers.advance(expected, header)
+    return AppendResult(header[2], header[3], NO_TIMESTAMP, log.log_start_offset)
+
+
+def _answer_duplicate(log: "Log", duplicate: BatchMetadata) -> AppendResult:
+    return AppendResult(
+        duplicate.first_offset,
+        duplicate.last_offset,
+        duplicate.timestamp_ms,
+        log.log_start_offset,
+        is_duplicate=True,
+    )
+
+
+def _fitting(batch: RecordBatch, rules: LeaderRules) -> RecordBatch:
+    """The batch in the topic's codec, if it is not too large for the topic and a segment."""
+    config, codec = rules.config, rules.codec
+    if codec is not None and codec is not batch.compression and not batch.is_control:
+        batch = RecordBatch(recompress(batch, codec, _level(codec, config)))
+        if batch.size_in_bytes > config.max_message_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"batch of {batch.size_in_bytes} bytes in {config.compression_type}, "
+                f"{config.max_message_bytes} are allowed",
+            )
+    if batch.size_in_bytes > config.segment_size_max:
+        raise KafkaError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"batch of {batch.size_in_bytes} bytes, a segment holds {config.segment_size_max}",
+        )
+    return batch
+
+
+def _level(codec: Compression, config: "LogConfig") -> int | None:
+    if codec is Compression.GZIP:
+        return None if config.compression_gzip_level < 0 else config.compression_gzip_level
+    if codec is Compression.LZ4:
+        return config.compression_lz4_level
+    return config.compression_zstd_level if codec is Compression.ZSTD else None
+
+
+def _future_header(
+    log: "Log",
+    batch: RecordBatch,
+    before: Sequence[ScannedBatch],
+    leader_epoch: int,
+    max_timestamp_ms: int,
+) -> ScannedBatch:
+    """The batch's header as it will be in the log, behind those of the same append."""
+    if before:
+        position = before[-1][0] + before[-1][1]
+        base_offset = before[-1][3] + 1
+    else:
+        position, base_offset = 0, log.log_end_offset
+    return (
+        position, batch.size_in_bytes, base_offset, base_offset + batch.last_offset_delta,
+        leader_epoch, max_timestamp_ms, batch.attributes, batch.producer_id, batch.producer_epoch,
+        batch.base_sequence, batch.last_offset_delta, batch.record_count, batch.base_timestamp,
+    )  # fmt: skip
+
+
+def _check_producer(
+    append: ProducerAppend, batch: RecordBatch, header: ScannedBatch
+) -> BatchMetadata | None:
+    if not header[6] & CONTROL_FLAG:
+        return append.add_data(data_batch(header))
+    marker = end_marker(batch, header[2])
+    if marker is not None:
+        append.add_marker(marker)
+    return None
+
+
+def _assigned(batch: RecordBatch, header: ScannedBatch, timestamp_type: TimestampType) -> Buffer:
+    """The batch with our offset, epoch and time, in place if the caller's buffer can be written."""
+    buffer = bytearray(batch.view) if batch.view.readonly else batch.view
+    patch_base_offset(buffer, 0, header[2])
+    patch_leader_epoch(buffer, 0, header[4])
+    if header[5] != batch.max_timestamp or timestamp_type is TimestampType.LOG_APPEND_TIME:
+        patch_max_timestamp(buffer, 0, timestamp_type, header[5])
+    return buffer
+
+
+# With offsets that are already assigned
+
+
+def append_assigned(log: "Log", records: Buffer, caller: Caller) -> AppendResult | None:
+    """What a follower fetched, or what the raft leader wrote."""
+    headers, _, problem = scan_batches(records, 0, len(records), True)
+    if problem not in {None, INCOMPLETE}:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"{log.topic_partition} was sent a bad batch: {problem}"
+        )
+    headers = _of_known_epochs(headers, caller)
+    if not headers:
+        return None
+    first, last = headers[0], headers[-1]
+    if first[2] < log.log_end_offset:
+        raise UnexpectedOffsetError(
+            f"{log.topic_partition} ends at {log.log_end_offset} and was sent offsets "
+            f"{first[2]} to {last[3]}",
+            first[2],
+            last[3],
+        )
+    view = memoryview(records)
+    for group in _fitting_groups(headers, log.config.segment_size_max):
+        append = _replicated_producers(log, view, group, caller)
+        start, end = group[0][0], group[-1][0] + group[-1][1]
+        _write(log, [view[start:end]], group, append, caller)
+    return AppendResult(first[2], last[3], NO_TIMESTAMP, log.log_start_offset)
+
+
+def _of_known_epochs(headers: list[ScannedBatch], caller: Caller) -> list[ScannedBatch]:
+    for place, header in enumerate(headers):
+        epoch = header[4]
+        if caller.origin is AppendOrigin.RAFT_LEADER and epoch != caller.leader_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"a batch of epoch {epoch} from the leader of epoch {caller.leader_epoch}",
+            )
+        if epoch > caller.leader_epoch:
+            # The sender lost its own leadership meanwhile (KAFKA-18723).
+            return headers[:place]
+    return headers
+
+
+def _fitting_groups(headers: list[ScannedBatch], segment_bytes: int) -> list[list[ScannedBatch]]:
+    """One group if all of it fits into a segment, by bytes and by offsets, which is the rule."""
+    first, last = headers[0], headers[-1]
+    if last[0] + last[1] - first[0] <= segment_bytes and last[3] - first[2] <= INT32_MAX:
+        return [headers]
+    groups: list[list[ScannedBatch]] = []
+    size = 0
+    for header in headers:
+        if (
+            not groups
+            or size + header[1] > segment_bytes
+            or header[3] - groups[-1][0][2] > INT32_MAX
+        ):
+            groups.append([])
+            size = 0
+        groups[-1].append(header)
+        size += header[1]
+    return groups
+
+
+def _replicated_producers(
+    log: "Log", view: memoryview, headers: Sequence[ScannedBatch], caller: Caller
+) -> ProducerAppend | None:
+    append: ProducerAppend | None = None
+    for header in headers:
+        if header[7] < 0:
+            continue
+        if append is None:
+            append = log.producers.begin_append(caller.origin)
+        if not header[6] & CONTROL_FLAG:
+            append.add_data(data_batch(header))
+            continue
+        marker = end_marker(RecordBatch(view, header[0]), header[2])
+        if marker is not None:
+            append.add_marker(marker)
+    return append
+
+
+# Writing
+
+
+def _write(
+    log: "Log",
+    buffers: Sequence[Buffer],
+    headers: Sequence[ScannedBatch],
+    producer_append: ProducerAppend | None,
+    caller: Caller,
+) -> None:
+    first, last = headers[0], headers[-1]
+    segment = log.segments.active
+    start = segment.file.size()
+    if _must_roll(log, segment, start, headers, caller.now_ms):
+        # At the log's end, so that a refused write leaves nothing ahead of it, unless the offsets
+        # would be too far from there.
+        is_far = last[3] - log.log_end_offset > INT32_MAX
+        segment = log.roll(caller.now_ms, first[2] if is_far else 0)
+        start = segment.file.size()
+    try:
+        segment.append(buffers)
+    except OSError as error:
+        log.directory.no_room_for(sum(map(len, buffers)))
+        _undo(segment, start, error)
+    if log.directory.is_refusing:
+        log.directory.write_taken(segment.file.size() - start)
+    log.log_end_offset = last[3] + 1
+    log.appended_bytes += segment.file.size() - start
+    shift = start - first[0]
+    epochs = log.epochs
+    for header in headers:
+        segment.index_batch(header[0] + shift, header[3], header[5])
+        if header[4] != epochs.latest_epoch and header[4] > NO_EPOCH:
+            epochs.assign(LeaderEpoch(header[4]), Offset(header[2]))
+    if producer_append is not None:
+        log.producers.apply(producer_append)
+        complete(log.producers, segment, producer_append.completed)
+    log.producers.end_offset = log.log_end_offset
+    if log.flush_policy == "group":
+        log.mark_dirty()
+    elif (
+        log.flush_policy == "strict"
+        or log.log_end_offset - log.flushed_offset >= log.config.flush_messages
+    ):
+        log.flush(may_owe=True)
+
+
+def _must_roll(
+    log: "Log", segment: Segment, size: int, headers: Sequence[ScannedBatch], now_ms: int
+) -> bool:
+    """Full by size, by time, by index entries, or too far from its base offset."""
+    config = log.config
+    first, last = headers[0], headers[-1]
+    added_bytes = last[0] + last[1] - first[0]
+    if size > config.segment_size_max - added_bytes:
+        return True
+    if size > 0:
+        newest_ms = last[5] if first is last else max(header[5] for header in headers)
+        waited_ms = segment.waited_for_roll_ms(now_ms, newest_ms)
+        if waited_ms > config.segment_age_max_ms - segment.roll_jitter_ms:
+            return True
+    return segment.is_full_of_entries or not segment.can_hold(last[3])
+
+
+def _undo(segment: Segment, size: int, error: OSError) -> None:
+    """Memory never moved; bring the file back to it, then refuse or fail."""
+    if error.errno not in WRITES_REFUSED:
+        with contextlib.suppress(OSError):
+            segment.cut(size)
+        raise error
+    if segment.file.size() != size:
+        segment.cut(size)
+    raise refusal(segment.path(), error) from error

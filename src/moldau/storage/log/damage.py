@@ -1,0 +1,196 @@
+"""Damage in a log's own bytes: how it is noted, looked for, and put aside. Damaged files are never
+changed or removed: they are copied or moved into `quarantine/`, where Kafka's loader does not look.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from moldau.storage.directory.clean_stop_manifest import (
+    LogInventory,
+    inventory_text,
+    parse_inventory,
+)
+from moldau.storage.disk.filesystem import File, FileSystem, read_whole, write_atomically
+from moldau.storage.log.names import (
+    DAMAGE_FILE_NAME,
+    LOG_SUFFIX,
+    QUARANTINE_DIRECTORY_NAME,
+    ROLLED_SUFFIX,
+    parse_segment_file_name,
+    segment_path,
+)
+from moldau.storage.segment.scan import SegmentScan
+from moldau.storage.segment.walk import CorruptSegmentError
+
+if TYPE_CHECKING:
+    from moldau.storage.log.log import Log
+    from moldau.storage.segment.segment import Segment
+
+_COPY_BYTES = 4 << 20
+_SEGMENTS = "segments "
+"""What the second line of a note begins with that is about a few segments."""
+
+
+class Damage(NamedTuple):
+    """Records that were promised (flushed, or below the high watermark) and cannot be read."""
+
+    first_offset: int
+    """The sound part of the log ends here."""
+    promised_end: int
+    segment_base_offset: int
+    reason: str
+
+
+def note_damage(
+    filesystem: FileSystem, path: Path, reason: str, left: LogInventory | None = None
+) -> None:
+    """From now on every start scans the whole log, clean stop or not, and compares it with what was
+    left by the stop before, if that is how the damage was found.
+    """
+    note = reason + "\n" + (inventory_text(left) + "\n" if left else "")
+    write_atomically(filesystem, path / DAMAGE_FILE_NAME, note.encode())
+
+
+def note_damaged_segments(filesystem: FileSystem, path: Path, reasons: Mapping[int, str]) -> None:
+    """From now on every start looks at these segments again, clean stop or not."""
+    reason = next(iter(reasons.values()), "")
+    note = f"{reason}\n{_SEGMENTS}{json.dumps(sorted(reasons))}\n"
+    write_atomically(filesystem, path / DAMAGE_FILE_NAME, note.encode())
+
+
+def noted_segments(filesystem: FileSystem, path: Path) -> frozenset[int] | None:
+    """Their base offsets; None if all are to be looked at."""
+    _, _, text = read_whole(filesystem, path / DAMAGE_FILE_NAME).partition(b"\n")
+    if not text.startswith(_SEGMENTS.encode()):
+        return None
+    try:
+        return frozenset(map(int, json.loads(text[len(_SEGMENTS) :])))
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def noted_inventory(filesystem: FileSystem, path: Path) -> LogInventory | None:
+    _, _, text = read_whole(filesystem, path / DAMAGE_FILE_NAME).partition(b"\n")
+    return parse_inventory(text) if text else None
+
+
+def forget_damage(filesystem: FileSystem, path: Path) -> None:
+    filesystem.remove(path / DAMAGE_FILE_NAME)
+    filesystem.sync_directory(path)
+
+
+def scrub(log: "Log") -> Iterator[int]:
+    """Check every batch's checksum, a few MiB per step, and yield the bytes checked: the caller
+    decides the pace. Damage is noted and ends the scrub with CORRUPT_MESSAGE.
+    """
+    for segment in list(log.segments):
+        with log.guard:
+            if segment not in log.segments:
+                # Retired since the scrub began.
+                continue
+            # Its own handle: the segment's may be closed between two steps.
+            file = log.filesystem.open(segment.path())
+        try:
+            yield from _scrub(log, segment, file)
+        finally:
+            file.close()
+
+
+def _scrub(log: "Log", segment: "Segment", file: File) -> Iterator[int]:
+    times_shortened = segment.times_shortened
+    scan = SegmentScan(file, 0, segment.size, verify_crc=True, offsets=segment.offsets)
+    pieces = iter(scan)
+    done = 0
+    while True:
+        with log.guard:
+            if segment.times_shortened > times_shortened or segment not in log.segments:
+                # The scan stands on batches that are gone; the next scrub looks at the rest.
+                return
+            more = next(pieces, None)
+            if scan.problem is not None:
+                raise CorruptSegmentError(
+                    segment.path(), f"{scan.problem} at position {scan.valid_end}"
+                )
+        yield scan.valid_end - done
+        done = scan.valid_end
+        if more is None:
+            return
+
+
+def quarantine(filesystem: FileSystem, path: Path, damage: Damage) -> list[Path]:
+    """Keep the damaged segment and all later ones aside, cut the log to its sound part, and forget
+    the damage. The log must not be open. A crash half way leaves it damaged, with no byte lost.
+    """
+    aside = path / QUARANTINE_DIRECTORY_NAME
+    filesystem.make_directory(aside)
+    kept: list[Path] = []
+    names = map(parse_segment_file_name, filesystem.list_directory(path))
+    lives = {"", ROLLED_SUFFIX}
+    logs = sorted(n for n in names if n and n.kind == LOG_SUFFIX and n.life in lives)
+    for name in reversed(logs):
+        base_offset = name.base_offset
+        source = segment_path(path, base_offset, LOG_SUFFIX, name.life)
+        if base_offset > damage.segment_base_offset:
+            target = _free_name(filesystem, aside, source.name)
+            filesystem.rename(source, target)
+            kept.append(target)
+        elif base_offset == damage.segment_base_offset:
+            # Before the cut, or a power cut could bring back segments behind a hole.
+            filesystem.sync_directory(aside)
+            filesystem.sync_directory(path)
+            kept += _cut_damaged(filesystem, source, aside, damage.first_offset)
+    filesystem.sync_directory(aside)
+    forget_damage(filesystem, path)
+    return kept
+
+
+def keep_aside(filesystem: FileSystem, source: Path) -> None:
+    """Out of the log, but not out of reach."""
+    aside = source.parent / QUARANTINE_DIRECTORY_NAME
+    filesystem.make_directory(aside)
+    filesystem.rename(source, _free_name(filesystem, aside, source.name))
+    filesystem.sync_directory(aside)
+
+
+def _cut_damaged(filesystem: FileSystem, source: Path, aside: Path, end_offset: int) -> list[Path]:
+    file = filesystem.open(source)
+    try:
+        size = file.size()
+        sound = _sound_bytes(SegmentScan(file, 0, size, verify_crc=True), end_offset)
+        if sound == size:
+            return []
+        target = _free_name(filesystem, aside, source.name)
+        copy = filesystem.open(target, create=True)
+        try:
+            for start in range(0, size, _COPY_BYTES):
+                copy.append([file.read(start, min(_COPY_BYTES, size - start))])
+            copy.sync()
+        finally:
+            copy.close()
+        filesystem.sync_directory(aside)
+        file.truncate(sound)
+        file.sync()
+    finally:
+        file.close()
+    return [target]
+
+
+def _sound_bytes(scan: SegmentScan, end_offset: int) -> int:
+    """Where the batches before `end_offset` end."""
+    for headers in scan:
+        for header in headers:
+            if header[3] >= end_offset:
+                return header[0]
+    return scan.valid_end
+
+
+def _free_name(filesystem: FileSystem, directory: Path, name: str) -> Path:
+    """An earlier damage may have left a file of the same name."""
+    target = directory / name
+    number = 0
+    while filesystem.exists(target):
+        number += 1
+        target = directory / f"{name}.{number}"
+    return target

@@ -1,0 +1,216 @@
+"""Bytes of a segment that are no sound batch, between batches that are. They stay where they are:
+readers get everything before and behind them, and an error only where they would begin with them.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from moldau.protocol.checksum import crc32c
+from moldau.protocol.record_loops import BAD_OFFSETS, ScannedBatch, scan_batches
+from moldau.storage.disk.filesystem import File
+from moldau.storage.segment.scan import STRAY_OFFSETS, SegmentScan
+
+_SEARCH_BYTES = 1 << 20
+_HEADER_BYTES = 61
+_OVERHEAD_BYTES = 12
+_LENGTH_MIN = _HEADER_BYTES - _OVERHEAD_BYTES
+_CRC_START = 21
+_MAGIC_POSITION = 16
+_MAGIC = 2
+# Base offset, length, magic, checksum, attributes, last offset delta, number of records.
+_HEADER = struct.Struct(">qi4xbIhi30xi")
+_KNOWN_ATTRIBUTES = 0x7F
+OFFSETS_MAX = 2**31
+"""No segment holds more."""
+
+
+class DamagedBytes(NamedTuple):
+    """From one sound batch, or the beginning of the file, to the next, or its end."""
+
+    position: int
+    end: int
+    first_offset: int
+    next_offset: int
+    """Of the batch that follows."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.reason} at position {self.position}"
+
+
+class TolerantScan:
+    """As `SegmentScan` with checksums, but it continues behind damage if that lies at an offset
+    before `promised_end`; elsewhere it ends there. `damaged` is what it has left out.
+    """
+
+    def __init__(
+        self,
+        file: File,
+        start: int,
+        end: int,
+        *,
+        offsets: range,
+        promised_end: int = 2**63 - 1,
+    ) -> None:
+        self.valid_end = start
+        self.problem: str | None = None
+        self.next_offset = offsets.start
+        self._offset_limit = offsets.stop
+        self.damaged: list[DamagedBytes] = []
+        self._file = file
+        self._end = end
+        self._promised_end = promised_end
+        # The last batch is held back: the next one may show that its offset is wrong.
+        self._held: ScannedBatch | None = None
+        self._held_from = offsets.start
+        """The offset after the batch before it."""
+
+    def __iter__(self) -> Iterator[list[ScannedBatch]]:
+        position, self.problem = self.valid_end, None
+        while True:
+            offsets = range(self.next_offset, self._offset_limit)
+            scan = SegmentScan(self._file, position, self._end, verify_crc=True, offsets=offsets)
+            for headers in scan:
+                yield self._hold_back(headers)
+            self.valid_end, self.problem = scan.valid_end, scan.problem
+            if self.problem is None:
+                break
+            if self.problem == BAD_OFFSETS:
+                self._let_go_if_wrong()
+            if self.next_offset >= self._promised_end:
+                break
+            position = self._pass_by(self.problem)
+            if position == self._end:
+                break
+        if self._held is not None:
+            yield [self._held]
+            self._held = None
+
+    def _hold_back(self, headers: list[ScannedBatch]) -> list[ScannedBatch]:
+        found = headers if self._held is None else [self._held, *headers]
+        if len(found) > 1:
+            self._held_from = found[-2][3] + 1
+        self._held = found.pop()
+        self.next_offset = self._held[3] + 1
+        return found
+
+    def _let_go_if_wrong(self) -> None:
+        """Of the batch that is held back, if it is that one whose offset is wrong."""
+        held = self._held
+        if held is not None and self._is_wrong(held, self.valid_end):
+            self.valid_end, self.next_offset, self._held = held[0], self._held_from, None
+
+    def _pass_by(self, problem: str) -> int:
+        """Where the next batch begins that may be sound; the end of the file if there is none."""
+        start = self.valid_end
+        if problem in {BAD_OFFSETS, STRAY_OFFSETS}:
+            # All else is right about it. What it holds might look like batches to a search.
+            length = int.from_bytes(self._file.read(start + 8, 4), "big", signed=True)
+            return self._leave_out(start, start + _OVERHEAD_BYTES + length, problem)
+        return self._leave_out(start, self._following(start), problem)
+
+    def _leave_out(self, start: int, end: int, problem: str) -> int:
+        first_offset = self.next_offset
+        next_offset = min(first_offset + OFFSETS_MAX, self._offset_limit)
+        if end < self._end:
+            next_offset = int.from_bytes(self._file.read(end, 8), "big", signed=True)
+        else:
+            self.valid_end, self.problem = end, None
+        if self.damaged and self.damaged[-1].end == start:
+            start, _, first_offset, _, problem = self.damaged.pop()
+        self.damaged.append(DamagedBytes(start, end, first_offset, next_offset, problem))
+        return end
+
+    def _is_wrong(self, held: ScannedBatch, position: int) -> bool:
+        """Offsets are outside of checksums. If that of a batch has leapt, the next one seems to
+        fall behind it.
+        """
+        if held[2] == self._held_from:
+            return False
+        return self._sound_at(position, self._held_from) is not None
+
+    def _following(self, start: int) -> int:
+        claimed = self._claimed_end(start)
+        if claimed is not None:
+            return claimed
+        return self._search(start + 1)
+
+    def _claimed_end(self, start: int) -> int | None:
+        """Where the damaged batch says that it ends, if what is there continues it."""
+        header = self._header(start)
+        if header is None or header[0] != self.next_offset:
+            return None
+        end = start + _OVERHEAD_BYTES + header[1]
+        if end == self._end:
+            return end
+        following = self._sound_at(end, self.next_offset + 1) if start < end < self._end else None
+        return end if following == header[0] + header[5] + 1 else None
+
+    def _header(self, position: int) -> tuple[int, ...] | None:
+        if position + _HEADER_BYTES > self._end:
+            return None
+        content = self._file.read(position, _HEADER_BYTES)
+        return _HEADER.unpack(content) if len(content) == _HEADER_BYTES else None
+
+    def _sound_at(self, position: int, offset_min: int) -> int | None:
+        """The base offset of the sound batch that begins there."""
+        header = self._header(position)
+        if header is None or not self._is_likely(header, position, offset_min):
+            return None
+        batch = self._file.read(position, _OVERHEAD_BYTES + header[1])
+        found, _, _ = scan_batches(batch, 0, len(batch), True)
+        return header[0] if found else None
+
+    def _is_likely(self, header: tuple[int, ...], position: int, offset_min: int) -> bool:
+        """Cheap and strict, so that garbage rarely costs a checksum over what it claims to be."""
+        base_offset, length, magic, _, attributes, delta, count = header
+        return (
+            magic == _MAGIC
+            and offset_min <= base_offset < offset_min + OFFSETS_MAX
+            and base_offset + delta < self._offset_limit
+            and _LENGTH_MIN <= length <= self._end - position - _OVERHEAD_BYTES
+            and attributes & ~_KNOWN_ATTRIBUTES == 0
+            and 0 <= count <= delta + 1
+        )
+
+    def _search(self, position: int) -> int:
+        """The first position from which on a sound batch follows."""
+        offset_min = self.next_offset
+        while position + _HEADER_BYTES <= self._end:
+            # Pieces overlap by a header, so that none is missed at the seam.
+            piece = self._file.read(position, min(_SEARCH_BYTES, self._end - position))
+            last = len(piece) - _HEADER_BYTES
+            at = piece.find(_MAGIC, _MAGIC_POSITION) - _MAGIC_POSITION
+            while 0 <= at <= last:
+                header = _HEADER.unpack_from(piece, at)
+                if (
+                    self._is_likely(header, position + at, offset_min)
+                    and self._sound_at(position + at, offset_min) is not None
+                ):
+                    return position + at
+                at = piece.find(_MAGIC, at + _MAGIC_POSITION + 1) - _MAGIC_POSITION
+            if last < 0:
+                break
+            position += last + 1
+        return self._end
+
+
+def is_cut(file: File, size: int, damaged: DamagedBytes) -> bool:
+    """Whether the file ends inside of it, rather than that its bytes are wrong."""
+    content = file.read(damaged.position, size - damaged.position)
+    if len(content) < _HEADER_BYTES:
+        return True
+    _, length, magic, checksum, *_ = _HEADER.unpack_from(content)
+    if _OVERHEAD_BYTES + length <= len(content) or magic != _MAGIC:
+        return False
+    # All of it is there if only its length is wrong.
+    return bool(crc32c(content[_CRC_START:]) != checksum)
+
+
+def find_damage(file: File, size: int, offsets: range) -> tuple[DamagedBytes, ...]:
+    """All damage of a segment's file whose batches have `offsets`."""
+    scan = TolerantScan(file, 0, size, offsets=offsets)
+    for _ in scan:
+        pass
+    return tuple(scan.damaged)

@@ -1,0 +1,165 @@
+"""How appends become durable. A flush has three steps, so that the slow one can run in a thread:
+`log.begin_flush()` collects what to sync, `ticket.run()` syncs and touches nothing else,
+`log.finish_flush(ticket)` moves the flushed offset. A failed sync is final.
+
+| policy | acks=all may count | a sync happens |
+|---|---|---|
+| os | what is written | when a segment is sealed, and by flush.messages, flush.ms |
+| group | what is flushed | once for all dirty logs every few milliseconds (`GroupFlusher`) |
+| strict | what is flushed | at once for every append, which nobody hears of before |
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moldau.protocol.errors import KafkaError
+from moldau.storage.disk.failures import OUT_OF_DESCRIPTORS, DiskFullError, SyncFailedError
+from moldau.storage.disk.filesystem import File, FileSystem, sync_path
+from moldau.storage.segment.open_segments import segments_open_max
+from moldau.unexpected import log_unexpected
+
+if TYPE_CHECKING:
+    from moldau.storage.log.epochs import LeaderEpochCache
+    from moldau.storage.log.state import LogState
+    from moldau.storage.segment.segment import Segment
+
+_log = logging.getLogger(__name__)
+
+
+class FlushTicket:
+    """Files and paths that hold everything before `end_offset`. The log keeps the files open until
+    the ticket is back.
+    """
+
+    __slots__ = (
+        "_directories",
+        "_epochs",
+        "_files",
+        "_filesystem",
+        "end_offset",
+        "error",
+        "log",
+        "paths",
+        "segments",
+    )
+
+    def __init__(
+        self,
+        log: "LogState",
+        end_offset: int,
+        *,
+        files: Sequence[File],
+        paths: Sequence[Path] = (),
+        directories: Sequence[Path] = (),
+        epochs: "LeaderEpochCache | None" = None,
+    ) -> None:
+        self.log = log
+        self.end_offset = end_offset
+        """Lowered by the log if it is truncated in the meantime."""
+        self.error: OSError | None = None
+        self.segments: Sequence[Segment] = ()
+        """They hold what is synced."""
+        self._filesystem: FileSystem = log.filesystem
+        self._files = files
+        self.paths = paths
+        self._directories = directories
+        self._epochs = epochs
+
+    @property
+    def is_refused(self) -> bool:
+        """There was no descriptor to sync a file with: nothing is lost, it can be tried again."""
+        error = self.error
+        return (
+            error is not None
+            and error.errno in OUT_OF_DESCRIPTORS
+            and not isinstance(error, SyncFailedError)
+        )
+
+    def run(self) -> None:
+        """May run in any thread; the outcome is in `error`."""
+        try:
+            for file in self._files:
+                file.sync()
+            # One after the other, there may be many. What is gone meanwhile was truncated, retired
+            # or deleted; a log that moves takes the ticket's word back.
+            for path in self.paths:
+                with contextlib.suppress(FileNotFoundError):
+                    sync_path(self._filesystem, path)
+            for directory in self._directories:
+                with contextlib.suppress(FileNotFoundError):
+                    self._filesystem.sync_directory(directory)
+            if self._epochs is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    self._epochs.flush_if_possible()
+        except OSError as error:
+            self.error = error
+
+
+class GroupFlusher:
+    """All logs that have something to sync. One round covers every append made before `begin`, of
+    as many logs as may hold files open at once; the others stay dirty. Rounds do not overlap.
+    """
+
+    def __init__(self, on_work: Callable[[], None] | None = None) -> None:
+        self._on_work = on_work
+        """Called when there was nothing to do and now there is."""
+        self._dirty: dict[LogState, None] = {}
+        self._running: list[FlushTicket] | None = None
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._dirty)
+
+    def mark(self, log: "LogState") -> None:
+        had_work = bool(self._dirty)
+        self._dirty[log] = None
+        if not had_work and self._on_work is not None:
+            self._on_work()
+
+    def forget(self, log: "LogState") -> None:
+        self._dirty.pop(log, None)
+
+    def begin(self) -> list[FlushTicket]:
+        """Run every ticket, then `finish`. A log that failed or is damaged is left out."""
+        assert self._running is None, "a round is still running"
+        tickets: list[FlushTicket] = []
+        for log in list(islice(self._dirty, max(segments_open_max() // 2, 1))):
+            del self._dirty[log]
+            try:
+                tickets.append(log.begin_flush())
+            except DiskFullError:
+                # Refused for now, by a lack of room or of descriptors: the next round tries again.
+                self._dirty[log] = None
+            except KafkaError:
+                continue
+            except Exception as error:  # noqa: BLE001 - the other logs are synced all the same
+                log_unexpected(_log, "the begin of a flush", error)
+        self._running = tickets
+        return tickets
+
+    def finish(self, tickets: list[FlushTicket]) -> None:
+        """A failed ticket takes its directory offline; the others count."""
+        assert tickets is self._running
+        self._running = None
+        for ticket in tickets:
+            try:
+                ticket.log.finish_flush(ticket)
+            except KafkaError:
+                continue
+            except Exception as error:  # noqa: BLE001 - the other logs are synced all the same
+                log_unexpected(_log, "the end of a flush", error)
+
+    def run_round(self) -> None:
+        """All three steps for all logs, for callers that may block."""
+        left = len(self._dirty) + 1
+        # Those that cannot be synced now stay dirty.
+        while 0 < len(self._dirty) < left:
+            left = len(self._dirty)
+            tickets = self.begin()
+            for ticket in tickets:
+                ticket.run()
+            self.finish(tickets)

@@ -1,0 +1,286 @@
+"""Reading from a log: whole batches from an offset on, and offsets by time. What there is is found
+by indexes and headers alone: those who wait for more need only its size.
+"""
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from moldau.protocol.batches import RecordBatch
+from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.storage.disk.cached_reads import CachedReads
+from moldau.storage.segment.segment import Segment
+from moldau.storage.segment.transaction_index import AbortedTransaction
+from moldau.storage.segment.walk import BatchSpan
+from moldau.types import NO_EPOCH, NO_TIMESTAMP, Offset
+
+if TYPE_CHECKING:
+    from moldau.storage.log.log import Log
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+
+NO_OFFSET = -1
+
+# More than these take milliseconds to look through.
+_HEAVY_RECORDS = 20_000
+_HEAVY_COMPRESSED_BYTES = 64 << 10
+
+
+class Isolation(Enum):
+    """How far a reader may see."""
+
+    LOG_END = "log end"
+    """Followers."""
+    HIGH_WATERMARK = "high watermark"
+    """read_uncommitted."""
+    COMMITTED = "last stable offset"
+    """read_committed: with the list of aborted transactions."""
+
+
+class ReadResult(NamedTuple):
+    records: memoryview
+    """Whole batches; empty if there is nothing to see yet."""
+    next_offset: int
+    """Nothing before it is left out."""
+    aborted: list[AbortedTransaction] | None = None
+    first_batch_bytes: int = 0
+    """The size of the batch that did not fit, if `records` is empty because of that."""
+
+
+class FoundBatches(NamedTuple):
+    """Where batches lie that a reader may have. Valid until the log is used otherwise."""
+
+    offset: int
+    next_offset: int
+    aborted: list[AbortedTransaction] | None
+    place: int = 0
+    start: int = 0
+    end: int = 0
+    first_batch_bytes: int = 0
+    """The size of the first batch, if it did not fit."""
+    is_all: bool = True
+    """There is no more that the reader may see now: neither more than the limit allows nor in a
+    later segment.
+    """
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - self.start
+
+
+class FoundOffset(NamedTuple):
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int | None
+
+
+_NOTHING = memoryview(b"")
+
+
+def find(
+    log: "Log",
+    offset: int,
+    max_bytes: int,
+    isolation: Isolation,
+    *,
+    min_one_batch: bool,
+    reads: CachedReads | None = None,
+) -> FoundBatches:
+    """The batches that `take` then reads. Without `reads` both may wait for the disk."""
+    if max_bytes < 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"max_bytes is {max_bytes}")
+    if not log.log_start_offset <= offset <= log.log_end_offset:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{log.topic_partition} has offsets {log.log_start_offset} to {log.log_end_offset}, "
+            f"asked for {offset}",
+        )
+    bound = _bound(log, isolation)
+    aborted: list[AbortedTransaction] | None = [] if isolation is Isolation.COMMITTED else None
+    located = _find_batch(log, offset, reads) if offset < bound else None
+    if located is None or located[2].base_offset >= bound:
+        return FoundBatches(offset, offset, aborted)
+    place, segment, first = located
+    limit = segment.size
+    if bound < log.segments.end_of(place, log.log_end_offset):
+        limit = _bound_position(segment, first, bound, reads)
+    if segment.damaged:
+        limit = min(limit, _sound_end(log, segment, first))
+    first_end = first.position + first.size
+    if first_end > limit:
+        return FoundBatches(offset, offset, aborted, first_batch_bytes=first.size)
+    if first.size > max_bytes and not min_one_batch:
+        return FoundBatches(offset, offset, aborted, first_batch_bytes=first.size, is_all=False)
+    end, next_offset = first_end, first.last_offset + 1
+    if first.size < max_bytes and first_end < limit:
+        reach = min(first.position + max_bytes, limit)
+        if reach == segment.size:
+            end, next_offset = reach, log.segments.end_of(place, log.log_end_offset)
+        else:
+            end, next_offset = segment.boundary(reach, first.position, reads)
+    return FoundBatches(
+        offset, next_offset, aborted, place, first.position, end, 0, next_offset >= bound
+    )
+
+
+def take(log: "Log", found: FoundBatches, reads: CachedReads | None = None) -> ReadResult:
+    """The batches themselves."""
+    if found.start == found.end:
+        return ReadResult(_NOTHING, found.offset, found.aborted, found.first_batch_bytes)
+    aborted = found.aborted
+    if aborted is not None:
+        aborted = aborted_transactions(log, found.place, found.offset, found.next_offset, reads)
+    records = log.segments[found.place].slice(found.start, found.end, reads)
+    return ReadResult(records, found.next_offset, aborted)
+
+
+def _bound(log: "Log", isolation: Isolation) -> int:
+    if isolation is Isolation.LOG_END:
+        return log.log_end_offset
+    if isolation is Isolation.HIGH_WATERMARK:
+        return log.high_watermark
+    return log.last_stable_offset
+
+
+def _find_batch(
+    log: "Log", offset: int, reads: CachedReads | None
+) -> tuple[int, Segment, BatchSpan] | None:
+    """Compaction may have emptied the rest of a segment: then the next one is asked."""
+    segments = log.segments
+    for place in range(max(segments.floor_place(offset), 0), len(segments)):
+        segment = segments[place]
+        span = segment.locate(offset, reads)
+        if span is not None:
+            return place, segment, span
+    return None
+
+
+def _bound_position(
+    segment: Segment, first: BatchSpan, bound: int, reads: CachedReads | None
+) -> int:
+    """The position in the segment that a reader limited to offsets before `bound` may reach."""
+    if first.last_offset < bound:
+        span = segment.locate(bound, reads)
+        return segment.size if span is None else span.position
+    return first.position
+
+
+def _sound_end(log: "Log", segment: Segment, first: BatchSpan) -> int:
+    """Raises CORRUPT_MESSAGE if the batch is damaged: a reader must say that it wants the next."""
+    end = segment.sound_end(first.position)
+    if end == first.position:
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"{log.topic_partition}: offsets {first.base_offset} to {first.last_offset} are "
+            f"damaged in {segment.path().name}; the next one is {first.last_offset + 1}",
+        )
+    return end
+
+
+def aborted_transactions(
+    log: "Log", place: int, offset: int, upper_bound_offset: int, reads: CachedReads | None = None
+) -> list[AbortedTransaction]:
+    """Those that overlap [offset, upper_bound_offset). A marker may lie in a later segment."""
+    found: list[AbortedTransaction] = []
+    for later in range(place, len(log.segments)):
+        segment = log.segments[later]
+        index = segment.transaction_index
+        if reads is not None:
+            reads.need(segment, index)
+        some, is_complete = index.collect(Offset(offset), Offset(upper_bound_offset))
+        found += some
+        if is_complete:
+            break
+    return found
+
+
+# By time
+
+
+def offset_for_timestamp(log: "Log", timestamp_ms: int) -> FoundOffset | None:
+    if timestamp_ms == LATEST_TIMESTAMP:
+        return FoundOffset(NO_TIMESTAMP, log.log_end_offset, log.epochs.latest_epoch)
+    if timestamp_ms in {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}:
+        earliest = log.epochs.earliest_entry
+        if earliest is None or earliest.start_offset > log.log_start_offset:
+            return FoundOffset(NO_TIMESTAMP, log.log_start_offset, None)
+        return FoundOffset(NO_TIMESTAMP, log.log_start_offset, earliest.epoch)
+    if timestamp_ms in {LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP}:
+        # Nothing is tiered here.
+        return FoundOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
+    start_offset = log.log_start_offset
+    while (batch := batch_of_time(log, timestamp_ms, start_offset)) is not None:
+        found = batch.find()
+        if found is not None or timestamp_ms == MAX_TIMESTAMP:
+            return found
+        start_offset = batch.last_offset + 1
+    return None
+
+
+class BatchOfTime(NamedTuple):
+    """The batch that should hold the record that is looked for. To look into a large one takes
+    long: `find` may run in any thread, on a copy of the batch (`detached`).
+    """
+
+    batch: RecordBatch
+    timestamp_min: int
+    offset_min: int
+    last_offset: int
+    leader_epoch: int | None
+
+    @property
+    def is_heavy(self) -> bool:
+        if self.batch.is_compressed:
+            return self.batch.size_in_bytes > _HEAVY_COMPRESSED_BYTES
+        return self.batch.record_count > _HEAVY_RECORDS
+
+    def detached(self) -> "BatchOfTime":
+        return self._replace(batch=RecordBatch(bytes(self.batch.view)))
+
+    def find(self) -> FoundOffset | None:
+        found = self.batch.first_record_at(
+            self.timestamp_min, self.offset_min, STORED_OUTPUT_BYTES_MAX
+        )
+        return None if found is None else FoundOffset(found[1], found[0], self.leader_epoch)
+
+
+def batch_of_time(
+    log: "Log", timestamp_ms: int, start_offset: int, reads: CachedReads | None = None
+) -> BatchOfTime | None:
+    """The first batch from an offset on with a record at or after a time; for MAX_TIMESTAMP the one
+    with the largest time of all. If nothing is found in it, ask from behind it. Without `reads` it
+    may wait for the disk.
+    """
+    if timestamp_ms == MAX_TIMESTAMP:
+        return _latest_batch(log, reads)
+    for segment in log.segments:
+        segment.know_max_timestamp(reads)
+        if segment.largest_timestamp_ms() >= timestamp_ms:
+            for span in segment.batches_from_time(timestamp_ms, start_offset, reads):
+                if span.max_timestamp_ms >= timestamp_ms and span.last_offset >= start_offset:
+                    return _of_span(segment, span, (timestamp_ms, start_offset), reads)
+    return None
+
+
+def _latest_batch(log: "Log", reads: CachedReads | None) -> BatchOfTime | None:
+    for each in log.segments:
+        each.know_max_timestamp(reads)
+    segment = max(log.segments, key=lambda candidate: candidate.max_timestamp[0])
+    max_ms, last_offset = segment.max_timestamp
+    span = segment.locate(last_offset, reads) if max_ms >= 0 else None
+    return None if span is None else _of_span(segment, span, (max_ms, span.base_offset), reads)
+
+
+def _of_span(
+    segment: Segment, span: BatchSpan, least: tuple[int, int], reads: CachedReads | None
+) -> BatchOfTime:
+    """`least`: the time and the offset of the record that is looked for."""
+    batch = RecordBatch(segment.slice(span.position, span.position + span.size, reads))
+    epoch = span.leader_epoch if span.leader_epoch >= 0 else None
+    return BatchOfTime(batch, *least, span.last_offset, epoch)

@@ -1,0 +1,471 @@
+"""What a log consists of, and the parts of its life that appending, reading and truncation share:
+offsets, segments that begin and end, flushing, damage.
+
+log start <= last stable offset <= high watermark <= log end; flushed offset <= log end.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moldau.config.log import LogConfig
+from moldau.frozen import frozen
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.disk.disk_steps import Steps, run_here
+from moldau.storage.disk.failures import DiskFullError, refused_if_full
+from moldau.storage.log import damage_handling as log_damage
+from moldau.storage.log.damage_handling import LogGuard
+from moldau.storage.log.epochs import LeaderEpochCache
+from moldau.storage.log.flushing import FlushTicket, GroupFlusher
+from moldau.storage.log.names import DELETED_SUFFIX, ROLLED_SUFFIX
+from moldau.storage.producers.forgotten_batches import ForgottenBatches
+from moldau.storage.producers.snapshots import ProducerSnapshots
+from moldau.storage.producers.state import PRODUCER_ID_EXPIRATION_MS, ProducerStateTable
+from moldau.storage.segment.segment import Segment, SegmentSettings
+from moldau.storage.segment.segments import Segments
+from moldau.types import Offset, TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from moldau.storage.disk.filesystem import File
+    from moldau.storage.log.append import LeaderRules
+    from moldau.storage.log.damage import Damage
+    from moldau.storage.log.damaged_bytes import DamagedBytes
+
+
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class LoadedLog:
+    """What loading or recovery found out."""
+
+    segments: Segments
+    epochs: LeaderEpochCache
+    producers: ProducerStateTable
+    snapshots: ProducerSnapshots
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    flushed_offset: int
+    damage: "Damage | None" = None
+
+
+@frozen(kw_only=True)
+class LogOptions:
+    """What a log is given by the node that it lives in."""
+
+    config: LogConfig
+    flush_policy: str = "os"
+    flusher: GroupFlusher | None = None
+    syncs_later: bool = False
+    """Appends and rolls leave all syncs to the flusher, and whoever appended waits for that."""
+    jitter: Callable[[int], int] = lambda _bound_ms: 0
+    """A random number from 0 up to and with its argument."""
+    producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
+    verifies_transactions: bool = False
+    """A log that stands alone has no coordinator to ask."""
+
+
+class LogState:
+    def __init__(
+        self,
+        directory: LogDirectory,
+        path: Path,
+        topic_partition: TopicPartition,
+        options: LogOptions,
+        loaded: LoadedLog,
+    ) -> None:
+        self.directory = directory
+        self.path = path
+        self.topic_partition = topic_partition
+        self.topic_id: Uuid | None = None
+        self.config = options.config
+        self.flush_policy = options.flush_policy
+        self.filesystem = directory.filesystem
+        self.segments = loaded.segments
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
+        self.producers.search_log = ForgottenBatches(self.segments).search
+        self.snapshots = loaded.snapshots
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.high_watermark = loaded.high_watermark
+        self.flushed_offset = loaded.flushed_offset
+        self.appended_bytes = 0
+        """Since it was opened; never less."""
+        self.damage = loaded.damage
+        self.guard = LogGuard(self)
+        self.read_guard = LogGuard(self, reads_only=True)
+        log_damage.watch(self)
+        self.leader_rules: LeaderRules | None = None
+        self._flusher = options.flusher
+        self._syncs_later = options.syncs_later
+        self._jitter = options.jitter
+        self._is_marked = False
+        self._owed_flush_end = 0
+        self._directory_is_dirty = True
+        self._unsynced_paths: list[Path] = []
+        # Their batches may be flushed, their indexes are not.
+        self._unsynced_seals: list[Segment] = []
+        self._rolled = [segment for segment in self.segments if segment.is_rolled]
+        self._tickets: list[FlushTicket] = []
+        self.is_abandoned = False
+        self.is_swapping = False
+        """Compaction is replacing segments: nothing else may take any out meanwhile."""
+        self._deleted: deque[tuple[int, Segment | None, Path | None]] = deque()
+        self.producers.on_high_watermark(self.high_watermark)
+
+    def __repr__(self) -> str:
+        return (
+            f"Log({self.topic_partition}, [{self.log_start_offset}, {self.log_end_offset}), "
+            f"high_watermark={self.high_watermark})"
+        )
+
+    # Offsets
+
+    @property
+    def last_stable_offset(self) -> int:
+        if self.producers.first_unstable_offset is None:
+            return self.high_watermark
+        stable = self.producers.last_stable_offset(self.high_watermark)
+        return max(stable, min(self.log_start_offset, self.high_watermark))
+
+    @property
+    def countable_end_offset(self) -> int:
+        """What acks=all and a follower's fetch may count as held by this replica."""
+        if self.flush_policy == "os" and not self.owes_flush:
+            return self.log_end_offset
+        return self.flushed_offset
+
+    @property
+    def owes_flush(self) -> bool:
+        """Records that must not be answered before they are on the disk are not yet."""
+        return self.flushed_offset < self._owed_flush_end
+
+    @property
+    def awaits_flush(self) -> bool:
+        """The next flush round will sync it."""
+        return self._is_marked
+
+    @property
+    def recovery_point(self) -> int:
+        """All before it is on the disk, with what a start after a crash does not rebuild."""
+        unwritten_from = self.epochs.unwritten_from
+        if unwritten_from is None:
+            return self.flushed_offset
+        return min(self.flushed_offset, unwritten_from)
+
+    def update_high_watermark(self, offset: int) -> int:
+        """A follower takes its leader's word, within its own log; it may fall."""
+        self.high_watermark = max(min(offset, self.log_end_offset), self.log_start_offset)
+        self.producers.on_high_watermark(self.high_watermark)
+        return self.high_watermark
+
+    def raise_high_watermark(self, offset: int) -> bool:
+        """A leader's never falls. True if it rose."""
+        assert offset <= self.log_end_offset, (offset, self.log_end_offset)
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        self.producers.on_high_watermark(offset)
+        return True
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Records before `offset` are deleted. True if there were any."""
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition} cannot start at {offset}: "
+                f"the high watermark is {self.high_watermark}",
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.flushed_offset = max(self.flushed_offset, offset)
+        self.epochs.truncate_from_start(Offset(offset))
+        self.producers.on_log_start(offset)
+        return True
+
+    # Segments
+
+    def new_segment(self, base_offset: int, now_ms: int, life: str = "") -> Segment:
+        settings = SegmentSettings(
+            self.config.index_interval_bytes, self.config.segment_index_bytes
+        )
+        segment = Segment(
+            self.filesystem, self.path, base_offset, settings, created_ms=now_ms, life=life
+        )
+        jitter_max_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        if jitter_max_ms:
+            segment.roll_jitter_ms = self._jitter(jitter_max_ms)
+        return segment
+
+    def roll(self, now_ms: int, first_offset: int = 0) -> Segment:
+        """Seal the active segment and begin the next one, at the log's end or at `first_offset` if
+        that lies beyond it.
+        """
+        with self.guard:
+            base_offset = max(first_offset, self.log_end_offset)
+            active = self.segments.active
+            if active.base_offset == base_offset:
+                # Nothing in it yet: it is as new as a new one.
+                return active
+            with refused_if_full(active.path()):
+                active.seal()
+            self._unsynced_seals.append(active)
+            segment = self.new_segment(base_offset, now_ms, self._life_of_next(base_offset))
+            try:
+                with refused_if_full(segment.path()):
+                    segment.create()
+            except DiskFullError:
+                segment.remove_files()
+                active.sealed = False
+                raise
+            self.segments.add(segment)
+            if segment.is_rolled:
+                self._rolled.append(segment)
+            self._directory_is_dirty = True
+            # The snapshot lies where the segment begins: recovering the segment starts from it.
+            self.producers.end_offset = base_offset
+            snapshot = self.snapshots.take(self.producers, sync=False)
+            if snapshot is not None:
+                self._unsynced_paths.append(snapshot)
+            self.mark_dirty()
+            return segment
+
+    def _life_of_next(self, base_offset: int) -> str:
+        """Compaction leaves gaps between segments, so nobody could tell one that a power cut made
+        by losing this segment's end and keeping the next one, except by the next one's name: it
+        has its own once this one is on the disk.
+        """
+        if not self.config.compacts or self.flushed_offset >= self.log_end_offset:
+            return ""
+        if self._syncs_later and base_offset == self.log_end_offset:
+            return ROLLED_SUFFIX
+        self.flush()
+        return ""
+
+    def retire(self, segments: list[Segment], now_ms: int) -> None:
+        """First step of deletion: out of the log, `.deleted` on disk. The order of `segments` is
+        kept, so that a crash half way leaves no hole.
+        """
+        for segment in segments:
+            self.retire_later([segment], now_ms)()
+
+    def retire_later(self, segments: list[Segment], now_ms: int) -> Callable[[], None]:
+        """Their files are marked as deleted, and they can be read until this is called."""
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        marked: list[tuple[int, Segment | None, Path | None]] = []
+        for segment in segments:
+            segment.change_life(DELETED_SUFFIX)
+            marked.append((due_ms, segment, self.snapshots.mark_deleted(segment.base_offset)))
+
+        def retire() -> None:
+            for segment in segments:
+                self.segments.remove(segment)
+            self._deleted += marked
+
+        return retire
+
+    def remove_deleted(self, now_ms: int) -> int:
+        return run_here(self.removing_deleted(now_ms))
+
+    def removing_deleted(self, now_ms: int, count_max: int | None = None) -> Steps[int]:
+        """Second step, file.delete.delay.ms later: the files go. How many segments went. A file
+        system may take long to free what a large one held.
+        """
+        if self._tickets or self.is_swapping:
+            # A flush may still hold their files; and what is read until a swap is over may have the
+            # name of one that went before it.
+            return 0
+        due: list[Path] = []
+        removed = 0
+        with self.guard:
+            for due_ms, segment, snapshot in islice(self._deleted, count_max):
+                if due_ms > now_ms:
+                    break
+                if segment is not None:
+                    segment.abandon()
+                    due += segment.paths()
+                if snapshot is not None:
+                    due.append(snapshot)
+                removed += 1
+            if removed:
+                yield lambda: self._remove_all(due)
+                for _ in range(removed):
+                    self._deleted.popleft()
+        return removed
+
+    def _remove_all(self, paths: list[Path]) -> None:
+        for path in paths:
+            self.filesystem.remove(path)
+
+    # Durability
+
+    def mark_dirty(self) -> None:
+        """Something was written that the next flush round should cover."""
+        if self._flusher is not None and not self._is_marked:
+            self._is_marked = True
+            self._flusher.mark(self)
+
+    def begin_flush(self, *, everything: bool = False) -> FlushTicket:
+        """The policy `os` flushes sealed segments only, unless `everything` is asked for."""
+        with self.guard:
+            active = self.segments.active
+            whole = everything or self.flush_policy != "os" or self.owes_flush
+            end_offset = self.log_end_offset if whole else active.base_offset
+            dirty = self.segments.overlapping(self.flushed_offset, end_offset)
+            sealed = self._unsynced_seals
+            dirty += [s for s in sealed if s in self.segments and s not in dirty]
+            files: list[File] = []
+            paths, self._unsynced_paths = self._unsynced_paths, []
+            for segment in dirty:
+                segment.pins += 1
+            try:
+                for segment in dirty:
+                    paths += segment.paths_to_sync()[1 if segment is active else 0 :]
+                    if segment is active:
+                        # At hand, and synced again and again.
+                        files.append(segment.file)
+            except BaseException:
+                # Perhaps there was no descriptor: then all of it is for the next time.
+                self._unsynced_paths = list(dict.fromkeys(paths))
+                for segment in dirty:
+                    segment.pins -= 1
+                raise
+            self._is_marked = False
+            self._unsynced_seals = []
+            directories = [self.path] if self._directory_is_dirty else []
+            self._directory_is_dirty = False
+            # What was refused before may be among it twice.
+            paths = list(dict.fromkeys(paths))
+            ticket = FlushTicket(
+                self,
+                end_offset,
+                files=files,
+                paths=paths,
+                directories=directories,
+                epochs=self.epochs if self.epochs.is_behind else None,
+            )
+            ticket.segments = dirty
+            self._tickets.append(ticket)
+            return ticket
+
+    def finish_flush(self, ticket: FlushTicket) -> None:
+        self._tickets.remove(ticket)
+        for segment in ticket.segments:
+            segment.pins -= 1
+        if self.is_abandoned:
+            self.abandon()
+        if ticket.error is not None:
+            if ticket.is_refused and not self.is_abandoned:
+                self._take_back(ticket)
+            with self.directory.guard:
+                raise ticket.error
+        if self.is_abandoned:
+            return
+        with self.guard:
+            named_end = self._name_rolled(ticket)
+            self.flushed_offset = max(self.flushed_offset, named_end)
+
+    def _name_rolled(self, ticket: FlushTicket) -> int:
+        """How far the ticket counts. What lies in segments that get their own names now does when
+        the next flush has taken these to the disk: Kafka knows them by no others.
+        """
+        if not self._rolled:
+            return ticket.end_offset
+        # Some may be retired.
+        waiting = [segment for segment in self._rolled if segment.is_rolled]
+        rolled = [segment for segment in waiting if segment.base_offset <= ticket.end_offset]
+        self._rolled = waiting[len(rolled) :]
+        if not rolled:
+            return ticket.end_offset
+        for segment in rolled:
+            segment.take_own_name()
+        self._forget_paths_of(rolled)
+        self._directory_is_dirty = True
+        self.mark_dirty()
+        return rolled[0].base_offset
+
+    def _forget_paths_of(self, renamed: list[Segment]) -> None:
+        """Running flushes look for their files under other names."""
+        for ticket in self._tickets:
+            missed = [s for s in ticket.segments if s in renamed and s.sealed]
+            if missed:
+                ticket.end_offset = min(ticket.end_offset, missed[0].base_offset)
+                self._unsynced_seals += [s for s in missed if s not in self._unsynced_seals]
+
+    def _take_back(self, ticket: FlushTicket) -> None:
+        """Nothing of it failed, some of it was not tried: all of it is for the next one."""
+        self._unsynced_paths += ticket.paths
+        self._unsynced_seals += [s for s in ticket.segments if s not in self._unsynced_seals]
+        self._directory_is_dirty = True
+        self.mark_dirty()
+
+    def flush(self, *, may_owe: bool = False) -> None:
+        """Everything written so far is on the disk when this returns; or, where that is left to the
+        flusher, before whoever appended is answered.
+        """
+        if may_owe and self._syncs_later:
+            self._owed_flush_end = self.log_end_offset
+            self.mark_dirty()
+            return
+        is_over = False
+        while not is_over:
+            ticket = self.begin_flush(everything=True)
+            ticket.run()
+            self.finish_flush(ticket)
+            # Twice if segments got their names.
+            is_over = self.is_abandoned or self.flushed_offset >= ticket.end_offset
+
+    def abandon(self) -> None:
+        """Free the handles, write nothing; when the last running flush is back, if there is one."""
+        self.is_abandoned = True
+        if self._flusher is not None:
+            self._flusher.forget(self)
+        if not self._tickets:
+            for segment in self.segments:
+                segment.abandon()
+            for _, retired, _ in self._deleted:
+                if retired is not None:
+                    retired.abandon()
+
+    def moved_to(self, path: Path) -> None:
+        """The directory was renamed."""
+        self.path = path
+        for ticket in self._tickets:
+            # It looks for files under the old name.
+            ticket.end_offset = min(ticket.end_offset, self.flushed_offset)
+            self._unsynced_seals += [segment for segment in ticket.segments if segment.sealed]
+        self._directory_is_dirty = True
+        self.mark_dirty()
+        for segment in self.segments:
+            segment.moved_to(path)
+        for _, retired, _ in self._deleted:
+            if retired is not None:
+                retired.moved_to(path)
+        self._deleted = deque(
+            (due_ms, retired, snapshot and path / snapshot.name)
+            for due_ms, retired, snapshot in self._deleted
+        )
+        self.snapshots.move_to(path)
+        self.epochs.moved_to(path / self.epochs.path.name)
+
+    # Damage
+
+    @property
+    def damaged(self) -> "list[tuple[Segment, DamagedBytes]]":
+        """What cannot be read of the log, while the rest can."""
+        start = self.log_start_offset
+        return [
+            (segment, each)
+            for segment in self.segments
+            for each in segment.damaged
+            if max(each.first_offset, start) < each.next_offset
+        ]
+
+    def examine(self, path: Path) -> bool:
+        """Look for damage in the segment of that path. Whether there is any."""
+        return log_damage.examine(self, path)

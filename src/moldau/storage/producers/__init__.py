@@ -1,0 +1,3 @@
+"""What a partition knows of its idempotent and transactional producers, and how that survives a
+restart.
+"""

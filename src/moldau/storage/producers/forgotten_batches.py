@@ -1,0 +1,116 @@
+"""Looks in the log for a producer's batches that its snapshot has forgotten: it has only the last
+one, and retries of those before it may be under way when a node starts. A thread does it, with
+files of its own that it opens by their names.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from moldau.protocol.batches import CONTROL_FLAG
+from moldau.protocol.record_loops import ScannedBatch
+from moldau.storage.disk.cached_reads import Adopt, NotCachedError
+from moldau.storage.disk.failures import DamagedFileError
+from moldau.storage.log.damaged_bytes import TolerantScan
+from moldau.storage.producers.entry import BatchMetadata, ProducerEntry, increment_sequence
+from moldau.types import Offset
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from moldau.storage.segment.indexed_segment import IndexedSegment
+    from moldau.storage.segment.segments import Segments
+
+SEARCH_BYTES = 4 << 20
+"""So far back: requests in flight lie close together."""
+
+Found = Callable[[list[BatchMetadata]], None]
+"""Called with those that lie before what is remembered, oldest first."""
+
+
+class _File(NamedTuple):
+    path: "Path"
+    size: int
+    segment: "IndexedSegment"
+    """For the thread alone."""
+
+
+class _Producer(NamedTuple):
+    producer_id: int
+    epoch: int
+    end_offset: int
+    """What is remembered begins there."""
+
+
+class ForgottenBatches:
+    def __init__(self, segments: "Segments") -> None:
+        self._segments = segments
+
+    def search(self, entry: ProducerEntry, found: Found) -> NotCachedError:
+        """For the caller to raise."""
+        end_offset = entry.batches[0].first_offset if entry.batches else 0
+        producer = _Producer(entry.producer_id, entry.epoch, end_offset)
+        files: list[_File] = []
+        searched_bytes = 0
+        for segment in reversed(self._segments.overlapping(0, end_offset)):
+            files.append(_File(segment.path(), segment.size, segment.apart()))
+            # The last one holds later batches too.
+            searched_bytes += segment.size if len(files) > 1 else 0
+            if searched_bytes >= SEARCH_BYTES:
+                break
+
+        def work() -> Adopt:
+            batches = _search(files, producer)
+            return lambda: found(batches)
+
+        path = self._segments.active.path()
+        return NotCachedError(path, work, SEARCH_BYTES, lambda: False)
+
+
+def _search(files: list[_File], producer: _Producer) -> list[BatchMetadata]:
+    found: list[BatchMetadata] = []
+    bytes_left = SEARCH_BYTES
+    for file in files:
+        try:
+            headers, searched_bytes = _headers(file, producer.end_offset, bytes_left)
+        except (FileNotFoundError, DamagedFileError):
+            # Deleted in the meantime, or without an index that could be used. What is not found
+            # counts as forgotten.
+            break
+        found = [_metadata(h) for h in headers if _is_data_of(producer, h)] + found
+        bytes_left -= searched_bytes
+        if bytes_left <= 0:
+            break
+    return found
+
+
+def _headers(file: _File, end_offset: int, bytes_max: int) -> tuple[list[ScannedBatch], int]:
+    """Of the batches before the offset, and how many bytes were looked at."""
+    path, size, segment = file
+    index = segment.offset_index
+    # Of the offset, or shortly before it.
+    near_end = index.lookup(Offset(end_offset))[1]
+    start = index.position_before(near_end - bytes_max) if near_end > bytes_max else 0
+    position, headers = start, []
+    opened = segment.filesystem.open(path)
+    try:
+        offsets = range(segment.base_offset, segment.offset_limit)
+        for piece in TolerantScan(opened, start, size, offsets=offsets):
+            headers += [header for header in piece if header[3] < end_offset]
+            if not piece:
+                continue
+            position = piece[-1][0] + piece[-1][1]
+            if piece[-1][3] >= end_offset or position - start > 2 * SEARCH_BYTES:
+                break
+    finally:
+        opened.close()
+    return headers, position - start
+
+
+def _is_data_of(producer: _Producer, header: ScannedBatch) -> bool:
+    is_data = not header[6] & CONTROL_FLAG
+    return is_data and header[7] == producer.producer_id and header[8] == producer.epoch
+
+
+def _metadata(header: ScannedBatch) -> BatchMetadata:
+    last_sequence = increment_sequence(header[9], header[10])
+    return BatchMetadata(header[9], last_sequence, header[2], header[3], header[5])

@@ -1,0 +1,110 @@
+"""Brings a partition's producer table forward from the batches in its log: after a crash, after a
+truncation, and wherever a snapshot is older than the log.
+"""
+
+from collections.abc import Iterable
+
+from moldau.protocol.batches import CONTROL_FLAG, TRANSACTIONAL_FLAG, RecordBatch
+from moldau.protocol.control_records import ControlType, marker_of
+from moldau.protocol.record_loops import ScannedBatch
+from moldau.storage.log.damaged_bytes import TolerantScan
+from moldau.storage.producers.entry import DataBatch, EndMarker
+from moldau.storage.producers.state import (
+    AppendOrigin,
+    CompletedTransaction,
+    ProducerAppend,
+    ProducerStateTable,
+)
+from moldau.storage.segment.segment import Segment
+from moldau.storage.segment.transaction_index import AbortedTransaction
+from moldau.types import Offset, ProducerId
+
+
+def end_marker(batch: RecordBatch, offset: int) -> EndMarker | None:
+    """The marker in a control batch; None if it controls something else."""
+    marker = marker_of(batch)
+    if marker is None:
+        return None
+    return EndMarker(
+        batch.producer_id,
+        batch.producer_epoch,
+        offset,
+        batch.max_timestamp,
+        marker.coordinator_epoch,
+        marker.control_type is ControlType.ABORT,
+    )
+
+
+def data_batch(header: ScannedBatch) -> DataBatch:
+    return DataBatch(
+        header[7], header[8], header[9], header[2], header[3], header[5],
+        bool(header[6] & TRANSACTIONAL_FLAG),
+    )  # fmt: skip
+
+
+def complete(
+    table: ProducerStateTable, segment: Segment, completed: Iterable[CompletedTransaction]
+) -> None:
+    """An aborted transaction goes into the index of the segment that holds its marker."""
+    for transaction in completed:
+        if transaction.is_aborted:
+            segment.transaction_index.append(
+                AbortedTransaction(
+                    ProducerId(transaction.producer_id),
+                    Offset(transaction.first_offset),
+                    Offset(transaction.last_offset),
+                    Offset(table.last_stable_offset_after(transaction)),
+                )
+            )
+        table.complete_transaction(transaction)
+
+
+def replay_headers(
+    table: ProducerStateTable,
+    segment: Segment,
+    headers: Iterable[ScannedBatch],
+    *,
+    index_aborts: bool,
+) -> None:
+    """Batches that are in the log. `index_aborts` also rebuilds the transaction index."""
+    append: ProducerAppend | None = None
+    for header in [h for h in headers if h[7] >= 0]:
+        if append is None:
+            append = table.begin_append(AppendOrigin.REPLICATION)
+        if not header[6] & CONTROL_FLAG:
+            append.add_data(data_batch(header))
+            continue
+        batch = RecordBatch(segment.file.read(header[0], header[1]))
+        marker = end_marker(batch, header[2])
+        if marker is not None:
+            append.add_marker(marker)
+        # What the index says about a marker must not depend on the batches behind it.
+        table.apply(append)
+        if index_aborts:
+            complete(table, segment, append.completed)
+        else:
+            for transaction in append.completed:
+                table.complete_transaction(transaction)
+        append = None
+    if append is not None:
+        table.apply(append)
+
+
+def replay_segment(
+    table: ProducerStateTable, segment: Segment, start_offset: int, end_offset: int
+) -> None:
+    """The batches of the segment that lie in [start_offset, end_offset), with the one that contains
+    `start_offset`: some of its records may be deleted, its producer is not.
+    """
+    first = segment.locate(start_offset)
+    if first is None:
+        return
+    offsets = range(first.base_offset, segment.offset_limit)
+    scan = TolerantScan(segment.file, first.position, segment.size, offsets=offsets)
+    for headers in scan:
+        wanted = [h for h in headers if start_offset <= h[3] and h[2] < end_offset]
+        replay_headers(table, segment, wanted, index_aborts=False)
+        if headers and headers[-1][3] >= end_offset:
+            return
+    if scan.damaged:
+        segment.examine()

@@ -1,0 +1,287 @@
+"""What a partition knows of its idempotent and transactional producers: sequences, epochs, open
+transactions. Pure: no files, no clock.
+
+An append is decided first and applied after the write: `begin_append`; `add_data` or `add_marker`
+per batch, which refuse or answer a duplicate and change nothing; write; `apply`; then
+`complete_transaction` for each of `append.completed`.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import MappingProxyType
+
+from moldau.protocol.batches import TRANSACTIONAL_FLAG
+from moldau.protocol.record_loops import ScannedBatch
+from moldau.storage.producers.append import (
+    TRANSACTION_VERSION_UNKNOWN,
+    AppendOrigin,
+    CompletedTransaction,
+    ProducerAppend,
+)
+from moldau.storage.producers.entry import (
+    BATCHES_REMEMBERED,
+    SEQUENCE_MAX,
+    BatchMetadata,
+    ProducerEntry,
+    increment_sequence,
+)
+from moldau.storage.producers.unreplicated import UnreplicatedTransactions
+from moldau.storage.producers.verification import Verification, Verifications
+
+__all__ = [
+    "TRANSACTION_VERSION_UNKNOWN",
+    "AppendOrigin",
+    "CompletedTransaction",
+    "ProducerAppend",
+    "ProducerStateTable",
+]
+
+PRODUCER_ID_EXPIRATION_MS = 86_400_000
+# Kafka lets the table grow for a day; a client that invents ids would then own the heap.
+PRODUCER_IDS_MAX = 100_000
+LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
+
+SearchLog = Callable[[ProducerEntry, Callable[[list[BatchMetadata]], None]], Exception]
+"""The error to raise, so that a thread looks for the batches before those that are remembered. When
+it has, the second argument is called with them, oldest first.
+"""
+
+
+class ProducerStateTable:
+    """Producers of one partition. `end_offset` is the offset up to which the log is reflected."""
+
+    __slots__ = (
+        "_entries",
+        "_idle",
+        "_is_cut",
+        "_ongoing",
+        "_producer_ids_max",
+        "_recalled",
+        "_snapshotted",
+        "_unreplicated",
+        "end_offset",
+        "expiration_ms",
+        "search_log",
+        "verifications",
+        "verifies",
+    )
+
+    def __init__(
+        self,
+        *,
+        end_offset: int = 0,
+        expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        producer_ids_max: int = PRODUCER_IDS_MAX,
+    ) -> None:
+        self.end_offset = end_offset
+        self.expiration_ms = expiration_ms
+        self._producer_ids_max = producer_ids_max
+        self._entries: dict[int, ProducerEntry] = {}
+        # Least recently used first; only ids without an open transaction may be evicted.
+        self._idle: OrderedDict[int, None] = OrderedDict()
+        # First offset -> producer id, ascending.
+        self._ongoing: OrderedDict[int, int] = OrderedDict()
+        self._unreplicated = UnreplicatedTransactions()
+        # Id -> epoch of producers that a snapshot told of.
+        self._snapshotted: dict[int, int] = {}
+        self._recalled: set[int] = set()
+        self._is_cut = False
+        """It begins with a log that had lost its beginning."""
+        self.search_log: SearchLog | None = None
+        self.verifies = False
+        """Transactions are opened with a guard only: there is a coordinator to ask."""
+        self.verifications = Verifications()
+
+    def begin_append(
+        self,
+        origin: AppendOrigin,
+        *,
+        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+        guard: Verification | None = None,
+    ) -> ProducerAppend:
+        return ProducerAppend(self, origin, transaction_version, guard)
+
+    def expects(self, header: ScannedBatch) -> ProducerEntry | None:
+        """The usual case, which must be fast: the batch is the next one of its producer, in the
+        same epoch and in no transaction. `advance` once it is in the log. None decides nothing.
+        """
+        entry = self._entries.get(header[7])
+        if (
+            entry is None
+            or entry.epoch != header[8]
+            or not entry.batches
+            or entry.batches[-1][1] + 1 != header[9]
+            or entry.transaction_first_offset >= 0
+            or header[6] & TRANSACTIONAL_FLAG
+        ):
+            return None
+        return entry
+
+    def advance(self, entry: ProducerEntry, header: ScannedBatch) -> None:
+        """The batch that `entry` expected is in the log now."""
+        last_sequence = (header[9] + header[10]) & SEQUENCE_MAX
+        entry.add_batch(
+            header[8], BatchMetadata(header[9], last_sequence, header[2], header[3], header[5])
+        )
+        self._idle.move_to_end(entry.producer_id)
+
+    def apply(self, append: ProducerAppend) -> None:
+        """The append's batches are in the log now."""
+        for producer_id, entry in append.entries.items():
+            self._put(producer_id, entry)
+        for first_offset, producer_id in append.started:
+            self._open(first_offset, producer_id)
+        for producer_id, marker_epoch in append.verified:
+            self.verifications.end(producer_id, marker_epoch)
+
+    def recall(self, entry: ProducerEntry) -> bool:
+        """Look once for the batches before those that are remembered: their retries may be under
+        way. True if there may be more of them than were found. Raises NotCachedError: ask again
+        when its work is done.
+        """
+        is_partial = self._is_cut or self._snapshotted.get(entry.producer_id) == entry.epoch
+        if not is_partial or len(entry.batches) == BATCHES_REMEMBERED:
+            return False
+        is_first = bool(entry.batches) and entry.batches[0].first_sequence == 0
+        if self.search_log is not None and not is_first and entry.producer_id not in self._recalled:
+            raise self.search_log(entry, partial(self._recall, entry.producer_id, entry.epoch))
+        return True
+
+    def _recall(self, producer_id: int, epoch: int, found: list[BatchMetadata]) -> None:
+        """Those that lie directly before what is remembered: compaction and damage leave gaps."""
+        if len(self._recalled) >= self._producer_ids_max:
+            # Ids that clients invent; some are looked for a second time.
+            self._recalled.clear()
+        self._recalled.add(producer_id)
+        entry = self._entries.get(producer_id)
+        if entry is None or entry.epoch != epoch:
+            return
+        known = deque(entry.batches)
+        for batch in reversed(found):
+            if len(known) == BATCHES_REMEMBERED:
+                break
+            if known and increment_sequence(batch.last_sequence, 1) != known[0].first_sequence:
+                break
+            known.appendleft(batch)
+        entry.batches = tuple(known)
+
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """The last stable offset that goes into the transaction index with `completed`, as if it
+        were already complete.
+        """
+        for first_offset, producer_id in self._ongoing.items():
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def complete_transaction(self, completed: CompletedTransaction) -> None:
+        """Called once the transaction index has it. It stays unstable until the high watermark
+        passes its marker.
+        """
+        self._ongoing.pop(completed.first_offset, None)
+        self._unreplicated.add(completed.first_offset, completed.last_offset)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset that a reader of committed records must not see yet."""
+        undecided = self.first_undecided_offset
+        unreplicated = self._unreplicated.first_offset
+        if undecided is None or unreplicated is None:
+            return unreplicated if undecided is None else undecided
+        return min(undecided, unreplicated)
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """The first offset of the oldest open transaction, replicated or not."""
+        return next(iter(self._ongoing), None)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        unstable = self.first_unstable_offset
+        return high_watermark if unstable is None else min(unstable, high_watermark)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        self._unreplicated.forget_before(high_watermark)
+
+    def on_log_start(self, log_start_offset: int) -> None:
+        """Producers stay known although their records are gone: retries must still be seen."""
+        self._unreplicated.forget_before(log_start_offset)
+        self.end_offset = max(self.end_offset, log_start_offset)
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    @property
+    def active_producers(self) -> Mapping[int, ProducerEntry]:
+        return MappingProxyType(self._entries)
+
+    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.transaction_first_offset >= 0 and entry.epoch == epoch
+
+    def has_late_transaction(self, now_ms: int, *, transaction_timeout_max_ms: int) -> bool:
+        """The oldest transaction should have been ended by its coordinator: it hangs."""
+        for producer_id in self._ongoing.values():
+            entry = self._entries.get(producer_id)
+            if entry is None or entry.last_timestamp_ms <= 0:
+                return False
+            limit_ms = transaction_timeout_max_ms + LATE_TRANSACTION_BUFFER_MS
+            return now_ms - entry.last_timestamp_ms > limit_ms
+        return False
+
+    def expire(self, now_ms: int) -> None:
+        for producer_id in [p for p in self._idle if self._is_expired(self._entries[p], now_ms)]:
+            del self._entries[producer_id]
+            del self._idle[producer_id]
+        self.verifications.expire(now_ms - self.expiration_ms)
+
+    def load(self, entries: Iterable[ProducerEntry], *, end_offset: int, now_ms: int) -> None:
+        """Start over from a snapshot taken at `end_offset`."""
+        self.clear(end_offset)
+        self._is_cut = False
+        alive = [entry for entry in entries if not self._is_expired(entry, now_ms)]
+        for entry in alive:
+            self._entries[entry.producer_id] = entry
+            self._snapshotted[entry.producer_id] = entry.epoch
+        # A snapshot does not say who was used last; timestamps come closest.
+        for entry in sorted(alive, key=lambda entry: entry.last_timestamp_ms):
+            self._put(entry.producer_id, entry)
+        opened = [(e.transaction_first_offset, e.producer_id) for e in alive]
+        for first_offset, producer_id in sorted(pair for pair in opened if pair[0] >= 0):
+            self._open(first_offset, producer_id)
+
+    def clear(self, end_offset: int) -> None:
+        self._entries.clear()
+        self._idle.clear()
+        self._ongoing.clear()
+        self._snapshotted.clear()
+        self._recalled.clear()
+        self._is_cut = end_offset > 0
+        self._unreplicated = UnreplicatedTransactions()
+        self.end_offset = end_offset
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        return iter(self._entries.values())
+
+    def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
+        return (
+            entry.transaction_first_offset < 0
+            and now_ms - entry.last_timestamp_ms >= self.expiration_ms
+        )
+
+    def _put(self, producer_id: int, entry: ProducerEntry) -> None:
+        self._entries[producer_id] = entry
+        if entry.transaction_first_offset >= 0:
+            self._idle.pop(producer_id, None)
+            return
+        self._idle[producer_id] = None
+        self._idle.move_to_end(producer_id)
+        while len(self._entries) > self._producer_ids_max and len(self._idle) > 1:
+            evicted, _ = self._idle.popitem(last=False)
+            del self._entries[evicted]
+
+    def _open(self, first_offset: int, producer_id: int) -> None:
+        newest = next(reversed(self._ongoing), None)
+        self._ongoing[first_offset] = producer_id
+        if newest is not None and first_offset < newest:
+            self._ongoing = OrderedDict(sorted(self._ongoing.items()))

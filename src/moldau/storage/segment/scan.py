@@ -1,0 +1,80 @@
+"""The recovery scan of a segment file, in pieces of bounded size. A batch that crosses the end of a
+piece is scanned with the next one; what is wrong with the first bad batch is told at the end.
+"""
+
+from collections.abc import Iterator
+from itertools import takewhile
+
+from moldau.protocol.record_loops import BAD_OFFSETS, INCOMPLETE, ScannedBatch, scan_batches
+from moldau.storage.disk.filesystem import File
+
+PIECE_BYTES = 512 * 1024
+"""Scanning a piece keeps the interpreter from other threads: up to 4 ms, if batches are tiny."""
+
+ALL_OFFSETS = range(2**63 - 1)
+STRAY_OFFSETS = "offsets outside of the segment"
+
+_LOG_OVERHEAD = 12
+
+
+class SegmentScan:
+    """Iterate it: lists of batch headers. Afterwards `valid_end` is where the sound batches end and
+    `problem` says what is there, None if that is the end of the file. Batches have `offsets`, from
+    the first to the last in order.
+    """
+
+    def __init__(
+        self, file: File, start: int, end: int, *, verify_crc: bool, offsets: range = ALL_OFFSETS
+    ) -> None:
+        self.valid_end = start
+        self.problem: str | None = None
+        self.next_offset = offsets.start
+        self._offset_limit = offsets.stop
+        self._file = file
+        self._end = end
+        self._verify_crc = verify_crc
+
+    def __iter__(self) -> Iterator[list[ScannedBatch]]:
+        # One buffer for all pieces: nothing of it is handed out.
+        buffer = memoryview(bytearray(min(PIECE_BYTES, self._end - self.valid_end)))
+        piece_bytes = PIECE_BYTES
+        while self.valid_end < self._end:
+            start, end = self.valid_end, min(self.valid_end + piece_bytes, self._end)
+            if len(buffer) < end - start:
+                buffer = memoryview(bytearray(end - start))
+            piece = buffer[: end - start]
+            got = self._file.read_into(piece, start)
+            headers, self.valid_end, problem = scan_batches(piece, 0, got, self._verify_crc, start)
+            if headers and headers[0][2] < self.next_offset:
+                self.valid_end, self.problem = start, BAD_OFFSETS
+                return
+            if headers and headers[-1][3] >= self._offset_limit:
+                headers = list(takewhile(lambda each: each[3] < self._offset_limit, headers))
+                self.valid_end, problem = _end_of(headers, start), STRAY_OFFSETS
+            piece_bytes = PIECE_BYTES
+            if got < len(piece):
+                # Shorter than it was when it was opened: somebody has cut it.
+                problem = problem or INCOMPLETE
+            elif problem == INCOMPLETE and end < self._end:
+                # Cut by the end of the piece, not by the end of the file.
+                piece_bytes = max(PIECE_BYTES, self._whole_batch(piece, self.valid_end - start))
+                problem = None
+            if headers:
+                self.next_offset = headers[-1][3] + 1
+                yield headers
+            if problem is not None:
+                self.problem = problem
+                return
+
+    def _whole_batch(self, piece: memoryview, at: int) -> int:
+        """How many bytes the batch has that the piece cuts."""
+        length = (
+            self._file.read(self.valid_end + 8, 4)
+            if at + _LOG_OVERHEAD > len(piece)
+            else (piece[at + 8 : at + _LOG_OVERHEAD])
+        )
+        return _LOG_OVERHEAD + int.from_bytes(length, "big", signed=True)
+
+
+def _end_of(headers: list[ScannedBatch], start: int) -> int:
+    return headers[-1][0] + headers[-1][1] if headers else start
