@@ -18,7 +18,7 @@ if not USE_COMPILED:
     # Chosen, so that no process of a test warns: tests compare what commands print.
     os.environ["MOLDAU_PURE_PYTHON"] = "1"
 
-from moldau.broker.runtime import run_in_loop
+from moldau.broker.node.event_loop import run_in_loop
 
 pytest_plugins = ["rotation"]
 

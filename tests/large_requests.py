@@ -6,7 +6,7 @@ is them that are many.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from moldau.broker.dispatch import HANDLERS
+from moldau.broker.server.dispatch import HANDLERS
 from moldau.protocol.messages import request_class
 from moldau.protocol.messages.produce import ProduceRequest
 from moldau.protocol.schema import (

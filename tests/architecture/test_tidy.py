@@ -22,7 +22,6 @@ ALLOWED: dict[str, str] = {}
 FOLDER_MODULES_MAX = 20
 # Folders with more modules. `broker/handlers` has one for each API; the others are to be divided.
 CROWDED = {
-    "broker": 75,
     "broker/handlers": 39,
     "cli": 55,
     "core/controller": 24,

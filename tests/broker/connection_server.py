@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
-from moldau.broker.connection_limits import ConnectionLimits
-from moldau.broker.context import BrokerServices, RequestContext
-from moldau.broker.dispatch import Dispatcher, broker_table
-from moldau.broker.flush_backlog import FlushBacklog
-from moldau.broker.listener import Listener, ListenerServices
-from moldau.broker.memory_budget import MemoryBudget
-from moldau.broker.metrics import Metrics
-from moldau.broker.turns import Turns
+from moldau.broker.metrics.counters import Metrics
+from moldau.broker.replicas.flush_backlog import FlushBacklog
+from moldau.broker.server.connection_limits import ConnectionLimits
+from moldau.broker.server.context import BrokerServices, RequestContext
+from moldau.broker.server.dispatch import Dispatcher, broker_table
+from moldau.broker.server.listener import Listener, ListenerServices
+from moldau.broker.server.memory_budget import MemoryBudget
+from moldau.broker.server.turns import Turns
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.net.clock import ShiftedClock

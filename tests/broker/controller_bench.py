@@ -13,17 +13,17 @@ from typing import Any, cast
 
 from broker.metadata_node import CLUSTER, config_for, formatted
 
-from moldau.broker.context import BrokerServices, Peer, RequestContext
-from moldau.broker.controller_channel import LocalControllerChannel
-from moldau.broker.controller_node import ControllerNode
-from moldau.broker.dispatch import broker_table, controller_table
-from moldau.broker.lifecycle import BrokerIdentity, BrokerLifecycle
-from moldau.broker.memory_budget import MemoryBudget
-from moldau.broker.metadata_feed import MetadataFeed
-from moldau.broker.metrics import Metrics
-from moldau.broker.quorum_node import QuorumNode
-from moldau.broker.settings import Settings
-from moldau.broker.topic_creation import TopicCreation
+from moldau.broker.cluster.lifecycle import BrokerIdentity, BrokerLifecycle
+from moldau.broker.cluster.metadata_feed import MetadataFeed
+from moldau.broker.cluster.topic_creation import TopicCreation
+from moldau.broker.controller.controller_channel import LocalControllerChannel
+from moldau.broker.controller.controller_node import ControllerNode
+from moldau.broker.metrics.counters import Metrics
+from moldau.broker.node.settings import Settings
+from moldau.broker.quorum.quorum_node import QuorumNode
+from moldau.broker.server.context import BrokerServices, Peer, RequestContext
+from moldau.broker.server.dispatch import broker_table, controller_table
+from moldau.broker.server.memory_budget import MemoryBudget
 from moldau.config.standalone import NODE_ID
 from moldau.core.metadata.image import Endpoint, MetadataImage
 from moldau.net.clock import ShiftedClock

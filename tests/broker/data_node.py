@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from moldau.broker.context import BrokerServices, Peer, RequestContext
-from moldau.broker.fetch_sessions import FetchSessions
-from moldau.broker.memory_budget import MemoryBudget
-from moldau.broker.metrics import Metrics
-from moldau.broker.partition import Partition
-from moldau.broker.peers import LocalPeers, Peers
-from moldau.broker.replicas import Replicas
-from moldau.broker.transaction_verification import TransactionVerification
+from moldau.broker.cluster.peers import LocalPeers, Peers
+from moldau.broker.coordinators.verification import TransactionVerification
+from moldau.broker.metrics.counters import Metrics
+from moldau.broker.records.fetch_sessions import FetchSessions
+from moldau.broker.replicas.partition import Partition
+from moldau.broker.replicas.replicas import Replicas
+from moldau.broker.server.context import BrokerServices, Peer, RequestContext
+from moldau.broker.server.memory_budget import MemoryBudget
 from moldau.config.broker import BrokerConfig
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, UNASSIGNED_DIRECTORY, MetadataImage

@@ -9,10 +9,10 @@ from typing import Any
 from broker.data_node import NODE, batch
 from broker.group_node import GroupNode
 
-from moldau.broker.context import RequestContext
-from moldau.broker.dispatch import Dispatcher, broker_table
-from moldau.broker.peers import LocalPeers
-from moldau.broker.transaction_markers import MarkersToSend, TransactionMarkers
+from moldau.broker.cluster.peers import LocalPeers
+from moldau.broker.coordinators.markers import MarkersToSend, TransactionMarkers
+from moldau.broker.server.context import RequestContext
+from moldau.broker.server.dispatch import Dispatcher, broker_table
 from moldau.core.coordinator.effects import Writer
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.offset_fetch import (

@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moldau.broker.formatting import FormatOptions, format_node
-from moldau.broker.metadata_feed import MetadataFeed
-from moldau.broker.quorum_node import QuorumListener, QuorumNode
-from moldau.broker.snapshot_maker import SnapshotMaker
+from moldau.broker.cluster.metadata_feed import MetadataFeed
+from moldau.broker.node.formatting import FormatOptions, format_node
+from moldau.broker.quorum.quorum_node import QuorumListener, QuorumNode
+from moldau.broker.quorum.snapshot_maker import SnapshotMaker
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import NODE_ID, standalone_properties
 from moldau.core.metadata.image import MetadataImage

@@ -272,7 +272,7 @@ async def test_a_client_that_is_gone_leaves_no_read_behind() -> None:
 async def test_bytes_under_way_are_bounded_also_when_clients_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("moldau.broker.cold_reads.BYTES_UNDER_WAY_MAX", 1)
+    monkeypatch.setattr("moldau.broker.records.cold_reads.BYTES_UNDER_WAY_MAX", 1)
     async with cold_node() as (node, disk):
         await fetch(node, request(orders(0, 0, 1)))
         disk.is_cold = lambda path: path.suffix == ".log"

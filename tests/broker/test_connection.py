@@ -9,9 +9,9 @@ import pytest
 from broker.connection_server import Client, Server, echo, serving, until
 from proofs import proves
 
-from moldau.broker.context import RequestContext, Staged
-from moldau.broker.exchange import ANSWER_BYTES_MAX
-from moldau.broker.metrics import HeldBack, HeldBackClient
+from moldau.broker.metrics.counters import HeldBack, HeldBackClient
+from moldau.broker.server.context import RequestContext, Staged
+from moldau.broker.server.exchange import ANSWER_BYTES_MAX
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.frame import AnswerTooLongError, build_response

@@ -2,7 +2,7 @@
 
 from broker.connection_server import Client, Server, echo, serving, until
 
-from moldau.broker.connection_limits import CONNECTION_BYTES, ConnectionLimits
+from moldau.broker.server.connection_limits import CONNECTION_BYTES, ConnectionLimits
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.net.clock import Clock

@@ -8,8 +8,8 @@ from broker.controller_bench import Bench, bench
 from broker.metadata_node import CLUSTER, config_for
 from proofs import proves
 
-from moldau.broker.formatting import FormatOptions, format_node
-from moldau.broker.lifecycle import LifecycleState, register_controller
+from moldau.broker.cluster.lifecycle import LifecycleState, register_controller
+from moldau.broker.node.formatting import FormatOptions, format_node
 from moldau.core.controller.features import SUPPORTED_FEATURES
 from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.enums import ConfigResourceType, LeaderRecoveryState

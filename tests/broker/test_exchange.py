@@ -1,7 +1,7 @@
 """What a request takes of the memory that connections share, from its frame to its answer."""
 
-from moldau.broker.dispatch import Begun, Route
-from moldau.broker.exchange import Exchange
+from moldau.broker.server.dispatch import Begun, Route
+from moldau.broker.server.exchange import Exchange
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.messages.fetch import (
     FetchableTopicResponse,

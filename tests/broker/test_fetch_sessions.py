@@ -2,8 +2,8 @@
 
 import pytest
 
-from moldau.broker import fetch_sessions
-from moldau.broker.fetch_sessions import (
+from moldau.broker.records import fetch_sessions
+from moldau.broker.records.fetch_sessions import (
     EVICTION_MS,
     NO_SESSION,
     PARTITION_BYTES,

@@ -3,9 +3,9 @@
 import pytest
 from broker.connection_server import Client, Server, serving, until
 
-from moldau.broker.context import RequestContext
-from moldau.broker.flush_backlog import BACKLOG_BYTES_MAX, SMALL_BYTES
-from moldau.broker.metrics import HELD_BACK
+from moldau.broker.metrics.counters import HELD_BACK
+from moldau.broker.replicas.flush_backlog import BACKLOG_BYTES_MAX, SMALL_BYTES
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 ROUNDS = 20

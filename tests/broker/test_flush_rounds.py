@@ -9,8 +9,8 @@ import pytest
 from broker.data_node import batch, running
 from node.disk_watch import DiskWatch, disk_watch
 
-from moldau.broker.context import Peer
-from moldau.broker.flush_backlog import BACKLOG_BYTES_MAX, FlushBacklog
+from moldau.broker.replicas.flush_backlog import BACKLOG_BYTES_MAX, FlushBacklog
+from moldau.broker.server.context import Peer
 
 __all__ = ["disk_watch"]
 

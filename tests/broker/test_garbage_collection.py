@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from moldau.broker.garbage_collection import LOOK_EVERY_MS, GarbageCollection
+from moldau.broker.node.garbage_collection import LOOK_EVERY_MS, GarbageCollection
 from moldau.net.clock import ShiftedClock
 
 FULL = 2

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from broker.data_node import batch, running
 
-from moldau.broker.context import Staged
 from moldau.broker.handlers.produce import HEAVY_BYTES, handle_produce
+from moldau.broker.server.context import Staged
 from moldau.protocol.batch_builder import recompress
 from moldau.protocol.batches import RecordBatch
 from moldau.protocol.compression import Compression

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from broker.data_node import DataNode, batch, directory_id, running, topic_id, values_of
 
-from moldau.broker.directory_assignments import DirectoryAssignments
+from moldau.broker.cluster.directory_assignments import DirectoryAssignments
 from moldau.broker.handlers.alter_replica_log_dirs import handle_alter_replica_log_dirs
 from moldau.broker.handlers.describe_log_dirs import handle_describe_log_dirs
 from moldau.core.metadata.image import UNASSIGNED_DIRECTORY

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from broker.data_node import running
 
-from moldau.broker.dispatch import Dispatcher, HandlerTable
-from moldau.broker.loop_watch import SLOW_MS, RecentMax
+from moldau.broker.server.dispatch import Dispatcher, HandlerTable
+from moldau.broker.server.loop_watch import SLOW_MS, RecentMax
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.frame import build_request
 from moldau.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -12,9 +12,9 @@ from broker.data_node import DataNode, batch, running, values_of
 from broker.test_fetch import fetch, fill, orders
 from broker.test_fetch import request as fetch_request
 
-from moldau.broker.context import Staged
 from moldau.broker.handlers.fetch import handle_fetch
 from moldau.broker.handlers.produce import handle_produce
+from moldau.broker.server.context import Staged
 from moldau.net import slices
 from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from broker.connection_server import Client, Server, echo, serving, until
 
-from moldau.broker.context import RequestContext
-from moldau.broker.memory_budget import MemoryBudget
+from moldau.broker.server.context import RequestContext
+from moldau.broker.server.memory_budget import MemoryBudget
 from moldau.protocol.frame import build_request
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.metadata import (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from moldau.broker.message_weight import weight_of
+from moldau.broker.server.message_weight import weight_of
 from moldau.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -18,9 +18,9 @@ from broker.metadata_node import (
 )
 from proofs import proves
 
-from moldau.broker.formatting import FormatOptions, format_node
-from moldau.broker.metadata_log import MetadataLogError
-from moldau.broker.snapshots import (
+from moldau.broker.node.formatting import FormatOptions, format_node
+from moldau.broker.quorum.metadata_log import MetadataLogError
+from moldau.broker.quorum.snapshots import (
     MissingSnapshotError,
     SnapshotId,
     SnapshotStore,

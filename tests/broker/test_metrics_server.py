@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from moldau.broker.metrics_server import MetricsServer
+from moldau.broker.metrics.server import MetricsServer
 from moldau.net.clock import ShiftedClock
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n"

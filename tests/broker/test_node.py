@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from proofs import proves
 
-from moldau.broker.node import Node, NodeOptions
+from moldau.broker.node.node import Node, NodeOptions
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.net.clock import Clock

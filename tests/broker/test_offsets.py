@@ -12,7 +12,7 @@ from broker.data_node import DataNode, batch, open_transaction, running, values_
 from moldau.broker.handlers.delete_records import handle_delete_records
 from moldau.broker.handlers.list_offsets import handle_list_offsets
 from moldau.broker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
-from moldau.broker.replicas import WORKERS_MAX
+from moldau.broker.replicas.replicas import WORKERS_MAX
 from moldau.protocol.batch_builder import BatchOptions, build_batch
 from moldau.protocol.batches import Record
 from moldau.protocol.compression import Compression

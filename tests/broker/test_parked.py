@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from moldau.broker.parked import Deadlines, WakeUps
+from moldau.broker.server.deadlines import Deadlines, WakeUps
 from moldau.net import slices
 from moldau.net.clock import ShiftedClock
 

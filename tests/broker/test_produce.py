@@ -9,8 +9,8 @@ import pytest
 from broker.data_node import DataNode, batch, running, topic_id, values_of
 from crc32c import crc32c
 
-from moldau.broker.context import Staged
 from moldau.broker.handlers.produce import HEAVY_BYTES, handle_produce
+from moldau.broker.server.context import Staged
 from moldau.protocol.batch_builder import recompress
 from moldau.protocol.batches import ATTRIBUTES_OFFSET, CRC_OFFSET, RecordBatch, iterate_batches
 from moldau.protocol.compression import Compression

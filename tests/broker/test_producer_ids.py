@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from broker.data_node import batch, running
 
+from moldau.broker.cluster.producer_ids import ProducerIds
 from moldau.broker.handlers.describe_producers import handle_describe_producers
-from moldau.broker.producer_ids import ProducerIds
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.allocate_producer_ids import (

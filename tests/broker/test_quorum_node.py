@@ -19,9 +19,9 @@ from broker.metadata_node import (
 from proofs import proves
 from storage.samples import CLUSTER_ID, expected_topics, unpack
 
-from moldau.broker.formatting import FormatOptions, format_node, random_uuid
-from moldau.broker.metadata_log import MetadataLogError
-from moldau.broker.quorum_node import QuorumListener, QuorumNode
+from moldau.broker.node.formatting import FormatOptions, format_node, random_uuid
+from moldau.broker.quorum.metadata_log import MetadataLogError
+from moldau.broker.quorum.quorum_node import QuorumListener, QuorumNode
 from moldau.core.metadata.loader import CommittedBatch
 from moldau.core.quorum.machine import VotersError
 from moldau.net.clock import Clock

@@ -6,13 +6,13 @@ from typing import Any, cast
 import pytest
 from config.nodes import COMBINED
 
-from moldau.broker.context import BrokerServices, Peer, RequestContext
 from moldau.broker.handlers.describe_configs import handle_describe_configs
 from moldau.broker.handlers.list_config_resources import handle_list_config_resources
-from moldau.broker.loggers import change_levels, logger_levels
-from moldau.broker.memory_budget import MemoryBudget
-from moldau.broker.metrics import Metrics
-from moldau.broker.settings import Settings
+from moldau.broker.metrics.counters import Metrics
+from moldau.broker.node.loggers import change_levels, logger_levels
+from moldau.broker.node.settings import Settings
+from moldau.broker.server.context import BrokerServices, Peer, RequestContext
+from moldau.broker.server.memory_budget import MemoryBudget
 from moldau.config.alter import Change, Operation
 from moldau.config.broker import BrokerConfig
 from moldau.core.metadata.delta import MetadataDelta

@@ -12,8 +12,8 @@ from broker.data_node import batch
 from broker.marker_node import MarkerNode
 from broker.test_producer_ids import Controller
 
-from moldau.broker.producer_ids import ProducerIds
-from moldau.broker.transaction_coordinator import FEATURE, TransactionCoordinator
+from moldau.broker.cluster.producer_ids import ProducerIds
+from moldau.broker.coordinators.transactions import FEATURE, TransactionCoordinator
 from moldau.core.controller.topic_names import TRANSACTION_STATE
 from moldau.core.transactions.states import TransactionState
 from moldau.core.transactions.transaction import Transaction

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from broker.marker_node import MarkerNode, running_markers
 
-from moldau.broker.transaction_markers import REQUESTS_IN_FLIGHT_MAX, RETRY_DELAY_MS_MAX
+from moldau.broker.coordinators.markers import REQUESTS_IN_FLIGHT_MAX, RETRY_DELAY_MS_MAX
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS
 from moldau.core.coordinator.placement import partition_for
 from moldau.core.metadata.image import NO_LEADER

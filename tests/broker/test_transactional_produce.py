@@ -10,8 +10,8 @@ from broker.data_node import DataNode, batch, running, topic_id, values_of
 from broker.far_coordinator import FarCoordinator, coordinated
 from proofs import proves
 
-from moldau.broker.context import Staged
 from moldau.broker.handlers.produce import handle_produce
+from moldau.broker.server.context import Staged
 from moldau.protocol.compression import Compression
 from moldau.protocol.control_records import (
     ControlType,

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from broker.connection_server import Client, Server, serving, until
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.net.clock import ShiftedClock
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 

@@ -10,8 +10,8 @@ import pytest
 from broker.data_node import DataNode, batch, open_transaction, running, values_of
 from broker.test_fetch import fetch_one, fill, orders, request
 
-from moldau.broker.memory_budget import MemoryBudget
-from moldau.broker.waiting_fetch import NO_ROOM_WAIT_MS
+from moldau.broker.records.waiting_fetch import NO_ROOM_WAIT_MS
+from moldau.broker.server.memory_budget import MemoryBudget
 from moldau.net import slices
 from moldau.protocol.control_records import (
     ControlType,

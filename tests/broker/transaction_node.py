@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Self
 
-from moldau.broker.context import RequestContext
-from moldau.broker.node import Node, NodeOptions
+from moldau.broker.node.node import Node, NodeOptions
+from moldau.broker.server.context import RequestContext
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.core.transactions.states import AT_REST

@@ -10,9 +10,9 @@ from proofs import proves, proves_change
 from running_node import wait_for
 from wire_client import HungUpError, WireClient
 
-from moldau.broker.formatting import FormatOptions, format_node
-from moldau.broker.node import Node, NodeOptions
-from moldau.broker.runtime import run_in_loop
+from moldau.broker.node.event_loop import run_in_loop
+from moldau.broker.node.formatting import FormatOptions, format_node
+from moldau.broker.node.node import Node, NodeOptions
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.protocol.error_codes import ErrorCode

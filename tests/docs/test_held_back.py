@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from moldau.broker.metrics import HELD_BACK
+from moldau.broker.metrics.counters import HELD_BACK
 from moldau.config.broker import BrokerConfig
 from moldau.config.client_settings.consumer import ConsumerConfig
 from moldau.config.client_settings.producer import ProducerConfig

@@ -12,7 +12,7 @@ from node.disk_watch import DiskWatch, disk_watch
 from running_node import wait_for
 from wire_client import WireClient, create_topic
 
-from moldau.broker.flush_backlog import BACKLOG_BYTES_MAX
+from moldau.broker.replicas.flush_backlog import BACKLOG_BYTES_MAX
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.produce import (

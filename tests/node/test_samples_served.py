@@ -16,7 +16,7 @@ from running_node import RunningNode, free_port, wait_for
 from storage.samples import SAMPLES, ExpectedRecord, expected_topics, unpack
 from wire_client import WireClient
 
-from moldau.broker.metadata_log import METADATA_PARTITION
+from moldau.broker.quorum.metadata_log import METADATA_PARTITION
 from moldau.core.metadata.image import MetadataImage
 from moldau.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.broker.node_setup import raise_descriptor_limit
+from moldau.broker.node.startup import raise_descriptor_limit
 from moldau.testing import broker
 
 ROOT = Path(__file__).parents[2]

@@ -57,6 +57,6 @@ def test_tests_without_a_broker_start_none(pytester: pytest.Pytester) -> None:
         import sys
 
         def test_is_light():
-            assert "moldau.broker.node" not in sys.modules
+            assert "moldau.broker.node.node" not in sys.modules
     """)
     pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider").assert_outcomes(passed=1)

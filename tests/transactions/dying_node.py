@@ -18,10 +18,10 @@ from typing import Any
 
 from running_node import RunningNode
 
-from moldau.broker import node as node_module
-from moldau.broker.context import RequestContext
-from moldau.broker.node import Node, NodeOptions
-from moldau.broker.runtime import run_in_loop
+from moldau.broker.node import node as node_module
+from moldau.broker.node.event_loop import run_in_loop
+from moldau.broker.node.node import Node, NodeOptions
+from moldau.broker.server.context import RequestContext
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.net.clock import ShiftedClock

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import typer
 
-from moldau.broker.node import Node, NodeOptions
-from moldau.broker.runtime import run_in_loop
+from moldau.broker.node.event_loop import run_in_loop
+from moldau.broker.node.node import Node, NodeOptions
 from moldau.cli.demo_commands import TOPIC, show_commands
 from moldau.cli.logs import set_up_logs
 from moldau.cli.quiet_pipe import quiet_pipe

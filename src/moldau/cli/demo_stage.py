@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moldau.admin import NewTopic
 from moldau.aio import Admin
-from moldau.broker.node import Node
+from moldau.broker.node.node import Node
 from moldau.cli.demo_orders import PARTITIONS, TOPIC, publish
 from moldau.cli.demo_pipeline import PipelineProcess, place_file
 from moldau.cli.demo_results import (

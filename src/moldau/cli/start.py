@@ -12,9 +12,9 @@ from typing import Annotated
 
 import typer
 
-from moldau.broker.garbage_collection import GarbageCollection
-from moldau.broker.node import Node, NodeOptions
-from moldau.broker.runtime import run_in_loop
+from moldau.broker.node.event_loop import run_in_loop
+from moldau.broker.node.garbage_collection import GarbageCollection
+from moldau.broker.node.node import Node, NodeOptions
 from moldau.cli.logs import set_up_logs
 from moldau.cli.server_properties import Strict, read_server_properties, with_port
 from moldau.cli.stop_signals import StopSignals

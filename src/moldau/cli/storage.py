@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from moldau.broker.formatting import FormatOptions, directories_of, format_node, random_uuid
-from moldau.broker.storage_info import StorageInfo, storage_info
+from moldau.broker.node.formatting import FormatOptions, directories_of, format_node, random_uuid
+from moldau.broker.node.storage_info import StorageInfo, storage_info
 from moldau.cli.lazy_commands import new_app
 from moldau.cli.output import AsJson, show_json
 from moldau.cli.server_properties import Strict, read_broker_config

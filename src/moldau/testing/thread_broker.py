@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from moldau.broker.node import Node, NodeOptions
-from moldau.broker.runtime import new_event_loop
+from moldau.broker.node.event_loop import new_event_loop
+from moldau.broker.node.node import Node, NodeOptions
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.net.clock import ShiftedClock

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from broker.controller_bench import bench
 
-from moldau.broker.dispatch import CONTROLLER_HANDLERS, HANDLERS
+from moldau.broker.server.dispatch import CONTROLLER_HANDLERS, HANDLERS
 from moldau.core.controller.machine import DECISIONS, decision_of
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode

@@ -225,7 +225,7 @@ async def test_the_cluster_is_described(tmp_path: Path) -> None:
 
 
 async def test_controllers_are_described_on_their_own_listener(tmp_path: Path) -> None:
-    from moldau.broker.lifecycle import register_controller
+    from moldau.broker.cluster.lifecycle import register_controller
 
     async with bench(tmp_path / "data") as node:
         await register_controller(node.channel, node.settings.current, Uuid(b"c" * 16))

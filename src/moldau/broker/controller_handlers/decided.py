@@ -1,6 +1,6 @@
 """What the active controller decides, asked on the controller's own listener."""
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.schema import Message

@@ -1,12 +1,12 @@
 """DescribeCluster on the controller's listener: the controllers, as seen through it."""
 
-from moldau.broker.cluster_view import (
+from moldau.broker.cluster.cluster_view import (
     CONTROLLERS,
     NO_CONTROLLER,
     authorized_operations,
     wrong_endpoint_type,
 )
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.enums import ResourceType
 from moldau.protocol.messages.describe_cluster import (
     DescribeClusterBroker,

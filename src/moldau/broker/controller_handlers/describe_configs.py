@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable
 
-from moldau.broker.config_descriptions import described_configs
-from moldau.broker.context import RequestContext
+from moldau.broker.cluster.config_descriptions import described_configs
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.enums import AclOperation, AclPermissionType, PatternType, ResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import MalformedRequestError

@@ -2,7 +2,7 @@
 is to say its partition of __consumer_offsets. Clients of transaction version 2 do not ask.
 """
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.add_offsets_to_txn import (

@@ -6,8 +6,8 @@ One partition that cannot be added keeps all others of its transaction from bein
 
 import asyncio
 
-from moldau.broker.context import RequestContext
-from moldau.broker.topic_settings import INTERNAL_TOPICS
+from moldau.broker.replicas.topic_settings import INTERNAL_TOPICS
+from moldau.broker.server.context import RequestContext
 from moldau.net.slices import slices_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.add_partitions_to_txn import (

@@ -5,7 +5,7 @@ answer means that a move has begun; DescribeLogDirs shows how far it is.
 from collections.abc import Awaitable
 from pathlib import Path
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.net.slices import in_slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

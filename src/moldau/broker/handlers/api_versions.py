@@ -5,7 +5,7 @@ every client, so it must be answered whatever the client's age.
 import re
 from collections.abc import Mapping
 
-from moldau.broker.context import BrokerServices, RequestContext
+from moldau.broker.server.context import BrokerServices, RequestContext
 from moldau.core.controller.features import supported_features
 from moldau.core.metadata.image import KRAFT_VERSION, MetadataImage
 from moldau.protocol.api_keys import ApiKey

@@ -1,6 +1,6 @@
 """DeleteGroups: groups without members go, with their offsets."""
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 

@@ -1,13 +1,13 @@
 """DescribeCluster on a broker's listener: the brokers, as seen through it."""
 
-from moldau.broker.cluster_view import (
+from moldau.broker.cluster.cluster_view import (
     BROKERS,
     NO_CONTROLLER,
     ClusterView,
     authorized_operations,
     wrong_endpoint_type,
 )
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.enums import ResourceType
 from moldau.protocol.messages.describe_cluster import (
     DescribeClusterBroker,

@@ -5,9 +5,9 @@ is named; it is looked at once, and what would be too much together is refused b
 from collections import Counter
 from collections.abc import Awaitable
 
-from moldau.broker.cluster_view import authorized_operations
-from moldau.broker.context import RequestContext
-from moldau.broker.exchange import ANSWER_BYTES_MAX
+from moldau.broker.cluster.cluster_view import authorized_operations
+from moldau.broker.server.context import RequestContext
+from moldau.broker.server.exchange import ANSWER_BYTES_MAX
 from moldau.net.slices import in_slices
 from moldau.protocol.codec import encode
 from moldau.protocol.enums import ResourceType

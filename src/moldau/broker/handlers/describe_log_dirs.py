@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Container
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.net.slices import Slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

@@ -5,7 +5,7 @@ answered once: Kafka answers it again, however many partitions it has.
 from collections.abc import Awaitable
 from functools import partial
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.core.transactions.listing import describe_transaction
 from moldau.core.transactions.states import TransactionState
 from moldau.net.slices import in_slices

@@ -2,7 +2,7 @@
 producer id and epoch of the answer.
 """
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 

@@ -9,13 +9,19 @@ import asyncio
 from collections.abc import Awaitable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from moldau.broker.cold_reads import ATTEMPTS_MAX, changes_too_fast
-from moldau.broker.context import RequestContext
-from moldau.broker.fetch_answers import diverging_epoch, fill, leader_endpoints
-from moldau.broker.fetch_sessions import Asked, FullFetch, IncrementalFetch, PartitionKey, asked_in
-from moldau.broker.memory_budget import SMALL_BYTES
-from moldau.broker.partition import Partition
-from moldau.broker.waiting_fetch import Attempt, Cold, WaitingFetch, finish
+from moldau.broker.records.cold_reads import ATTEMPTS_MAX, changes_too_fast
+from moldau.broker.records.fetch_answers import diverging_epoch, fill, leader_endpoints
+from moldau.broker.records.fetch_sessions import (
+    Asked,
+    FullFetch,
+    IncrementalFetch,
+    PartitionKey,
+    asked_in,
+)
+from moldau.broker.records.waiting_fetch import Attempt, Cold, WaitingFetch, finish
+from moldau.broker.replicas.partition import Partition
+from moldau.broker.server.context import RequestContext
+from moldau.broker.server.memory_budget import SMALL_BYTES
 from moldau.net.slices import Slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

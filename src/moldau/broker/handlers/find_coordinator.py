@@ -6,8 +6,8 @@ from collections.abc import Awaitable
 from enum import IntEnum
 from typing import NamedTuple
 
-from moldau.broker.context import RequestContext
-from moldau.broker.error_responses import INVALID_REQUEST_WORDS
+from moldau.broker.server.context import RequestContext
+from moldau.broker.server.error_responses import INVALID_REQUEST_WORDS
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from moldau.net.slices import in_slices
 from moldau.protocol.error_codes import ErrorCode

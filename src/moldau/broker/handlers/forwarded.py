@@ -2,7 +2,7 @@
 By then the broker's own metadata has what was changed.
 """
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.schema import Message
 
 

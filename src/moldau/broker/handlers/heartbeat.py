@@ -1,7 +1,7 @@
 """Heartbeat: a member is alive, and hears whether it must join again."""
 
-from moldau.broker.context import RequestContext
-from moldau.broker.group_requests import caller_of
+from moldau.broker.coordinators.group_requests import caller_of
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs: settings are set, removed, added to and taken from."""
 
-from moldau.broker.config_requests import Outcome, ResourceChange, judged
-from moldau.broker.context import RequestContext
+from moldau.broker.cluster.config_requests import Outcome, ResourceChange, judged
+from moldau.broker.server.context import RequestContext
 from moldau.config.alter import Change
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.incremental_alter_configs import (

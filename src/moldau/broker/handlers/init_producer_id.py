@@ -3,7 +3,7 @@ takes its transactional id over from whoever had it before. Version 6 (two-phase
 final and served only with `unstable.api.versions.enable`.
 """
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 

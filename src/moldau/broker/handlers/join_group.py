@@ -1,7 +1,7 @@
 """JoinGroup: parked until the group has a new generation, or refused."""
 
-from moldau.broker.context import RequestContext
-from moldau.broker.group_requests import caller_of
+from moldau.broker.coordinators.group_requests import caller_of
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse

@@ -1,6 +1,6 @@
 """LeaveGroup: one member by itself, or several by an administrator."""
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.leave_group import (

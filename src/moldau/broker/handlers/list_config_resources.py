@@ -4,7 +4,7 @@ if something is set for them.
 
 from collections.abc import Iterator
 
-from moldau.broker.context import BrokerServices, RequestContext
+from moldau.broker.server.context import BrokerServices, RequestContext
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.list_config_resources import (

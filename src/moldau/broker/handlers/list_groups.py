@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.core.groups.listing import GroupFilter
 from moldau.net.slices import in_slices
 from moldau.protocol.errors import KafkaError

@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import Awaitable, Iterator
 from typing import NamedTuple
 
-from moldau.broker.cold_reads import ATTEMPTS_MAX, READS_PER_SEGMENT
-from moldau.broker.context import RequestContext
-from moldau.broker.partition import Partition
+from moldau.broker.records.cold_reads import ATTEMPTS_MAX, READS_PER_SEGMENT
+from moldau.broker.replicas.partition import Partition
+from moldau.broker.server.context import RequestContext
 from moldau.net.slices import in_slices, slices_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

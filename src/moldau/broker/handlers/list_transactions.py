@@ -1,6 +1,6 @@
 """ListTransactions: the transactional ids that this node coordinates."""
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.core.transactions.listing import filters_of, list_transactions
 from moldau.net.slices import others_first
 from moldau.protocol.error_codes import ErrorCode

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from moldau.broker.context import RequestContext
-from moldau.broker.group_requests import caller_of
+from moldau.broker.coordinators.group_requests import caller_of
+from moldau.broker.server.context import RequestContext
 from moldau.core.metadata.image import TopicImage
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.core.metadata.image import MetadataImage
 from moldau.net.slices import Slices
 from moldau.protocol.error_codes import ErrorCode

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.net.slices import in_slices
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.offset_for_leader_epoch import (

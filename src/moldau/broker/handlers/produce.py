@@ -13,11 +13,9 @@ from collections.abc import Awaitable, Generator, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from moldau.broker.cold_reads import ATTEMPTS_MAX, changes_too_fast
-from moldau.broker.context import RequestContext, Staged
-from moldau.broker.leader_hints import put_leader_hints
-from moldau.broker.partition import Partition
-from moldau.broker.produce_refusals import (
+from moldau.broker.records.cold_reads import ATTEMPTS_MAX, changes_too_fast
+from moldau.broker.records.leader_hints import put_leader_hints
+from moldau.broker.records.produce_refusals import (
     ADDS_PARTITIONS_SINCE_VERSION,
     as_produce_error,
     put_refusal,
@@ -25,8 +23,10 @@ from moldau.broker.produce_refusals import (
     several_producers,
     without_transactional_id,
 )
-from moldau.broker.produced_records import BUFFERS, keep_records, records_bytes, writable
-from moldau.broker.topic_settings import INTERNAL_TOPICS
+from moldau.broker.records.produced_records import BUFFERS, keep_records, records_bytes, writable
+from moldau.broker.replicas.partition import Partition
+from moldau.broker.replicas.topic_settings import INTERNAL_TOPICS
+from moldau.broker.server.context import RequestContext, Staged
 from moldau.core.partition.leader import ACKS_ALL
 from moldau.net.frames_in import SCRATCH_BYTES
 from moldau.net.slices import Slices, others_first

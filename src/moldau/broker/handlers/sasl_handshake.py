@@ -1,6 +1,6 @@
 """SaslHandshake on a listener without SASL: refused, and the connection stays usable."""
 
-from moldau.broker.context import RequestContext
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 

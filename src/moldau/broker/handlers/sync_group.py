@@ -1,7 +1,7 @@
 """SyncGroup: the leader brings the assignment, everybody gets their part once it is in the log."""
 
-from moldau.broker.context import RequestContext
-from moldau.broker.group_requests import caller_of
+from moldau.broker.coordinators.group_requests import caller_of
+from moldau.broker.server.context import RequestContext
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse

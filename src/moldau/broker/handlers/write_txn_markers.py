@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 
-from moldau.broker.context import RequestContext
-from moldau.broker.partition import Partition
+from moldau.broker.replicas.partition import Partition
+from moldau.broker.server.context import RequestContext
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS
 from moldau.core.coordinator.effects import Marker
 from moldau.net.slices import others_first

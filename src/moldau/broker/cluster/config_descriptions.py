@@ -1,0 +1,197 @@
+"""What DescribeConfigs is answered on either listener: the settings of topics, of this node, of
+groups and client metrics subscriptions, with where they come from.
+
+A resource that is named again is answered once (Kafka answers it again, however often that is), and
+resources with the same settings share one description.
+"""
+
+from collections.abc import Awaitable, Hashable, Iterable, Mapping
+from typing import NamedTuple
+
+from moldau.broker.node.loggers import logger_levels
+from moldau.broker.server.context import BrokerServices
+from moldau.broker.server.error_responses import INVALID_REQUEST_WORDS
+from moldau.config.describe import (
+    Described,
+    Source,
+    describe_broker,
+    describe_broker_defaults,
+    describe_client_metrics,
+    describe_consumer_group,
+    describe_topic,
+)
+from moldau.core.controller.topic_names import name_problem
+from moldau.core.metadata.image import MetadataImage
+from moldau.net.slices import in_slices
+from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+_STORED = {
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.GROUP,
+    ConfigResourceType.CLIENT_METRICS,
+}
+"""Whose settings are only what is stored for the name, and defaults."""
+ANSWER_BYTES_MAX = 32 << 20
+_FIXED_BYTES = 16
+"""Of a row or a synonym, beside its texts."""
+# Kafka's words.
+_NAMELESS: dict[int, str] = {
+    ConfigResourceType.BROKER_LOGGER: "Broker id must not be empty",
+    ConfigResourceType.CLIENT_METRICS: "Client metrics subscription name must not be empty",
+    ConfigResourceType.GROUP: "Group name must not be empty",
+}
+
+
+def described_configs(
+    broker: BrokerServices, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
+    distinct = {
+        (one.resource_type, one.resource_name, _keys(one.configuration_keys)): one
+        for one in request.resources
+    }
+    description = _Description(broker, request)
+    return in_slices(
+        description.of, distinct.values(), lambda found: DescribeConfigsResponse(results=found)
+    )
+
+
+def _keys(names: list[str] | None) -> frozenset[str]:
+    """No names are all names."""
+    return frozenset(names or ())
+
+
+class _Rows(NamedTuple):
+    rows: list[DescribeConfigsResourceResult]
+    size_bytes: int
+
+
+class _Description:
+    """For one request. Of one image and one configuration, whatever happens between slices."""
+
+    def __init__(self, broker: BrokerServices, request: DescribeConfigsRequest) -> None:
+        self._node_id = broker.node_id
+        self._image = broker.image
+        self._config = broker.config
+        self._request = request
+        self._shared: dict[Hashable, _Rows] = {}
+        self._size_bytes = 0
+
+    def of(self, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+        kind, name = resource.resource_type, resource.resource_name
+        result = DescribeConfigsResult(resource_type=kind, resource_name=name)
+        try:
+            found = self._settings_of(kind, name)
+        except KafkaError as error:
+            result.error_code, result.error_message = error.code, error.detail
+            return result
+        wanted = _keys(resource.configuration_keys)
+        if wanted:
+            result.configs = [row for row in found.rows if row.name in wanted]
+        else:
+            result.configs = found.rows
+            self._size_bytes += found.size_bytes
+        if self._size_bytes > ANSWER_BYTES_MAX:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"The answer would be larger than {ANSWER_BYTES_MAX} bytes: ask for less at once.",
+            )
+        return result
+
+    def _settings_of(self, kind: int, name: str) -> _Rows:
+        """Shared by all resources that have the same settings."""
+        stored: dict[str, str] = {}
+        if kind in _STORED and name:
+            _check_topic(self._image, kind, name)
+            stored = dict(self._image.config_of(ConfigResourceType(kind), name))
+            key: Hashable = (kind, frozenset(stored.items()))
+        else:
+            key = (kind, name)
+        known = self._shared.get(key)
+        if known is None:
+            known = self._shared[key] = self._rows(self._work_out(kind, name, stored))
+        return known
+
+    def _rows(self, settings: Iterable[Described]) -> _Rows:
+        rows = [_row(one, self._request) for one in settings]
+        return _Rows(rows, sum(map(_row_bytes, rows)))
+
+    def _work_out(self, kind: int, name: str, stored: Mapping[str, str]) -> Iterable[Described]:
+        if not name and kind in _NAMELESS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, _NAMELESS[kind])
+        match kind:
+            case ConfigResourceType.TOPIC:
+                _check_topic(self._image, kind, name)
+                return describe_topic(stored, self._config)
+            case ConfigResourceType.BROKER if not name:
+                return describe_broker_defaults(self._config)
+            case ConfigResourceType.BROKER:
+                self._check_node(name, f"expected {self._node_id} or empty string,")
+                return describe_broker(self._config)
+            case ConfigResourceType.BROKER_LOGGER:
+                self._check_node(name, f"expected {self._node_id}")
+                return [
+                    Described(logger, level, Source.DYNAMIC_BROKER_LOGGER)
+                    for logger, level in logger_levels().items()
+                ]
+            case ConfigResourceType.CLIENT_METRICS:
+                return describe_client_metrics(stored)
+            case ConfigResourceType.GROUP:
+                return describe_consumer_group(stored, self._config)
+            case _:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_WORDS)
+
+    def _check_node(self, name: str, expected: str) -> None:
+        """A broker knows only its own settings."""
+        if not (name.isascii() and name.removeprefix("-").isdecimal()):
+            detail = f"Broker id must be an integer, but it is: {name}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
+        if int(name) != self._node_id:
+            detail = f"Unexpected broker id, {expected} but received {name}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
+
+
+def _check_topic(image: MetadataImage, kind: int, name: str) -> None:
+    if kind != ConfigResourceType.TOPIC:
+        return
+    problem = name_problem(name)
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if image.topic(name) is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _row_bytes(row: DescribeConfigsResourceResult) -> int:
+    """About what it takes in an answer."""
+    return (
+        _FIXED_BYTES
+        + len(row.name)
+        + len(row.value or "")
+        + len(row.documentation or "")
+        + sum(_FIXED_BYTES + len(said.name) + len(said.value or "") for said in row.synonyms)
+    )
+
+
+def _row(one: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=one.name,
+        value=one.value,
+        read_only=one.is_read_only,
+        config_source=one.source,
+        is_sensitive=one.is_sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=said.name, value=said.value, source=said.source)
+            for said in (one.synonyms if request.include_synonyms else ())
+        ],
+        config_type=one.kind,
+        documentation=one.documentation if request.include_documentation else None,
+    )

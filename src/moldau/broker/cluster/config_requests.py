@@ -1,0 +1,95 @@
+"""What a broker looks at before it passes changes of settings on to the controller: the settings of
+brokers, which only this broker can judge, and levels of loggers, which are nobody else's business.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from moldau.broker.node.loggers import change_levels
+from moldau.broker.server.context import BrokerServices
+from moldau.config.alter import Change, altered, replaced
+from moldau.config.broker import BrokerConfig
+from moldau.config.dynamic import DYNAMIC_SETTINGS
+from moldau.net.slices import slices_of
+from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+
+_CONTROLLERS_BUSINESS = {
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.GROUP,
+    ConfigResourceType.CLIENT_METRICS,
+}
+
+
+class ResourceChange(NamedTuple):
+    """One resource of a request, whichever request it was."""
+
+    kind: int
+    name: str
+    changes: Sequence[Change]
+    is_replacement: bool
+    """What is not mentioned is taken away."""
+
+
+class Outcome(NamedTuple):
+    code: int = ErrorCode.NONE
+    message: str | None = None
+
+
+async def judged(
+    broker: BrokerServices, asked: Sequence[ResourceChange], *, validate_only: bool
+) -> list[Outcome | None]:
+    """The outcome for each resource; None if the controller decides."""
+    times = Counter((each.kind, each.name) for each in asked)
+
+    def judge(each: ResourceChange) -> Outcome | None:
+        if times[each.kind, each.name] > 1:
+            detail = "Each resource must appear at most once."
+            return Outcome(ErrorCode.INVALID_REQUEST, detail)
+        try:
+            return _judge(broker, each, validate_only=validate_only)
+        except KafkaError as error:
+            return Outcome(error.code, error.detail or None)
+
+    return await slices_of(judge, asked)
+
+
+def _judge(broker: BrokerServices, asked: ResourceChange, *, validate_only: bool) -> Outcome | None:
+    if asked.kind == ConfigResourceType.BROKER_LOGGER and not asked.is_replacement:
+        node_id = _node_id(asked.name)
+        if node_id != broker.node_id:
+            detail = f"Unexpected node id. Expected {broker.node_id}, but received {node_id}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
+        change_levels(asked.changes, validate_only=validate_only)
+        return Outcome()
+    if asked.kind not in _CONTROLLERS_BUSINESS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {asked.kind}")
+    if asked.kind == ConfigResourceType.BROKER:
+        if asked.name:
+            _check_is_this_broker(broker, asked.name)
+        # What is stored but of no use here must not stand in the way of other changes.
+        before = broker.config.layers.own if asked.name else broker.config.layers.cluster
+        declared = BrokerConfig.declared | DYNAMIC_SETTINGS
+        after = (
+            replaced(asked.changes)
+            if asked.is_replacement
+            else altered(before, asked.changes, declared, by_broker=True)
+        )
+        broker.settings.check_change(asked.name, after)
+    return None
+
+
+def _node_id(name: str) -> int:
+    if not (name.isascii() and name.removeprefix("-").isdecimal()):
+        detail = f"Node id must be an integer, but it is: {name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
+    return int(name)
+
+
+def _check_is_this_broker(broker: BrokerServices, name: str) -> None:
+    if _node_id(name) != broker.node_id:
+        detail = f"Unexpected broker id, expected {broker.node_id}, but received {name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, detail)

@@ -1,0 +1,111 @@
+"""Tells the controller in which of this node's directories a replica is, where the metadata says
+something else: it chose a directory itself, or the replica was moved (KIP-858).
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+    AssignReplicasToDirsResponse,
+)
+from moldau.types import Uuid
+
+if TYPE_CHECKING:
+    from moldau.broker.replicas.partition import Partition
+    from moldau.broker.server.context import ControllerChannel
+    from moldau.net.clock import Clock
+    from moldau.net.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+_REPLICAS_PER_REQUEST_MAX = 2_000
+_RETRY_MS = 1_000
+
+_Replica = tuple[Uuid, int]
+
+
+class DirectoryAssignments:
+    def __init__(
+        self,
+        node_id: int,
+        controller: "ControllerChannel",
+        broker_epoch: Callable[[], int],
+        tasks: "Tasks",
+        clock: "Clock",
+    ) -> None:
+        self._node_id = node_id
+        self._controller = controller
+        self._broker_epoch = broker_epoch
+        self._tasks = tasks
+        self._clock = clock
+        self._untold: dict[_Replica, Uuid] = {}
+        self._is_telling = False
+
+    def placed(self, partition: "Partition") -> None:
+        directory_id = partition.log.directory.meta.directory_id
+        if directory_id is None:
+            return
+        replica = (partition.topic_id, partition.topic_partition.partition)
+        self._untold[replica] = directory_id
+        if not self._is_telling:
+            self._is_telling = True
+            _ = self._tasks.start(self._tell(), "tell the controller about directories")
+
+    async def _tell(self) -> None:
+        try:
+            while self._untold:
+                told = dict(list(self._untold.items())[:_REPLICAS_PER_REQUEST_MAX])
+                if await self._send(told):
+                    for replica, directory_id in told.items():
+                        if self._untold.get(replica) == directory_id:
+                            del self._untold[replica]
+                else:
+                    await self._clock.sleep(_RETRY_MS)
+        finally:
+            self._is_telling = False
+
+    async def _send(self, told: dict[_Replica, Uuid]) -> bool:
+        """True if there is nothing to try again: a replica that is refused is gone by now."""
+        try:
+            response = await self._controller.send(self._request(told))
+        except KafkaError as error:
+            _log.warning("the controller was not told about directories: %s", error)
+            return False
+        assert isinstance(response, AssignReplicasToDirsResponse)
+        if response.error_code:
+            code = ErrorCode(response.error_code).name
+            _log.warning("the controller does not want to hear about directories: %s", code)
+            return response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        return True
+
+    def _request(self, told: dict[_Replica, Uuid]) -> AssignReplicasToDirsRequest:
+        directories: dict[Uuid, dict[Uuid, list[int]]] = {}
+        for (topic_id, index), directory_id in told.items():
+            directories.setdefault(directory_id, {}).setdefault(topic_id, []).append(index)
+        return AssignReplicasToDirsRequest(
+            broker_id=self._node_id,
+            broker_epoch=self._broker_epoch(),
+            directories=[
+                AssignReplicasToDirsRequestDirectoryData(
+                    id=directory_id,
+                    topics=[
+                        AssignReplicasToDirsRequestTopicData(
+                            topic_id=topic_id,
+                            partitions=[
+                                AssignReplicasToDirsRequestPartitionData(partition_index=index)
+                                for index in indexes
+                            ],
+                        )
+                        for topic_id, indexes in topics.items()
+                    ],
+                )
+                for directory_id, topics in directories.items()
+            ],
+        )

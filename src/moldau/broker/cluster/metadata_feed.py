@@ -1,0 +1,70 @@
+"""The broker's view of the cluster: an image that follows the metadata log, and those who want to
+know what changed. Batches that are committed together are one change.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from itertools import count
+from typing import TypeAlias
+
+from moldau.broker.quorum.quorum_node import QuorumListener
+from moldau.core.metadata.delta import MetadataDelta
+from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage
+from moldau.core.metadata.loader import CommittedBatch, MetadataLoader
+
+Subscriber: TypeAlias = Callable[[MetadataDelta, MetadataImage], None]
+
+
+class MetadataFeed(QuorumListener):
+    def __init__(self) -> None:
+        self.image: MetadataImage = EMPTY_IMAGE
+        self._loader = MetadataLoader()
+        self._subscribers: list[Subscriber] = []
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._tie_breaker = count()
+
+    @property
+    def has_open_transaction(self) -> bool:
+        """Whether the log ends inside a transaction of metadata records."""
+        return self._loader.transaction_start is not None
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Called with every later change, in the order of subscription; `feed.image` is then the
+        new image already. Whoever comes late is called at once with everything that is there.
+        """
+        self._subscribers.append(subscriber)
+        if self.image.offset >= 0:
+            subscriber(MetadataDelta.between(EMPTY_IMAGE, self.image), self.image)
+
+    async def wait_for(self, offset: int) -> None:
+        """Until the image has the record at `offset`. The caller bounds the wait."""
+        if offset <= self.image.offset:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (offset, next(self._tie_breaker), done))
+        await done
+
+    # What the quorum tells
+
+    def on_snapshot(self, image: MetadataImage) -> None:
+        before = self.image
+        self._loader = MetadataLoader(image)
+        self._publish(MetadataDelta.between(before, image), image)
+
+    def on_committed(self, batch: CommittedBatch) -> None:
+        self._loader.load(batch)
+
+    def on_commits_end(self) -> None:
+        loaded = self._loader.flush()
+        if loaded is not None:
+            self._publish(*loaded)
+
+    def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self.image = image
+        for subscriber in self._subscribers:
+            subscriber(delta, image)
+        while self._waiting and self._waiting[0][0] <= image.offset:
+            done = heapq.heappop(self._waiting)[2]
+            if not done.done():
+                done.set_result(None)

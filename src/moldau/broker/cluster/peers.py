@@ -1,0 +1,61 @@
+"""How one broker asks another. What goes between coordinators and partitions is always a request,
+also when it stays inside one process: then there are no bytes in between, and nothing else differs.
+"""
+
+from typing import TYPE_CHECKING, Protocol
+
+from moldau.broker.server.context import ConfigHolder, Peer
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MalformedRequestError
+from moldau.protocol.schema import Message
+
+if TYPE_CHECKING:
+    from moldau.broker.server.dispatch import Dispatcher
+    from moldau.net.clock import Clock
+
+_NO_CONNECTION = 0
+
+
+class Peers(Protocol):
+    async def send(self, broker_id: int, request: Message, version: int | None = None) -> Message:
+        """The newest version if none is given. The request is the other's from now on. Raises
+        BROKER_NOT_AVAILABLE for a broker that cannot be reached, REQUEST_TIMED_OUT for one that
+        does not answer within request.timeout.ms.
+        """
+
+
+class LocalPeers:
+    """Only this node itself can be asked. It is served as on the listener between brokers."""
+
+    def __init__(self, node_id: int, settings: ConfigHolder, clock: "Clock") -> None:
+        self._node_id = node_id
+        self._settings = settings
+        self._clock = clock
+        self._dispatcher: Dispatcher | None = None
+
+    def serve_with(self, dispatcher: "Dispatcher") -> None:
+        """Whoever asks is made before what answers."""
+        self._dispatcher = dispatcher
+
+    async def send(self, broker_id: int, request: Message, version: int | None = None) -> Message:
+        dispatcher, config = self._dispatcher, self._settings.current
+        if broker_id != self._node_id or dispatcher is None:
+            raise KafkaError(
+                ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} cannot be reached from here"
+            )
+        if version is None:
+            version = request.VERSIONS[1]
+        peer = Peer(
+            _NO_CONNECTION, config.inter_broker_name, "127.0.0.1", 0, is_privileged_listener=True
+        )
+        timeout_ms = config.request_timeout_ms
+        try:
+            async with self._clock.timeout(timeout_ms):
+                return await dispatcher.serve(peer, request, version)
+        except TimeoutError:
+            detail = f"{ApiKey(request.API_KEY).name} had no answer in {timeout_ms} ms"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
+        except MalformedRequestError as error:
+            # Over the network it would have hung up.
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, str(error)) from None

@@ -1,0 +1,58 @@
+"""Ids for producers, unique in the cluster: the controller hands out blocks of a thousand, and what
+a node has left of its block when it stops is never used.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from moldau.broker.server.context import ControllerChannel
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
+from moldau.types import ProducerId
+
+
+class ProducerIds:
+    """`broker_epoch` tells the epoch that this broker is registered with."""
+
+    def __init__(
+        self, broker_id: int, controller: ControllerChannel, broker_epoch: Callable[[], int]
+    ) -> None:
+        self._broker_id = broker_id
+        self._controller = controller
+        self._broker_epoch = broker_epoch
+        self._block: Iterator[int] = iter(())
+        self._one_asks = asyncio.Lock()
+
+    async def next(self) -> ProducerId:
+        """Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if the controller has none for
+        us now.
+        """
+        found = next(self._block, None)
+        while found is None:
+            async with self._one_asks:
+                found = next(self._block, None)
+                if found is None:
+                    self._block = await self._new_block()
+                    found = next(self._block, None)
+        return ProducerId(found)
+
+    async def _new_block(self) -> Iterator[int]:
+        request = AllocateProducerIdsRequest(
+            broker_id=self._broker_id, broker_epoch=self._broker_epoch()
+        )
+        try:
+            response = await self._controller.send(request)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, str(error)) from error
+        assert isinstance(response, AllocateProducerIdsResponse)
+        if response.error_code or response.producer_id_len <= 0:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                f"no producer ids: {ErrorCode(response.error_code).name}",
+            )
+        start = response.producer_id_start
+        return iter(range(start, start + response.producer_id_len))

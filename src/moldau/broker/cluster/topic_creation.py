@@ -1,0 +1,205 @@
+"""Topics that are made because somebody needs them: those that a client asks about, and the
+internal ones at their first use. Requests that need the same topic at the same time share its
+creation.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+
+from moldau.broker.server.context import ConfigHolder, ControllerChannel
+from moldau.broker.server.log_texts import few_of, short
+from moldau.config.broker import BrokerConfig
+from moldau.core.controller.topic_names import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    is_valid_name,
+)
+from moldau.net.slices import slices_of
+from moldau.net.tasks import Tasks
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+_log = logging.getLogger(__name__)
+
+CREATIONS_AT_ONCE_MAX = 10_000
+_TOLD_MAX = 1_000
+_REASON_CHARS_MAX = 400
+_DEFAULT = -1
+_FINE = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
+
+Outcomes = dict[str, ErrorCode]
+
+
+class TopicCreation:
+    def __init__(self, channel: ControllerChannel, settings: ConfigHolder) -> None:
+        self._channel = channel
+        self._settings = settings
+        self._tasks = Tasks()
+        self._running: dict[str, asyncio.Task[Outcomes]] = {}
+        self._told: dict[str, ErrorCode] = {}
+
+    async def ensure(self, names: Iterable[str]) -> Outcomes:
+        """Returns when each topic exists here (NONE) or could not be made, which is no reason to
+        raise. Names that no topic may have are not tried.
+        """
+        wanted = list(dict.fromkeys(names))
+        are_valid = await slices_of(is_valid_name, wanted)
+        outcomes = {
+            name: ErrorCode.INVALID_TOPIC_EXCEPTION
+            for name, is_valid in zip(wanted, are_valid, strict=True)
+            if not is_valid
+        }
+        fresh = [name for name in wanted if name not in outcomes and name not in self._running]
+        if len(self._running) + len(fresh) > CREATIONS_AT_ONCE_MAX:
+            return dict.fromkeys(wanted, ErrorCode.POLICY_VIOLATION)
+        if fresh:
+            task = self._tasks.start(self._create(fresh), "create-topics")
+            self._running |= dict.fromkeys(fresh, task)
+        shared = {name: self._running[name] for name in wanted if name not in outcomes}
+        if shared:
+            await asyncio.wait(set(shared.values()))
+        for name, task in shared.items():
+            made: Mapping[str, ErrorCode] = {} if task.cancelled() else task.result()
+            outcomes[name] = made.get(name, ErrorCode.REQUEST_TIMED_OUT)
+        return outcomes
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    def _is_news(self, name: str, code: ErrorCode) -> bool:
+        """Clients ask again and again; one line about it is enough."""
+        if len(self._told) > _TOLD_MAX:
+            self._told.clear()
+        is_known = self._told.get(name) is code
+        self._told[name] = code
+        return not is_known
+
+    async def _create(self, names: list[str]) -> Outcomes:
+        config = self._settings.current
+        request = CreateTopicsRequest(
+            topics=[_creatable(config, name) for name in names],
+            timeout_ms=config.request_timeout_ms,
+        )
+        try:
+            response = await self._channel.send(request)
+        except KafkaError as error:
+            _log.warning("topics could not be created: %s: %s", few_of(names), error)
+            return dict.fromkeys(names, error.code)
+        finally:
+            for name in names:
+                del self._running[name]
+        assert isinstance(response, CreateTopicsResponse)
+        factors = {asked.name: asked.replication_factor for asked in request.topics}
+        outcomes = {}
+        news: dict[tuple[ErrorCode, str | None], list[CreatableTopicResult]] = {}
+        for topic in response.topics:
+            code = ErrorCode(topic.error_code)
+            outcomes[topic.name] = ErrorCode.NONE if code in _FINE else code
+            if code not in _FINE and self._is_news(topic.name, code):
+                setting = _REPLICATION_FACTORS.get(topic.name)
+                news.setdefault((code, setting), []).append(topic)
+        # However many there are, a line for each error code and internal topic.
+        for failed in news.values():
+            few = few_of([topic.name for topic in failed])
+            reason = _reason(failed[0], factors.get(failed[0].name, _DEFAULT))
+            _log.warning("topics could not be created: %s: %s", few, reason)
+        return outcomes
+
+
+def _reason(topic: CreatableTopicResult, factor: int) -> str:
+    code = ErrorCode(topic.error_code)
+    reason = short(str(KafkaError(code, topic.error_message or "")), _REASON_CHARS_MAX)
+    setting = _REPLICATION_FACTORS.get(topic.name)
+    if setting is None or factor <= 1 or code is not ErrorCode.INVALID_REPLICATION_FACTOR:
+        return reason
+    return f"{reason} A cluster of one node needs {setting}=1."
+
+
+def _creatable(config: BrokerConfig, name: str) -> CreatableTopic:
+    internal = _INTERNAL.get(name)
+    if internal is not None:
+        return internal(config)
+    # What this node was not told is left to the controller, which may have been told otherwise.
+    return CreatableTopic(
+        name=name,
+        num_partitions=config.num_partitions if "num.partitions" in config.given else _DEFAULT,
+        replication_factor=(
+            config.default_replication_factor
+            if "default.replication.factor" in config.given
+            else _DEFAULT
+        ),
+    )
+
+
+def _consumer_offsets(config: BrokerConfig) -> CreatableTopic:
+    return CreatableTopic(
+        name=CONSUMER_OFFSETS,
+        num_partitions=config.offsets_topic_num_partitions,
+        replication_factor=config.offsets_topic_replication_factor,
+        configs=_configs(
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            }
+        ),
+    )
+
+
+def _transaction_state(config: BrokerConfig) -> CreatableTopic:
+    return CreatableTopic(
+        name=TRANSACTION_STATE,
+        num_partitions=config.transaction_state_log_num_partitions,
+        replication_factor=config.transaction_state_log_replication_factor,
+        configs=_configs(
+            {
+                "unclean.leader.election.enable": "false",
+                "compression.type": "uncompressed",
+                "cleanup.policy": "compact",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            }
+        ),
+    )
+
+
+def _share_group_state(config: BrokerConfig) -> CreatableTopic:
+    return CreatableTopic(
+        name=SHARE_GROUP_STATE,
+        num_partitions=config.share_coordinator_state_topic_num_partitions,
+        replication_factor=config.share_coordinator_state_topic_replication_factor,
+        configs=_configs(
+            {
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
+                "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
+                "retention.ms": "-1",
+            }
+        ),
+    )
+
+
+def _configs(values: Mapping[str, str]) -> list[CreatableTopicConfig]:
+    return [CreatableTopicConfig(name=name, value=value) for name, value in values.items()]
+
+
+_INTERNAL = {
+    CONSUMER_OFFSETS: _consumer_offsets,
+    TRANSACTION_STATE: _transaction_state,
+    SHARE_GROUP_STATE: _share_group_state,
+}
+_REPLICATION_FACTORS = {
+    CONSUMER_OFFSETS: "offsets.topic.replication.factor",
+    TRANSACTION_STATE: "transaction.state.log.replication.factor",
+    SHARE_GROUP_STATE: "share.coordinator.state.topic.replication.factor",
+}

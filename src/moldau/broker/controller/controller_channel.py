@@ -1,0 +1,64 @@
+"""The way to the active controller for a broker in the same process: same requests, same answers,
+no bytes in between. What was changed is so in the broker too when the answer comes.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from moldau.broker.controller.controller_node import ControllerNode, asked_timeout_ms, is_large
+from moldau.broker.server.context import ConfigHolder
+from moldau.broker.server.error_responses import error_response
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.schema import Message
+
+_CHANGES_LOGS = {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS}
+
+
+class LocalControllerChannel:
+    def __init__(
+        self,
+        controller: ControllerNode,
+        settings: ConfigHolder,
+        caught_up: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`caught_up` waits until the broker has the logs that its metadata gives it."""
+        self._controller = controller
+        self._settings = settings
+        self._caught_up = caught_up
+
+    async def send(self, request: Message, version: int | None = None) -> Message:
+        """The newest version if none is given. A refusal is an answer, too; KafkaError is raised if
+        nobody answers.
+        """
+        if version is None:
+            version = request.VERSIONS[1]
+        timeout_ms = self._settings.current.request_timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                async with asyncio.timeout(max(asked_timeout_ms(request), 0) / 1000):
+                    await self._controller.wait_active()
+                decided = await self._controller.handle(request, version)
+        except TimeoutError:
+            detail = f"no answer of the controller in {timeout_ms} ms"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
+        except KafkaError as error:
+            if error.code is ErrorCode.NOT_CONTROLLER:
+                raise
+            refuse = partial(error_response, request, version, error.code, error.detail)
+            answer = await asyncio.to_thread(refuse) if is_large(request) else refuse()
+            if answer is None:
+                raise
+            return answer
+        if request.API_KEY in _CHANGES_LOGS:
+            await self._wait_for_logs(min(asked_timeout_ms(request), timeout_ms))
+        return decided
+
+    async def _wait_for_logs(self, timeout_ms: float) -> None:
+        """A courtesy to whoever asked: what it asked for is done already."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._caught_up()

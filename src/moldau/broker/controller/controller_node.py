@@ -1,0 +1,288 @@
+"""The controller at work: a decision is made, its records are appended to the metadata log, and the
+answer waits until they are committed. Deciding and appending happen in one go, so that decisions
+have the order of the log; only the waits overlap. A large request is decided in a thread, and
+appended if nothing else was meanwhile.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.cluster.metadata_feed import MetadataFeed
+from moldau.broker.quorum.quorum_description import described_quorum
+from moldau.broker.quorum.quorum_node import QuorumListener, QuorumNode
+from moldau.broker.server.context import ConfigHolder
+from moldau.config.values import INT32_MAX
+from moldau.core.controller.activation import first_records
+from moldau.core.controller.heartbeats import decide_fence_stale_broker
+from moldau.core.controller.leadership import preferred_leader_records, unclean_leader_records
+from moldau.core.controller.machine import Controller, decide, replayed
+from moldau.core.controller.situation import Situation
+from moldau.core.decision import Decision
+from moldau.core.metadata.delta import MetadataDelta
+from moldau.core.metadata.image import MetadataImage
+from moldau.core.metadata.replay_errors import MetadataReplayError
+from moldau.net.clock import Clock, Timer
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.log_records import AbortTransactionRecord
+from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest
+from moldau.protocol.schema import Message, Struct
+from moldau.storage.disk.failures import DiskFullError
+
+if TYPE_CHECKING:
+    import random
+
+_log = logging.getLogger(__name__)
+
+# A broker is fenced at the latest an eighth of its session after the session is over.
+_LOOKS_PER_SESSION = 8
+_SECOND_MS = 1000
+_RECORDS_IN_SPLIT_BATCH = 1024
+_LARGE_FROM = 50
+"""Things named in a request, or partitions that it makes."""
+_TRIES_IN_THREAD = 3
+_MAKES_PARTITIONS: dict[int, str] = {
+    ApiKey.CREATE_TOPICS: "num_partitions",
+    ApiKey.CREATE_PARTITIONS: "count",
+}
+_HURRIED = {
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+}
+
+
+def asked_timeout_ms(request: Message) -> int:
+    """How long whoever asks wants to wait. Kafka heeds it for these requests only."""
+    if request.API_KEY not in _HURRIED:
+        return INT32_MAX
+    timeout_ms: int = getattr(request, "timeout_ms", INT32_MAX)
+    return timeout_ms
+
+
+def is_large(request: Message) -> bool:
+    """Whether it may take more than a few milliseconds to decide."""
+    if request.API_KEY == ApiKey.BROKER_REGISTRATION:
+        # Its epoch is the offset of its record: that must not move while it is decided.
+        return False
+    return _count(request, _MAKES_PARTITIONS.get(request.API_KEY)) > _LARGE_FROM
+
+
+def _count(struct: Struct, makes: str | None) -> int:
+    """What is named in it; counting ends when that is much."""
+    count = 0
+    for row in struct.FIELDS:
+        value = getattr(struct, row[0])
+        if isinstance(value, list):
+            count += len(value)
+            for each in value[: _LARGE_FROM + 1]:
+                if isinstance(each, Struct):
+                    count += _count(each, None)
+                    count += getattr(each, makes) if makes is not None else 0
+    return count
+
+
+def _decide_and_replay(
+    situation: Situation, request: Message, version: int
+) -> tuple[Decision[Message, Any], MetadataDelta | None]:
+    """Pure: in any thread. Records that need not be one batch are replayed batch by batch."""
+    decision = decide(situation, request, version)
+    delta = replayed(situation.image, decision.records) if decision.is_atomic else None
+    return decision, delta
+
+
+class ControllerNode(QuorumListener):
+    """Add it to the quorum's listeners behind the feed, whose image it starts from."""
+
+    def __init__(
+        self,
+        quorum: QuorumNode,
+        metadata: MetadataFeed,
+        settings: ConfigHolder,
+        clock: Clock,
+        *,
+        cluster_id: str,
+        chance: "random.Random",
+    ) -> None:
+        self._quorum = quorum
+        self._metadata = metadata
+        self._settings = settings
+        self._clock = clock
+        self._controller = Controller(settings.current, cluster_id, chance)
+        self._active = asyncio.Event()
+        self._last_appended = -1
+        self._timers: dict[str, Timer] = {}
+        session_ms = settings.current.broker_session_timeout_ms
+        self._look_interval_ms = max(session_ms / _LOOKS_PER_SESSION, 1)
+        self._looked_at_ms = 0.0
+
+    @property
+    def is_active(self) -> bool:
+        return self._active.is_set()
+
+    @property
+    def image(self) -> MetadataImage:
+        """What is decided on: ahead of what is committed."""
+        return self._controller.image
+
+    async def wait_active(self) -> None:
+        """The caller bounds the wait."""
+        await self._active.wait()
+
+    async def handle(self, request: Message, version: int) -> Message:
+        """The answer, once it is true for good. Raises KafkaError if the whole request is refused,
+        with NOT_CONTROLLER if somebody else has to decide.
+        """
+        if not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+        if isinstance(request, DescribeQuorumRequest):
+            status = self._quorum.describe()
+            if not is_large(request):
+                return described_quorum(status, request, version)
+            return await asyncio.to_thread(described_quorum, status, request, version)
+        timeout_ms = asked_timeout_ms(request)
+        if timeout_ms <= 0:
+            detail = "nothing was done: timeout_ms left no time for it"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail)
+        decision, delta = await self._decide(request, version)
+        try:
+            self._append(decision, delta)
+        except DiskFullError:
+            if request.API_KEY != ApiKey.DELETE_TOPICS or not self._quorum.make_room():
+                raise
+            self._append(decision)
+        self._controller.answered(request, self._clock.mono_ms())
+        try:
+            async with self._clock.timeout(timeout_ms):
+                # Also without records of its own: what it saw may not be committed yet.
+                await self._quorum.wait_committed(self._last_appended)
+        except TimeoutError:
+            detail = f"not done within {timeout_ms} ms; it may still be"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
+        response: Message = decision.response
+        return response
+
+    def close(self) -> None:
+        """Decides nothing any more."""
+        self._active.clear()
+        for timer in self._timers.values():
+            timer.cancel()
+
+    # What the quorum tells
+
+    def on_leader_change(self, epoch: int, leader_id: int) -> None:
+        if leader_id != self._settings.current.node_id:
+            self.close()
+            return
+        self._controller.load(self._metadata.image)
+        if self._metadata.has_open_transaction:
+            aborted = AbortTransactionRecord(reason="Controller failover")
+            self._last_appended = self._quorum.append([aborted], self._clock.wall_ms())
+        if self.image.metadata_version is None:
+            bootstrap = self._quorum.bootstrap_records()
+            records = first_records(bootstrap, self._settings.current.min_insync_replicas)
+            self._append(Decision(None, records, is_atomic=False))
+        self._controller.activate(self._clock.mono_ms())
+        self._active.set()
+        self._schedule_tasks()
+        _log.info("node %s is the active controller of epoch %s", leader_id, epoch)
+
+    # Deciding
+
+    def _situation(self) -> Situation:
+        return self._controller.situation(
+            self._settings.current,
+            next_offset=self._quorum.last_offset + 1,
+            now_ms=self._clock.mono_ms(),
+            kraft_version=self._quorum.kraft_version,
+        )
+
+    async def _decide(
+        self, request: Message, version: int
+    ) -> tuple[Decision[Message, Any], MetadataDelta | None]:
+        """A large request is decided in a thread, so that the loop can serve others meanwhile. What
+        it was decided on must still hold when it is done; if others were decided in between, it
+        is tried again, and in the end made here.
+        """
+        for _ in range(_TRIES_IN_THREAD if is_large(request) else 0):
+            situation = self._situation()
+            decided = await asyncio.to_thread(_decide_and_replay, situation, request, version)
+            if not self.is_active:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+            if self._controller.image is situation.image:
+                return decided
+        return decide(self._situation(), request, version), None
+
+    def _append(self, decision: Decision[Message, Any], delta: MetadataDelta | None = None) -> None:
+        """All of it or nothing if it is atomic; otherwise what there is room for. `delta`: of all
+        records, if it is known already.
+        """
+        records = decision.records
+        if decision.kraft_version is not None:
+            self._quorum.raise_kraft_version(decision.kraft_version, self._clock.wall_ms())
+        if delta is not None and records:
+            self._append_batch(records, delta)
+            return
+        step = len(records) if decision.is_atomic else _RECORDS_IN_SPLIT_BATCH
+        for start in range(0, len(records), max(step, 1)):
+            some = records[start : start + step]
+            self._append_batch(some, replayed(self._controller.image, some))
+
+    def _append_batch(self, records: Sequence[Message], delta: MetadataDelta) -> None:
+        last_offset = self._quorum.append(records, self._clock.wall_ms())
+        self._controller.adopt(delta, records, last_offset, self._quorum.leader_epoch)
+        self._last_appended = last_offset
+
+    # From time to time
+
+    def _schedule_tasks(self) -> None:
+        config = self._settings.current
+        self._looked_at_ms = self._clock.mono_ms()
+        self._every(self._look_interval_ms, "fence stale brokers", self._fence_stale_brokers)
+        if config.auto_leader_rebalance_enable:
+            interval_ms = config.leader_imbalance_check_interval_seconds * _SECOND_MS
+            self._every(interval_ms, "balance leaders", self._balance_leaders)
+        interval_ms = config.unclean_leader_election_interval_ms
+        self._every(interval_ms, "elect unclean leaders", self._elect_unclean_leaders)
+
+    def _every(self, interval_ms: float, name: str, work: Callable[[], None]) -> None:
+        def run() -> None:
+            if not self.is_active:
+                return
+            try:
+                work()
+            except (KafkaError, MetadataReplayError) as error:
+                _log.error("the controller could not %s: %s", name, error)
+            self._timers[name] = self._clock.call_later(interval_ms, run)
+
+        self._timers[name] = self._clock.call_later(interval_ms, run)
+
+    def _fence_stale_brokers(self) -> None:
+        # Heartbeats wait in the same event loop: if this look is late, they are late with it.
+        now_ms = self._clock.mono_ms()
+        late_ms = now_ms - self._looked_at_ms - self._look_interval_ms
+        self._looked_at_ms = now_ms
+        if late_ms > self._look_interval_ms:
+            self._controller.sessions.excuse(late_ms)
+        # One after the other: each is decided with those before it gone.
+        for _ in range(len(self.image.brokers) + 1):
+            decision = decide_fence_stale_broker(self._situation())
+            if decision.response is None:
+                return
+            self._append(decision)
+            self._controller.sessions.end(*decision.response)
+            if decision.records:
+                _log.warning("broker %s is fenced: its session is over", decision.response[0])
+
+    def _balance_leaders(self) -> None:
+        records = preferred_leader_records(self._situation())
+        self._append(Decision(None, records, is_atomic=False))
+
+    def _elect_unclean_leaders(self) -> None:
+        records = unclean_leader_records(self._situation())
+        self._append(Decision(None, records, is_atomic=False))

@@ -1,0 +1,328 @@
+"""The group coordinator of this node: a shard for each partition of __consumer_offsets that it
+leads. What a group is asked goes to the shard of its partition, or is refused here.
+"""
+
+import asyncio
+import functools
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from moldau.broker.coordinators.runtime import ShardHosts, ShardKind
+from moldau.broker.coordinators.shard_host import HostOptions, HostServices, ShardHost
+from moldau.core.controller.topic_names import CONSUMER_OFFSETS
+from moldau.core.coordinator.effects import Append, Marker, Reply, Ticket, Turn, Writer
+from moldau.core.coordinator.records import CoordinatorRecord
+from moldau.core.decision import Decision
+from moldau.core.groups.group_records import decode_group_record
+from moldau.core.groups.joining import Join
+from moldau.core.groups.listing import count_groups, count_members, describe_group
+from moldau.core.groups.member import Caller
+from moldau.core.groups.settings import GroupSettings
+from moldau.core.groups.shard import GroupShard
+from moldau.net.slices import Slices, slices_of
+from moldau.protocol.compression import Compression
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.delete_groups import DeletableGroupResult
+from moldau.protocol.messages.describe_groups import DescribedGroup
+from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from moldau.protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity
+from moldau.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from moldau.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from moldau.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from moldau.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from moldau.types import Uuid
+
+if TYPE_CHECKING:
+    from moldau.broker.cluster.metadata_feed import MetadataFeed
+    from moldau.broker.replicas.replicas import Replicas
+    from moldau.broker.server.context import ConfigHolder
+    from moldau.config.broker import BrokerConfig
+    from moldau.core.groups.offset_reading import OffsetReading
+    from moldau.core.groups.registry import AnyGroup
+    from moldau.core.metadata.delta import MetadataDelta
+    from moldau.core.metadata.image import MetadataImage
+    from moldau.net.clock import Clock
+
+_MINUTE_MS = 60_000
+_DELETED_IN_TURN = 20
+"""Groups; each may have very many offsets."""
+
+GroupHost = ShardHost[GroupShard]
+ResponseT = TypeVar("ResponseT")
+
+
+class GroupCoordinator:
+    def __init__(
+        self,
+        replicas: "Replicas",
+        clock: "Clock",
+        settings: "ConfigHolder",
+        feed: "MetadataFeed",
+    ) -> None:
+        self._settings = settings
+        self._feed = feed
+        kind = ShardKind(
+            topic=CONSUMER_OFFSETS,
+            partition_count=lambda: settings.current.offsets_topic_num_partitions,
+            new_shard=lambda: GroupShard(self._current_group_settings),
+            decode=decode_group_record,
+        )
+        services = HostServices(clock, replicas.deadlines, replicas.cold_reads, self._options)
+        self._hosts = ShardHosts(kind, replicas, feed, services)
+        self._config: BrokerConfig | None = None
+        self._group_settings = GroupSettings()
+
+    def start(self) -> None:
+        """Loads what is led here now, in the background, and follows what comes."""
+        self._hosts.start()
+        self._feed.subscribe(self._metadata_changed)
+
+    async def stop(self) -> None:
+        """Before the replicas stop: whoever waits is told to look elsewhere."""
+        await self._hosts.stop()
+
+    async def wait_loaded(self) -> None:
+        """Until everything that is led here now can be asked."""
+        await self._hosts.wait_loaded()
+
+    def partition_for(self, group_id: str) -> int:
+        return self._hosts.partition_for(group_id)
+
+    def _metadata_changed(self, delta: "MetadataDelta", _: "MetadataImage") -> None:
+        deleted = list(delta.deleted_topics.items())
+        if deleted:
+            for host in self._hosts:
+                host.when_loaded(functools.partial(_topics_deleted, host, deleted))
+
+    # Settings
+
+    def _current_group_settings(self) -> GroupSettings:
+        config = self._settings.current
+        if config is not self._config:
+            self._config = config
+            self._group_settings = _group_settings(config)
+        return self._group_settings
+
+    def _options(self) -> HostOptions:
+        config = self._settings.current
+        return HostOptions(
+            config.offsets_commit_timeout_ms,
+            Compression(config.offsets_topic_compression_codec),
+            config.group_coordinator_append_linger_ms,
+        )
+
+    # Members
+
+    async def join(
+        self, request: JoinGroupRequest, version: int, caller: Caller
+    ) -> JoinGroupResponse:
+        host = self._hosts.of_key(request.group_id)
+        # A name twice: the first counts, as in Kafka.
+        protocols = {p.name: p.metadata for p in reversed(request.protocols)}
+        ordered = dict.fromkeys(p.name for p in request.protocols)
+
+        def event(ticket: Ticket, turn: Turn) -> None:
+            join = Join(
+                ticket=ticket,
+                version=version,
+                caller=caller,
+                group_id=request.group_id,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                session_timeout_ms=request.session_timeout_ms,
+                rebalance_timeout_ms=request.rebalance_timeout_ms,
+                protocol_type=request.protocol_type,
+                protocols=tuple((name, protocols[name]) for name in ordered),
+                fresh_id=str(uuid.uuid4()),
+            )
+            host.shard.classic.join(join, turn)
+
+        response: JoinGroupResponse = await host.ask(event, depends=False)
+        return response
+
+    async def sync(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse:
+        host = self._hosts.of_key(request.group_id)
+        response: SyncGroupResponse = await host.ask(
+            lambda ticket, turn: host.shard.classic.sync(request, ticket, caller, turn),
+            depends=False,
+        )
+        return response
+
+    def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse:
+        host = self._hosts.of_key(request.group_id)
+        return host.run(
+            lambda turn: host.shard.classic.heartbeat(request, caller, turn), depends=False
+        )
+
+    async def leave(self, group_id: str, members: list[MemberIdentity]) -> LeaveGroupResponse:
+        host = self._hosts.of_key(group_id)
+        response: LeaveGroupResponse = await host.ask(
+            lambda ticket, turn: host.shard.classic.leave(group_id, members, ticket, turn),
+            depends=False,
+        )
+        return response
+
+    # Offsets
+
+    async def commit_offsets(
+        self, request: OffsetCommitRequest, version: int, caller: Caller
+    ) -> OffsetCommitResponse:
+        host = self._hosts.of_key(request.group_id)
+
+        def event(ticket: Ticket, turn: Turn) -> None:
+            decision = host.shard.offsets.decide_commit(request, version, caller, turn)
+            # Whether a commit counts does not depend on other commits.
+            _write(decision, ticket, turn, may_gather=True)
+
+        response: OffsetCommitResponse = await host.ask(event, depends=False)
+        return response
+
+    async def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest, writer: Writer
+    ) -> TxnOffsetCommitResponse:
+        """They wait for `end_transaction`."""
+        host = self._hosts.of_key(request.group_id)
+
+        def event(ticket: Ticket, turn: Turn) -> None:
+            decision = host.shard.offsets.decide_transactional_commit(request, turn.now_ms)
+            _write(decision, ticket, turn, writer=writer)
+
+        response: TxnOffsetCommitResponse = await host.ask(event, depends=False)
+        return response
+
+    def end_transaction(self, index: int, marker: Marker) -> asyncio.Future[None]:
+        """Writes the marker into a partition of __consumer_offsets; what the producer has committed
+        there in its transaction counts from then on, or never. Done when that is committed.
+        """
+        host = self._hosts.of_partition(index)
+
+        def event(ticket: Ticket, turn: Turn) -> None:
+            turn.append(Append(records=(), marker=marker, replies=[Reply(ticket, None)]))
+
+        return host.ask(event)
+
+    async def fetch_offsets(
+        self, request: OffsetFetchRequestGroup, *, requires_stable: bool
+    ) -> OffsetFetchResponseGroup:
+        """Never less than what somebody was told is committed, nor more than what is."""
+        host = self._hosts.of_key(request.group_id)
+
+        def event(ticket: Ticket, turn: Turn) -> None:
+            answer = host.shard.offsets.fetch(request, requires_stable=requires_stable)
+            turn.append(Append(records=(), replies=[Reply(ticket, answer)]))
+
+        reading: OffsetReading = await host.ask(event)
+        if not reading.is_complete:
+            # As it was in its turn, however long it takes to write it down.
+            await slices_of(reading.add, reading.parts())
+        return reading.response
+
+    async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+        host = self._hosts.of_key(request.group_id)
+
+        def event(ticket: Ticket, turn: Turn) -> None:
+            _write(host.shard.offsets.decide_delete(request), ticket, turn)
+
+        response: OffsetDeleteResponse = await host.ask(event)
+        return response
+
+    # Administration
+
+    def all_groups(self) -> "list[AnyGroup]":
+        if self._hosts.is_loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return [group for host in self._hosts.active() for group in host.shard.registry]
+
+    def describe_group(self, group_id: str, version: int) -> DescribedGroup:
+        return describe_group(self._hosts.of_key(group_id).shard.registry, group_id, version)
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> list[DeletableGroupResult]:
+        results: list[DeletableGroupResult] = []
+        by_host: dict[GroupHost, list[str]] = {}
+
+        def find_host(group_id: str) -> None:
+            try:
+                by_host.setdefault(self._hosts.of_key(group_id), []).append(group_id)
+            except KafkaError as error:
+                results.append(DeletableGroupResult(group_id=group_id, error_code=error.code))
+
+        await slices_of(find_host, group_ids)
+        waiting: list[tuple[list[str], asyncio.Future[list[DeletableGroupResult]]]] = []
+        slices = Slices()
+        for host, all_asked in by_host.items():
+            for start in range(0, len(all_asked), _DELETED_IN_TURN):
+                asked = all_asked[start : start + _DELETED_IN_TURN]
+                waiting.append((asked, host.ask(functools.partial(_delete_groups, host, asked))))
+                if slices.is_over:
+                    await slices.next()
+        for asked, answer in waiting:
+            try:
+                results += await answer
+            except KafkaError as error:
+                results += [DeletableGroupResult(group_id=g, error_code=error.code) for g in asked]
+        return results
+
+    # Numbers
+
+    def count_by_state(self) -> Counter[str]:
+        return sum((count_groups(host.shard.registry) for host in self._hosts.active()), Counter())
+
+    def member_count(self) -> int:
+        return sum(count_members(host.shard.registry) for host in self._hosts.active())
+
+    def committed_offsets(self, count_max: int) -> Iterator[tuple[str, str, int, int]]:
+        """Group, topic, partition, offset, no more than so many. They may change meanwhile."""
+        for host in list(self._hosts.active()):
+            found = list(islice(host.shard.store, count_max))
+            count_max -= len(found)
+            for group_id, (topic, partition), committed in found:
+                yield group_id, topic, partition, committed.offset
+
+
+def _write(
+    decision: Decision[CoordinatorRecord, ResponseT],
+    ticket: Ticket,
+    turn: Turn,
+    *,
+    may_gather: bool = False,
+    writer: Writer | None = None,
+) -> None:
+    turn.append(
+        Append(
+            records=decision.records,
+            replays=True,
+            replies=[Reply(ticket, decision.response)],
+            is_atomic=decision.is_atomic,
+            may_gather=may_gather,
+            writer=writer,
+        )
+    )
+
+
+def _delete_groups(host: GroupHost, group_ids: list[str], ticket: Ticket, turn: Turn) -> None:
+    _write(host.shard.decide_delete_groups(group_ids), ticket, turn)
+
+
+def _topics_deleted(host: GroupHost, deleted: list[tuple[str, Uuid]]) -> None:
+    host.run(lambda turn: host.shard.decide_topics_deleted(deleted, turn))
+
+
+def _group_settings(config: "BrokerConfig") -> GroupSettings:
+    return GroupSettings(
+        session_timeout_min_ms=config.group_min_session_timeout_ms,
+        session_timeout_max_ms=config.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        members_max=config.group_max_size,
+        offset_metadata_chars_max=config.offset_metadata_max_bytes,
+        offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
+        offsets_check_interval_ms=config.offsets_retention_check_interval_ms,
+    )

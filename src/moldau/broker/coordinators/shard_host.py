@@ -1,0 +1,496 @@
+"""One shard of a coordinator at work: it is loaded from its partition's log, and then performs what
+the shard's turns ask for. Everything happens in the node's event loop, so turns never interleave.
+
+Decisions that nothing else depends on (commits of offsets) gather until the loop has read what its
+connections have sent, and go into the log as one batch.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, assert_never
+
+from moldau.broker.coordinators.batches import (
+    EncodedAppend,
+    PackedBatch,
+    PackLimits,
+    Piece,
+    pack,
+)
+from moldau.broker.coordinators.timers import KeyedTimers
+from moldau.core.coordinator.effects import (
+    Append,
+    Effect,
+    Marker,
+    Reply,
+    Request,
+    StartTimer,
+    StopTimer,
+    Ticket,
+    TimerKey,
+    Turn,
+    Writer,
+)
+from moldau.core.coordinator.playback import Decoder, replay_batch
+from moldau.core.coordinator.refusals import as_coordinator_error
+from moldau.core.coordinator.shard import Shard
+from moldau.protocol.batches import iterate_batches
+from moldau.protocol.compression import Compression
+from moldau.protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    MarkerOrigin,
+    end_transaction_marker,
+)
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.storage.log.append import AppendResult, VerifiedBatch
+from moldau.storage.log.read import Isolation
+from moldau.storage.producers.state import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
+from moldau.storage.producers.verification import Verification
+from moldau.types import NO_PRODUCER_ID
+from moldau.unexpected import apart, log_unexpected
+
+if TYPE_CHECKING:
+    from moldau.broker.records.cold_reads import ColdReads
+    from moldau.broker.replicas.partition import Partition
+    from moldau.broker.server.deadlines import Bucket, Deadlines
+    from moldau.net.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+LOAD_CHUNK_BYTES = 48 << 10
+"""How much is replayed before the event loop has its turn again."""
+
+_FENCED = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    }
+)
+"""Not our trouble: somebody was late."""
+
+ShardT = TypeVar("ShardT", bound=Shard)
+AnswerT = TypeVar("AnswerT")
+
+
+class HostState(Enum):
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    """Its log cannot be read. A new leader epoch tries again."""
+    CLOSED = "closed"
+
+
+class HostOptions(NamedTuple):
+    commit_timeout_ms: int
+    compression: Compression
+    linger_ms: int
+    """How long decisions may gather; without a time, until the event loop has had its turn."""
+
+
+class HostServices(NamedTuple):
+    clock: "Clock"
+    deadlines: "Deadlines"
+    cold_reads: "ColdReads"
+    options: Callable[[], HostOptions]
+    """Asked at each use: settings change."""
+    requested: Callable[["ShardHost[Any]", object], None] | None = None
+    """Does what a shard asks its coordinator for."""
+
+
+class _Written:
+    """Appends that are in the log up to an offset, and wait for its commit."""
+
+    __slots__ = ("deadline", "last_offset", "pieces")
+
+    def __init__(self, pieces: list[Piece], last_offset: int) -> None:
+        self.pieces = pieces
+        self.last_offset = last_offset
+        self.deadline: tuple[Bucket, Callable[[], None]] | None = None
+
+
+class ShardHost(Generic[ShardT]):
+    def __init__(
+        self,
+        shard: ShardT,
+        partition: "Partition",
+        decode: Decoder,
+        services: HostServices,
+    ) -> None:
+        self.shard = shard
+        self.partition = partition
+        self.state = HostState.LOADING
+        self._leader_epoch = partition.leader_epoch
+        self._decode = decode
+        self._services = services
+        self._timers = KeyedTimers(services.clock, self._timer_fired)
+        self._tickets = 0
+        self._asked: dict[Ticket, asyncio.Future[Any]] = {}
+        self._gathered: list[EncodedAppend] = []
+        self._written: set[_Written] = set()
+        self._decided: deque[tuple[_Written, ErrorCode | None]] = deque()
+        """Heard of during a turn: they must wait for its end."""
+        self._depth = 0
+        self._end_offset = 0
+        """What is replayed of the log."""
+        self._on_loaded: list[Callable[[], None]] = []
+        self._load_ended = asyncio.Event()
+
+    # Loading and unloading
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to load: no need to wait for it."""
+        log = self.partition.log
+        return log.log_start_offset == log.log_end_offset
+
+    def goes_on_leading(self, partition: "Partition") -> bool:
+        """A new leader epoch begins here. If it follows our own, nobody else has written."""
+        before, self._leader_epoch = self._leader_epoch, partition.leader_epoch
+        return (
+            self.state in {HostState.LOADING, HostState.ACTIVE}
+            and self.partition is partition
+            and partition.leader_epoch <= before + 1
+        )
+
+    async def load(self) -> None:
+        """What cannot be read fails the shard, not the node."""
+        clock, name = self._services.clock, self.partition.topic_partition
+        started_ms = clock.mono_ms()
+        try:
+            count = await self._replay_log()
+        except MoldauError as error:
+            _log.error("%s cannot be loaded: %s", name, error)
+        else:
+            if self.state is HostState.LOADING:
+                self.activate()
+                took_ms = clock.mono_ms() - started_ms
+                _log.info("%s: %d records loaded in %.0f ms", name, count, took_ms)
+        finally:
+            if self.state is HostState.LOADING:
+                self.state = HostState.FAILED
+            self._load_ended.set()
+
+    async def _replay_log(self) -> int:
+        count = 0
+        read = self._services.cold_reads.read
+        offset = self.partition.log.log_start_offset
+        while offset < (log := self.partition.log).log_end_offset:
+            found = await read(log, offset, LOAD_CHUNK_BYTES, isolation=Isolation.LOG_END)
+            if self.state is not HostState.LOADING:
+                break
+            # Compaction may leave nothing at the end of a log.
+            offset = found.next_offset if found.records else log.log_end_offset
+            for batch in iterate_batches(found.records):
+                count += replay_batch(self.shard, batch, self._decode)
+            await asyncio.sleep(0)
+        return count
+
+    def activate(self) -> None:
+        self.state = HostState.ACTIVE
+        self._end_offset = self.partition.log.log_end_offset
+        self.run(self.shard.loaded)
+        for callback in self._on_loaded:
+            apart(_log, "what waits for a coordinator", callback)
+        self._on_loaded.clear()
+
+    async def wait_loaded(self) -> None:
+        """Or failed, or closed."""
+        if self.state is HostState.LOADING:
+            await self._load_ended.wait()
+
+    def when_loaded(self, callback: Callable[[], None]) -> None:
+        """At once if it is; never if it will not be."""
+        if self.state is HostState.ACTIVE:
+            callback()
+        elif self.state is HostState.LOADING:
+            self._on_loaded.append(callback)
+
+    def unload(self) -> None:
+        """Another node coordinates, or none. Whoever waits is told."""
+        was_active = self.state is HostState.ACTIVE
+        self.state = HostState.CLOSED
+        self._load_ended.set()
+        self._timers.stop_all()
+        gathered, self._gathered = self._gathered, []
+        for append, _ in gathered:
+            self._refuse(append, ErrorCode.NOT_COORDINATOR)
+        for written in list(self._written):
+            self._settle(written, ErrorCode.NOT_COORDINATOR)
+        if was_active:
+            self.run(self.shard.unloaded)
+        for ticket in list(self._asked):
+            self._answer(Reply(ticket, ErrorCode.NOT_COORDINATOR))
+        self._timers.stop_all()
+
+    # Turns
+
+    def run(self, event: Callable[[Turn], AnswerT], *, depends: bool = True) -> AnswerT:
+        """One turn. What does not depend on gathered records need not wait for them."""
+        with self._in_turn():
+            if depends:
+                self._flush_gathered()
+            turn = Turn(self._services.clock.wall_ms())
+            answer = event(turn)
+            self._perform(turn)
+        return answer
+
+    @contextlib.contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """A turn is over when all of its effects are performed. An append may move the high
+        watermark at once: those who waited for that have their own turns, afterwards.
+        """
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            self._settle_decided()
+
+    def _settle_decided(self) -> None:
+        if self._depth == 0:
+            self._depth = 1
+            try:
+                while self._decided:
+                    self._settle(*self._decided.popleft())
+            finally:
+                self._depth = 0
+
+    def ask(
+        self, event: Callable[[Ticket, Turn], None], *, depends: bool = True
+    ) -> asyncio.Future[Any]:
+        """The turn is taken at once; the answer comes when the shard gives it, or a KafkaError if
+        it refuses.
+        """
+        self._tickets += 1
+        ticket = Ticket(self._tickets)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[ticket] = answer
+        answer.add_done_callback(lambda _: self._asked.pop(ticket, None))
+        try:
+            self.run(lambda turn: event(ticket, turn), depends=depends)
+        except Exception as error:  # noqa: BLE001 - whoever asked is told, and nobody else
+            if not answer.done():
+                # Where a refusal came from is of no use, and keeps what was asked in a circle.
+                is_refusal = isinstance(error, KafkaError)
+                answer.set_exception(error.with_traceback(None) if is_refusal else error)
+        return answer
+
+    def _perform(self, turn: Turn) -> None:
+        """A turn may answer several: what goes wrong for one of them does not stop the others."""
+        unexpected: Exception | None = None
+        for effect in turn.effects:
+            try:
+                self._perform_one(effect)
+            except Exception as error:  # noqa: BLE001 - raised below
+                unexpected = unexpected or error
+        if unexpected is not None:
+            raise unexpected
+
+    def _perform_one(self, effect: Effect) -> None:
+        match effect:
+            case Reply():
+                self._answer(effect)
+            case StartTimer(key, delay_ms):
+                self._timers.start(key, delay_ms)
+            case StopTimer(key):
+                self._timers.stop(key)
+            case Append():
+                self._append(effect)
+            case Request(what):
+                assert self._services.requested is not None, what
+                self._services.requested(self, what)
+            case _:
+                assert_never(effect)
+
+    def _answer(self, reply: Reply) -> None:
+        waiting = self._asked.pop(reply.ticket, None)
+        if waiting is None or waiting.done():
+            return
+        if isinstance(reply.answer, ErrorCode):
+            waiting.set_exception(KafkaError(reply.answer))
+        else:
+            waiting.set_result(reply.answer)
+
+    def _timer_fired(self, key: TimerKey) -> None:
+        self.run(lambda turn: self.shard.timer_fired(key, turn))
+
+    # The log
+
+    def _append(self, append: Append) -> None:
+        if append.marker is not None:
+            self._flush_gathered()
+            self._write_marker(append, append.marker)
+        elif not append.records:
+            self._flush_gathered()
+            self._await_commit(_Written([Piece(append, (), True)], self._end_offset - 1))
+        else:
+            try:
+                encoded = EncodedAppend.of(append)
+            except Exception as error:  # noqa: BLE001 - before it shares a batch with anybody
+                self._fail([append], error)
+                return
+            if append.may_gather:
+                self._gathered.append(encoded)
+                if len(self._gathered) == 1:
+                    self._flush_soon()
+            else:
+                self._flush_gathered()
+                self._write([encoded])
+
+    def _flush_soon(self) -> None:
+        linger_ms = self._services.options().linger_ms
+        if linger_ms > 0:
+            self._services.clock.call_later(linger_ms, self._flush_gathered)
+        else:
+            asyncio.get_running_loop().call_soon(self._flush_gathered)
+
+    def _flush_gathered(self) -> None:
+        if self._gathered:
+            gathered, self._gathered = self._gathered, []
+            with self._in_turn():
+                self._write(gathered)
+
+    def _write(self, appends: list[EncodedAppend]) -> None:
+        try:
+            bytes_max = self.partition.log.config.max_message_bytes
+        except KafkaError as error:
+            for append, _ in appends:
+                self._refuse(append, as_coordinator_error(error.code))
+            return
+        options = self._services.options()
+        now_ms, writer = self._services.clock.wall_ms(), appends[0].append.writer
+        limits = PackLimits(bytes_max, options.compression, now_ms, writer)
+        for batch in pack(appends, limits):
+            self._write_batch(batch, writer)
+
+    def _write_batch(self, batch: PackedBatch, writer: Writer | None) -> None:
+        try:
+            result = self._into_log(_guarded(batch.build(), writer), batch.pieces)
+        except Exception as error:  # noqa: BLE001 - the other batches are written all the same
+            self._fail([piece.append for piece in batch.pieces], error)
+            return
+        if result is None:
+            return
+        producer_id = NO_PRODUCER_ID if writer is None else writer.producer_id
+        offset = result.first_offset
+        for piece in batch.pieces:
+            try:
+                self._appended(piece, offset, producer_id)
+            except Exception as error:  # noqa: BLE001 - of this request; others share the batch
+                self._fail([piece.append], error)
+            offset += len(piece.records)
+        self._await_commit(_Written(batch.pieces, result.last_offset))
+
+    def _appended(self, piece: Piece, offset: int, producer_id: int) -> None:
+        if piece.append.replays:
+            for number, record in enumerate(piece.records):
+                self.shard.replay(record, offset + number, producer_id)
+        sequel = piece.append.sequel
+        if piece.is_last and sequel is not None:
+            self._tell(self.shard.appended, sequel)
+
+    def _write_marker(self, append: Append, marker: Marker) -> None:
+        control_type = ControlType.COMMIT if marker.commits else ControlType.ABORT
+        data = end_transaction_marker(
+            EndTransactionMarker(control_type, marker.coordinator_epoch),
+            MarkerOrigin(marker.producer_id, marker.producer_epoch),
+            self._services.clock.wall_ms(),
+        )
+        pieces = [Piece(append, (), True)]
+        result = self._into_log(data, pieces, marker.transaction_version)
+        if result is not None:
+            self.shard.end_transaction(marker.producer_id, commits=marker.commits)
+            self._await_commit(_Written(pieces, result.last_offset))
+
+    def _into_log(
+        self,
+        data: bytes | VerifiedBatch,
+        pieces: list[Piece],
+        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+    ) -> AppendResult | None:
+        """None if it is refused; then everybody knows already."""
+        try:
+            result = self.partition.append(
+                data,
+                origin=AppendOrigin.COORDINATOR,
+                transaction_version=transaction_version,
+            )
+        except KafkaError as error:
+            level = logging.DEBUG if error.code in _FENCED else logging.WARNING
+            _log.log(level, "%s refuses records: %s", self.partition.topic_partition, error)
+            for piece in pieces:
+                self._refuse(piece.append, as_coordinator_error(error.code))
+            return None
+        self._end_offset = result.last_offset + 1
+        return result
+
+    def _await_commit(self, written: _Written) -> None:
+        self._written.add(written)
+        services = self._services
+        timeout_ms = services.options().commit_timeout_ms
+
+        def time_is_up() -> None:
+            self._settle(written, ErrorCode.REQUEST_TIMED_OUT)
+
+        def decided(error: KafkaError | None) -> None:
+            self._decided.append((written, None if error is None else error.code))
+            self._settle_decided()
+
+        if written.last_offset < 0:
+            decided(None)
+            return
+        written.deadline = (services.deadlines.add(timeout_ms, time_is_up), time_is_up)
+        self.partition.on_committed(written.last_offset, decided)
+
+    def _settle(self, written: _Written, refusal: ErrorCode | None) -> None:
+        """It is committed, or nobody will know in time. Only the first word counts."""
+        if written not in self._written:
+            return
+        self._written.remove(written)
+        if written.deadline is not None:
+            bucket, callback = written.deadline
+            bucket.pop(callback, None)
+        for piece in written.pieces:
+            if refusal is not None:
+                self._refuse(piece.append, as_coordinator_error(refusal))
+            elif piece.is_last:
+                apart(_log, "what follows a commit", self._committed, piece.append)
+
+    def _committed(self, append: Append) -> None:
+        for reply in append.replies:
+            self._answer(reply)
+        sequel = append.sequel
+        if sequel is not None:
+            self._tell(self.shard.committed, sequel)
+
+    def _refuse(self, append: Append, code: ErrorCode) -> None:
+        for reply in append.replies:
+            self._answer(Reply(reply.ticket, code))
+        sequel, append.sequel = append.sequel, None
+        if sequel is not None:
+            apart(
+                _log,
+                "a refused append",
+                self.run,
+                lambda turn: self.shard.failed(sequel, code, turn),
+                depends=False,
+            )
+
+    def _fail(self, appends: Iterable[Append], error: Exception) -> None:
+        log_unexpected(_log, f"an append to {self.partition.topic_partition.topic}", error)
+        for append in appends:
+            self._refuse(append, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _tell(self, listener: Callable[[object, Turn], None], sequel: object) -> None:
+        self.run(lambda turn: listener(sequel, turn), depends=False)
+
+
+def _guarded(data: bytes, writer: Writer | None) -> bytes | VerifiedBatch:
+    guard = None if writer is None else writer.guard
+    return VerifiedBatch(data, guard) if isinstance(guard, Verification) else data

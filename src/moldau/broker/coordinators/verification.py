@@ -1,0 +1,231 @@
+"""Asks a transaction's coordinator whether partitions belong to it, before anything is written to
+them that nobody else might ever end (KIP-890). The coordinator is asked by a request, one at a time
+for each broker, with everything that gathered behind the one before.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from moldau.broker.replicas.partition import Partition
+from moldau.core.controller.topic_names import TRANSACTION_STATE
+from moldau.core.coordinator.placement import partition_for
+from moldau.core.metadata.image import NO_LEADER
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from moldau.storage.producers.verification import Verification
+from moldau.types import TopicPartition
+
+if TYPE_CHECKING:
+    from moldau.broker.cluster.metadata_feed import MetadataFeed
+    from moldau.broker.cluster.peers import Peers
+    from moldau.broker.server.context import ConfigHolder
+    from moldau.net.clock import Clock
+    from moldau.net.tasks import Tasks
+
+Codes = dict[TopicPartition, ErrorCode]
+
+# What the coordinator says to its own clients, and what writers are told instead.
+_FOR_WRITERS = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    partitions: Collection[TopicPartition]
+    adds: bool
+    answer: "asyncio.Future[Codes]"
+
+    def answer_all(self, code: ErrorCode) -> None:
+        self.answer_with(dict.fromkeys(self.partitions, code))
+
+    def answer_with(self, codes: Codes) -> None:
+        # Cancelled if the client is gone.
+        if not self.answer.done():
+            self.answer.set_result(codes)
+
+
+class TransactionVerification:
+    def __init__(
+        self,
+        peers: "Peers",
+        feed: "MetadataFeed",
+        settings: "ConfigHolder",
+        clock: "Clock",
+        tasks: "Tasks",
+    ) -> None:
+        self._peers = peers
+        self._feed = feed
+        self._settings = settings
+        self._clock = clock
+        self._tasks = tasks
+        self._waiting: dict[int, list[_Question]] = {}
+        """By the broker that is being asked something else at the moment."""
+
+    async def guard(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        first_sequences: Mapping[Partition, int],
+        *,
+        adds: bool,
+    ) -> dict[Partition, Verification | KafkaError | None]:
+        """What an append needs to open a transaction of `producer` (id and epoch) on each of the
+        partitions: None if it needs nothing, an error if it must not be. `adds`: partitions that
+        are not in the transaction are added to it.
+        """
+        config = self._settings.current
+        if not (adds or config.transaction_partition_verification_enable):
+            return dict.fromkeys(first_sequences)
+        patience_ms = min(
+            config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms
+        )
+        give_up_ms = self._clock.mono_ms() + patience_ms
+        while True:
+            guards = _begin(producer, first_sequences, adds=adds)
+            waiting = [p for p, guard in guards.items() if isinstance(guard, Verification)]
+            if not waiting:
+                return guards
+            names = [partition.topic_partition for partition in waiting]
+            codes = await self.verify(transactional_id, *producer, names, adds=adds)
+            is_busy = adds and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
+            if not is_busy or self._clock.mono_ms() >= give_up_ms:
+                break
+            # The end of the last transaction is under way: sooner done than told.
+            await self._clock.sleep(config.add_partitions_to_txn_retry_backoff_ms)
+        for partition in waiting:
+            code = codes[partition.topic_partition]
+            if code is not ErrorCode.NONE:
+                guards[partition] = KafkaError(code, "refused by the transaction's coordinator")
+        return guards
+
+    async def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Collection[TopicPartition],
+        *,
+        adds: bool,
+    ) -> Codes:
+        """What the coordinator says to each of the partitions."""
+        broker_id = self._coordinator_of(transactional_id)
+        if broker_id is None:
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        answer: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
+        question = _Question(transactional_id, producer_id, epoch, partitions, adds, answer)
+        if broker_id in self._waiting:
+            self._waiting[broker_id].append(question)
+        else:
+            self._waiting[broker_id] = [question]
+            _ = self._tasks.start(self._ask(broker_id), f"verify transactions with {broker_id}")
+        return await answer
+
+    def _coordinator_of(self, transactional_id: str) -> int | None:
+        """The broker, if it is alive."""
+        image = self._feed.image
+        topic = image.topic(TRANSACTION_STATE)
+        if topic is None:
+            return None
+        partition = topic.partitions.get(partition_for(transactional_id, len(topic.partitions)))
+        if partition is None or partition.leader == NO_LEADER:
+            return None
+        broker = image.brokers.get(partition.leader)
+        return None if broker is None or broker.is_fenced else partition.leader
+
+    async def _ask(self, broker_id: int) -> None:
+        asked: list[_Question] = []
+        try:
+            while self._waiting[broker_id]:
+                asked, self._waiting[broker_id] = _one_each(self._waiting[broker_id])
+                await self._ask_together(broker_id, asked)
+        finally:
+            for question in asked + self._waiting.pop(broker_id):
+                question.answer_all(ErrorCode.NETWORK_EXCEPTION)
+
+    async def _ask_together(self, broker_id: int, questions: list[_Question]) -> None:
+        try:
+            response = await self._peers.send(broker_id, _request(questions))
+        except KafkaError:
+            # Nobody answered; what else there may be to say is for the coordinator's clients.
+            code = ErrorCode.NETWORK_EXCEPTION
+        else:
+            assert isinstance(response, AddPartitionsToTxnResponse)
+            code = ErrorCode(response.error_code)
+            if code is ErrorCode.NONE:
+                _answer_each(questions, response)
+                return
+            if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                # It is this broker that was refused, not its client.
+                code = ErrorCode.INVALID_TXN_STATE
+        for question in questions:
+            question.answer_all(code)
+
+
+def _begin(
+    producer: tuple[int, int], first_sequences: Mapping[Partition, int], *, adds: bool
+) -> dict[Partition, Verification | KafkaError | None]:
+    guards: dict[Partition, Verification | KafkaError | None] = {}
+    for partition, sequence in first_sequences.items():
+        try:
+            guards[partition] = partition.begin_verification(*producer, sequence, adds=adds)
+        except KafkaError as error:
+            # Without the way it came, which leads back to this dictionary.
+            guards[partition] = error.with_traceback(None)
+    return guards
+
+
+def _one_each(questions: list[_Question]) -> tuple[list[_Question], list[_Question]]:
+    """A transactional id is in a request once: what else is asked of it comes with the next."""
+    first: dict[str, _Question] = {}
+    later = [q for q in questions if first.setdefault(q.transactional_id, q) is not q]
+    return list(first.values()), later
+
+
+def _request(questions: list[_Question]) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(
+                transactional_id=question.transactional_id,
+                producer_id=question.producer_id,
+                producer_epoch=question.epoch,
+                verify_only=not question.adds,
+                topics=_topics(question.partitions),
+            )
+            for question in questions
+        ]
+    )
+
+
+def _topics(partitions: Collection[TopicPartition]) -> list[AddPartitionsToTxnTopic]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        by_topic.setdefault(topic, []).append(index)
+    return [
+        AddPartitionsToTxnTopic(name=name, partitions=indexes) for name, indexes in by_topic.items()
+    ]
+
+
+def _answer_each(questions: list[_Question], response: AddPartitionsToTxnResponse) -> None:
+    found: dict[str, Codes] = {}
+    for result in response.results_by_transaction:
+        codes = found.setdefault(result.transactional_id, {})
+        for topic in result.topic_results:
+            for each in topic.results_by_partition:
+                code = ErrorCode(each.partition_error_code)
+                name = TopicPartition(topic.name, each.partition_index)
+                codes[name] = _FOR_WRITERS.get(code, code)
+    for question in questions:
+        codes = found.get(question.transactional_id, {})
+        question.answer_with(
+            {name: codes.get(name, ErrorCode.NETWORK_EXCEPTION) for name in question.partitions}
+        )

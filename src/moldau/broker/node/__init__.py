@@ -1,0 +1,1 @@
+"""One node's life: formatting its directories, assembling its parts, starting, and stopping."""

@@ -1,0 +1,238 @@
+"""One node: its life, its listeners, and what its owner may ask of it. What it is made of is in
+node/assembly.py. Nothing here is global: one process can hold several nodes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from moldau.broker.metrics.counters import Metrics
+from moldau.broker.metrics.server import MetricsServer
+from moldau.broker.node.assembly import NodeParts
+from moldau.broker.node.startup import (
+    NodeOptions,
+    check_can_run,
+    connections_possible,
+    is_loopback,
+    open_directories,
+    raise_descriptor_limit,
+    with_ports,
+)
+from moldau.broker.replicas.flush_backlog import FlushBacklog
+from moldau.broker.server.connection_limits import ConnectionLimits
+from moldau.broker.server.context import BrokerServices, Handler
+from moldau.broker.server.dispatch import Interceptor
+from moldau.broker.server.listener import Listener, ListenerServices
+from moldau.broker.server.listeners import Listeners
+from moldau.broker.server.memory_budget import MemoryBudget
+from moldau.broker.server.turns import Turns
+from moldau.config.broker import BrokerConfig
+from moldau.net.clock import Clock
+from moldau.net.tasks import Tasks
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from moldau.storage.disk.filesystem import DiskFileSystem
+
+__all__ = ["Node", "NodeOptions"]
+
+_log = logging.getLogger(__name__)
+
+_LAG_SAMPLE_MS = 500
+
+
+class Node:
+    """`start`, then `stop`. A node that failed says why in `failure` and should be stopped."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        options: NodeOptions | None = None,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        if not __debug__:
+            raise MoldauError("a node does not run under python -O: its assertions protect data")
+        self.config = config
+        self.options = options or NodeOptions()
+        self.clock = clock or Clock()
+        self.metrics = Metrics()
+        self.failure: str | None = None
+        self._failed = asyncio.Event()
+        self._tasks = Tasks()
+        self._parts: NodeParts | None = None
+        self.budget = MemoryBudget(
+            lambda: self.current_config.moldau_inflight_bytes_max,
+            lambda: self.current_config.socket_request_max_bytes,
+        )
+        self.turns = Turns()
+        self.backlog = FlushBacklog(self.clock)
+        self.listeners = self._new_listeners()
+        self._metrics_server: MetricsServer | None = None
+
+    # Life
+
+    async def start(self) -> None:
+        """Returns when the node takes requests. Raises MoldauError in one clear line."""
+        check_can_run(self.config, self.options)
+        raise_descriptor_limit()
+        try:
+            ports = self._bind()
+            self.config = with_ports(self.config, ports)
+            directories = open_directories(
+                DiskFileSystem(), self.config, self.options, self.clock.wall_ms()
+            )
+            self._parts = NodeParts(self, directories)
+            await self._parts.start()
+            await self._listen(self._parts)
+        except BaseException:
+            await self.stop()
+            raise
+        self._sample_lag()
+
+    def _new_listeners(self) -> Listeners:
+        services = ListenerServices(
+            clock=self.clock,
+            tasks=self._tasks,
+            metrics=self.metrics,
+            limits=ConnectionLimits(
+                lambda: self.current_config, self.clock, connections_possible()
+            ),
+            budget=self.budget,
+            turns=self.turns,
+            backlog=self.backlog,
+            config=lambda: self.current_config,
+        )
+        return Listeners(services, self.options)
+
+    def _bind(self) -> dict[str, int]:
+        config = self.config
+        self.listeners.bind(config)
+        if config.moldau_metrics_port >= 0:
+            self._metrics_server = MetricsServer(
+                config.moldau_metrics_host, config.moldau_metrics_port, self.clock
+            )
+        return self.ports
+
+    async def _listen(self, parts: NodeParts) -> None:
+        await self.listeners.serve(parts.dispatcher, parts.controller_dispatcher, self.config)
+        if self._metrics_server is not None:
+            from moldau.broker.metrics.prometheus import NodeCollector, render
+
+            collector = NodeCollector(parts.services, self.listeners.all)
+            await self._metrics_server.serve(lambda: render(collector))
+            _log.info("metrics on %s", self._metrics_server.url)
+            if not is_loopback(self.config.moldau_metrics_host):
+                _log.warning("other machines can read the metrics, without a password")
+
+    async def stop(self) -> None:
+        """Everything to the disk and the locks released. Stopping twice is fine."""
+        self.listeners.stop_accepting()
+        if self._metrics_server is not None:
+            self._metrics_server.close()
+        parts, self._parts = self._parts, None
+        if parts is not None:
+            await parts.stop()
+        self.listeners.drop_connections()
+        await self._tasks.close()
+        self.clock.close()
+
+    def fail(self, reason: str) -> None:
+        """This node can not go on."""
+        if self.failure is None:
+            _log.error("the node stops: %s", reason)
+            self.failure = reason
+            self._failed.set()
+
+    async def wait_until_failed_or(self, stop: asyncio.Event) -> None:
+        waits = [self._tasks.start(event.wait(), "wait-for-end") for event in (stop, self._failed)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+
+    def _sample_lag(self) -> None:
+        """How late a timer fires says how long the event loop was kept from its work."""
+        due_ms = self.clock.mono_ms() + _LAG_SAMPLE_MS
+
+        def measure() -> None:
+            lag_ms = max(self.clock.mono_ms() - due_ms, 0)
+            self.metrics.loop_lag_ms = lag_ms
+            self.metrics.loop_lag_max_ms = max(self.metrics.loop_lag_max_ms, lag_ms)
+            self.metrics.loop.lagged(lag_ms)
+            self._sample_lag()
+
+        self.clock.call_later(_LAG_SAMPLE_MS, measure)
+
+    # What it tells and does for its owner
+
+    @property
+    def current_config(self) -> BrokerConfig:
+        return self.config if self._parts is None else self._parts.settings.current
+
+    @property
+    def services(self) -> BrokerServices:
+        return self._running().services
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Listener's name -> the port it has."""
+        return {listener.name: listener.port for listener in self.listeners.all}
+
+    @property
+    def client_port(self) -> int:
+        return self._client_listener().port
+
+    @property
+    def client_address(self) -> str:
+        listener = self._client_listener()
+        host = listener.host or "127.0.0.1"
+        return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
+
+    @property
+    def metrics_port(self) -> int | None:
+        return None if self._metrics_server is None else self._metrics_server.port
+
+    @property
+    def description(self) -> str:
+        parts = self._running()
+        data = ", ".join(str(each.path) for each in parts.directories.logs)
+        return f"node {self.config.node_id}, cluster {parts.services.cluster_id}, data in {data}"
+
+    async def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        """Raises KafkaError unless it is new and was made."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        response = await self._running().channel.send(CreateTopicsRequest(topics=[topic]))
+        assert isinstance(response, CreateTopicsResponse)
+        for made in response.topics:
+            if made.error_code:
+                raise KafkaError(ErrorCode(made.error_code), made.error_message or name)
+
+    def handler_of(self, api_key: ApiKey) -> Handler:
+        return self._running().dispatcher.table.handler(api_key)
+
+    def intercept(self, interceptor: Interceptor | None) -> None:
+        """For tests: sees every client request first and may give its outcome."""
+        self._running().dispatcher.interceptor = interceptor
+
+    def drop_connections(self) -> int:
+        """Cut all connections of clients; how many there were."""
+        names = self.config.controller_names
+        return sum(one.drop_connections() for one in self.listeners.all if one.name not in names)
+
+    def _client_listener(self) -> Listener:
+        names = self.config.controller_names
+        return next(listener for listener in self.listeners.all if listener.name not in names)
+
+    def _running(self) -> NodeParts:
+        if self._parts is None:
+            raise MoldauError("the node is not running")
+        return self._parts

@@ -1,0 +1,299 @@
+"""What a node settles before it runs: that its listeners are safe, which ports they got, where its
+data is and whose it is.
+"""
+
+import contextlib
+import ipaddress
+import logging
+import resource
+import shlex
+import socket
+from collections.abc import Container, Iterable, Mapping
+from pathlib import Path
+
+from moldau.broker.node.formatting import (
+    FormatOptions,
+    directories_of,
+    format_node,
+    is_formatted,
+    random_uuid,
+)
+from moldau.config.broker import BrokerConfig
+from moldau.config.listeners import WILDCARD_HOST, Listener, SecurityProtocol
+from moldau.config.unsupported import refuse_unsupported
+from moldau.frozen import frozen
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.directory.meta_properties import META_PROPERTIES_FILE, read_meta_properties
+from moldau.storage.disk.failures import DirectoryOfflineError, DiskFullError, ForeignDirectoryError
+from moldau.storage.disk.filesystem import FileSystem
+from moldau.storage.segment.open_segments import descriptor_limit, segments_open_max
+from moldau.types import BrokerId
+
+_log = logging.getLogger(__name__)
+
+_OTHER_DESCRIPTORS = 64
+# OPEN_MAX: the most that its kernel always grants.
+_DESCRIPTORS_ON_MACOS = 10_240
+_CONNECTIONS_MIN = 8
+_LOOPBACK_NAMES = {"localhost", "ip6-localhost", "ip6-loopback"}
+
+
+@frozen(kw_only=True)
+class NodeOptions:
+    """What a node is told that is no setting of Kafka's."""
+
+    formats_itself: bool = False
+    """Directories that nobody has formatted are formatted at the start."""
+    config_file: Path | None = None
+    """Where the settings come from, for those who are told to format."""
+    insecure_listeners: frozenset[str] = frozenset()
+    """May be reached from other machines without authentication."""
+
+
+def check_can_run(config: BrokerConfig, options: NodeOptions) -> None:
+    """Raises MoldauError for what this release cannot do, or should not without being asked."""
+    refuse_unsupported(config)
+    if not (config.is_broker and config.is_controller):
+        raise MoldauError(
+            f"process.roles is {','.join(config.process_roles)}: for now a node must be "
+            "broker,controller; clusters of several nodes come later"
+        )
+    allowed = {name.upper() for name in options.insecure_listeners}
+    known = {listener.name for listener in config.bound_listeners}
+    if "listener.security.protocol.map" in config.given:
+        # One that comes later has a protocol already.
+        known |= set(config.security_protocols)
+    unknown = allowed - known
+    if unknown:
+        names = ", ".join(listener.name for listener in config.bound_listeners)
+        raise MoldauError(f"--insecure-listener {min(unknown)} is none of the listeners {names}")
+    for listener in config.bound_listeners:
+        check_listener(listener, options)
+
+
+def check_listener(listener: Listener, options: NodeOptions) -> None:
+    """Raises MoldauError for one that this release cannot have, or should not without being
+    asked.
+    """
+    if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
+        raise MoldauError(
+            f"listener {listener.name} wants {listener.security_protocol.name}; "
+            "only PLAINTEXT is there yet"
+        )
+    allowed = {name.upper() for name in options.insecure_listeners}
+    if not is_loopback(listener.host) and listener.name not in allowed:
+        raise MoldauError(
+            f"listener {listener.name} can be reached from other machines without a password; "
+            f"bind it to 127.0.0.1, or start with --insecure-listener {listener.name}"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    if host in _LOOPBACK_NAMES:
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def raise_descriptor_limit() -> None:
+    """Each connection and each open segment takes a descriptor: take what we are allowed. macOS
+    calls that unlimited and refuses more than its kernel's limit.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (ValueError, OSError):
+        if soft < _DESCRIPTORS_ON_MACOS:
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (_DESCRIPTORS_ON_MACOS, hard))
+
+
+def connections_possible() -> int:
+    """What the logs leave of the descriptors. A client beyond them would take one from a log, and a
+    log that cannot open its files takes its directory offline.
+    """
+    return max(descriptor_limit() - segments_open_max() - _OTHER_DESCRIPTORS, _CONNECTIONS_MIN)
+
+
+def with_ports(config: BrokerConfig, ports: Mapping[str, int]) -> BrokerConfig:
+    """The settings with the ports that were free instead of 0."""
+    if all(listener.port for listener in config.bound_listeners):
+        return config
+    properties = dict(config.given)
+    properties["listeners"] = ",".join(
+        f"{one.name}://{_bracketed(one.host)}:{ports[one.name]}" for one in config.bound_listeners
+    )
+    if config.controller_quorum_bootstrap_servers:
+        controller = config.controller_listeners[0]
+        properties["controller.quorum.bootstrap.servers"] = ",".join(
+            f"{server.removesuffix(':0')}:{ports[controller.name]}"
+            if server.endswith(":0")
+            else server
+            for server in config.controller_quorum_bootstrap_servers
+        )
+    return BrokerConfig.parse(properties)
+
+
+def reachable_host(host: str) -> str:
+    """The name under which others find this machine, if a listener has all its addresses."""
+    return socket.getfqdn() if host in {"", WILDCARD_HOST, "::"} else host
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+class Directories:
+    """The open, locked directories of a node. `close` lets go of those that are still open."""
+
+    def __init__(
+        self,
+        by_path: Mapping[Path, LogDirectory],
+        config: BrokerConfig,
+        unavailable: Mapping[Path, str],
+    ) -> None:
+        self._by_path = by_path
+        self.metadata = by_path[Path(config.metadata_directory)]
+        paths = _unique(config.directories)
+        self.logs = [by_path[path] for path in paths if path in by_path]
+        self.unavailable = [path for path in paths if path in unavailable]
+        """Log directories that could not be opened."""
+        # It was checked when they were opened.
+        self.cluster_id = self.metadata.meta.cluster_id or ""
+
+    @property
+    def has_own_metadata(self) -> bool:
+        """The metadata log lies in a directory without other logs."""
+        return self.metadata not in self.logs
+
+    @property
+    def previous_epoch(self) -> int:
+        """The broker epoch of the clean stop before; -1 if any directory did not see one."""
+        epochs = {directory.clean_stop_epoch for directory in self.logs}
+        found = epochs.pop() if len(epochs) == 1 else None
+        return -1 if found is None else found
+
+    def take_reserves(self, bytes_max: int) -> None:
+        for directory in self._by_path.values():
+            if directory.is_online and bytes_max > 0:
+                try:
+                    directory.reserve.take(bytes_max)
+                except OSError as error:
+                    _log.warning("too little room in %s: %s", directory.path, error.strerror)
+
+    def release_reserves(self) -> None:
+        for directory in self._by_path.values():
+            directory.reserve.release()
+
+    def mark_metadata(self, broker_epoch: int) -> None:
+        """The metadata log is closed; one that cannot be marked is checked at the next start."""
+        with contextlib.suppress(KafkaError):
+            self.metadata.mark_clean_stop(broker_epoch)
+
+    def restore_markers(self) -> None:
+        _restore_markers(self._by_path.values())
+
+    def close(self) -> None:
+        for directory in self._by_path.values():
+            directory.close()
+
+
+def _format_command(config: BrokerConfig, options: NodeOptions) -> str:
+    """To be pasted into a shell."""
+    # Voters in the settings and `--standalone` exclude each other.
+    how = "" if config.controller_quorum_voters else " --standalone"
+    file = shlex.quote(str(options.config_file or "server.properties"))
+    return f"moldau storage format{how} -c {file} -t $(moldau storage random-uuid)"
+
+
+def open_directories(
+    filesystem: FileSystem, config: BrokerConfig, options: NodeOptions, now_ms: int
+) -> Directories:
+    """Format them if that is wanted and needed; open and lock them all. Raises MoldauError."""
+    paths = directories_of(config)
+    if options.formats_itself and not is_formatted(filesystem, config):
+        for path in paths:
+            _check_empty(filesystem, path)
+        format_node(filesystem, config, FormatOptions(standalone=True), now_ms)
+    elif not is_formatted(filesystem, config):
+        raise ForeignDirectoryError(
+            paths[0], f"is not formatted; first run: {_format_command(config, options)}"
+        )
+    cluster_id = _cluster_id(filesystem, paths)
+    opened: dict[Path, LogDirectory] = {}
+    unavailable: dict[Path, str] = {}
+    try:
+        for path in paths:
+            try:
+                opened[path] = LogDirectory.open(
+                    filesystem,
+                    path,
+                    cluster_id=cluster_id,
+                    node_id=BrokerId(config.node_id),
+                    new_directory_id=random_uuid(),
+                )
+            except (DirectoryOfflineError, DiskFullError) as error:
+                unavailable[path] = error.reason
+            except OSError as error:
+                unavailable[path] = str(error.strerror)
+        _check_usable(config, opened, unavailable)
+        return Directories(opened, config, unavailable)
+    except BaseException:
+        _restore_markers(opened.values())
+        for directory in opened.values():
+            directory.close()
+        raise
+
+
+def _check_usable(
+    config: BrokerConfig, opened: Container[Path], unavailable: Mapping[Path, str]
+) -> None:
+    """One broken disk of several is no reason not to start, unless everything depends on it."""
+    metadata = Path(config.metadata_directory)
+    if metadata in unavailable:
+        raise MoldauError(f"{metadata} cannot be used: {unavailable[metadata]}")
+    if not any(path in opened for path in _unique(config.directories)):
+        raise MoldauError(f"no log directory can be used: {'; '.join(unavailable.values())}")
+    for path, reason in unavailable.items():
+        _log.error("log directory %s cannot be used: %s", path, reason)
+
+
+def _restore_markers(directories: Iterable[LogDirectory]) -> None:
+    """Opening them took the markers of the last clean stop away, which still hold."""
+    for directory in directories:
+        if directory.clean_stop_epoch is not None and directory.is_online:
+            # Without one, the next start checks the logs.
+            with contextlib.suppress(KafkaError):
+                directory.mark_clean_stop(directory.clean_stop_epoch)
+
+
+def _check_empty(filesystem: FileSystem, path: Path) -> None:
+    """What is there without being formatted is somebody's."""
+    if not filesystem.exists(path):
+        return
+    try:
+        is_empty = not filesystem.list_directory(path)
+    except NotADirectoryError:
+        raise ForeignDirectoryError(
+            path, "is a file, not a directory; choose another one with --dir"
+        ) from None
+    if not is_empty:
+        raise ForeignDirectoryError(
+            path, "holds files and is no log directory; choose another one with --dir"
+        )
+
+
+def _cluster_id(filesystem: FileSystem, paths: Iterable[Path]) -> str:
+    for path in paths:
+        meta_path = path / META_PROPERTIES_FILE
+        if filesystem.exists(meta_path):
+            cluster_id = read_meta_properties(filesystem, meta_path).cluster_id
+            if cluster_id:
+                return cluster_id
+    raise MoldauError(f"no {META_PROPERTIES_FILE} says which cluster the directories belong to")
+
+
+def _unique(texts: Iterable[str]) -> list[Path]:
+    return list(dict.fromkeys(Path(text) for text in texts))

@@ -1,0 +1,1 @@
+"""Runs the quorum machine of `core.quorum` over the metadata log, and writes its snapshots."""

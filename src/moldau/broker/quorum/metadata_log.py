@@ -1,0 +1,315 @@
+"""`__cluster_metadata-0` on the disk: its log, its snapshots, and the quorum's memory of elections,
+in Kafka's files. Nothing here decides anything; the owner is the quorum node.
+"""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from moldau.broker.quorum.snapshots import SnapshotId, SnapshotStore
+from moldau.config.broker_settings.quorum import QuorumSettings
+from moldau.config.log import LogConfig
+from moldau.core.metadata.delta import MetadataDelta
+from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage
+from moldau.core.metadata.replay_errors import MetadataReplayError
+from moldau.core.metadata.snapshot_file import ControlValue, Snapshot, control_values
+from moldau.core.quorum.election import (
+    Election,
+    QuorumStateError,
+    decode_election,
+    encode_election,
+)
+from moldau.core.quorum.voters import VoterSet
+from moldau.protocol.batches import RecordBatch, iterate_batches
+from moldau.protocol.codec import decode
+from moldau.protocol.control_records import ControlType
+from moldau.protocol.errors import MoldauError
+from moldau.protocol.log_records import KRaftVersionRecord
+from moldau.storage.directory.checkpoints import read_offsets, write_offsets
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.directory.logs import CLUSTER_METADATA_TOPIC
+from moldau.storage.directory.partition_metadata import PARTITION_METADATA_FILE, write_topic_id
+from moldau.storage.disk.disk_steps import Steps, run_here
+from moldau.storage.disk.failures import CorruptCheckpointError
+from moldau.storage.disk.filesystem import read_whole, write_atomically
+from moldau.storage.log.flushing import GroupFlusher
+from moldau.storage.log.log import Log, LogOptions
+from moldau.storage.log.read import Isolation
+from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.log.retention import delete_old_segments
+from moldau.storage.producers.state import AppendOrigin
+from moldau.types import Offset, TopicPartition, Uuid
+
+_log = logging.getLogger(__name__)
+
+METADATA_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
+QUORUM_STATE_FILE = "quorum-state"
+# Ours: Kafka promises nothing about its metadata log and so cannot tell damage from a torn end.
+RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
+_READ_BYTES = 1 << 20
+
+
+class MetadataLogError(MoldauError):
+    """The metadata log cannot be used as it is. Going on without it would lose metadata."""
+
+
+class LoadedSnapshot(NamedTuple):
+    """The state that the log goes on from; empty if it has everything."""
+
+    image: MetadataImage
+    voters: VoterSet | None
+    kraft_version: int
+
+
+class QuorumRecords(NamedTuple):
+    """What the quorum's own records say, and where the last voters are."""
+
+    voters: VoterSet | None
+    voters_offset: int
+    kraft_version: int
+
+
+class MetadataLog:
+    """Make one with `MetadataLog.open`."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        log: Log,
+        snapshots: SnapshotStore,
+        start: LoadedSnapshot,
+        settings: QuorumSettings,
+    ) -> None:
+        self.directory = directory
+        self.log = log
+        self.snapshots = snapshots
+        self.start = start
+        self._settings = settings
+        self._stored_recovery_point = 0
+
+    @classmethod
+    def open(
+        cls,
+        directory: LogDirectory,
+        settings: QuorumSettings,
+        flusher: GroupFlusher,
+        now_ms: int,
+    ) -> "MetadataLog":
+        """Recovers what a crash left. Raises MetadataLogError or MissingSnapshotError if something
+        that was committed cannot be read.
+        """
+        path = directory.path_of(METADATA_PARTITION)
+        with directory.guard:
+            _make_directory(directory, path)
+            options = LogOptions(
+                config=_log_config(settings), flush_policy="group", flusher=flusher
+            )
+            checkpointed = Checkpointed(recovery_point=_read_recovery_point(directory, path))
+            place = LogPlace(directory=directory, path=path, topic_partition=METADATA_PARTITION)
+            # No trust in a clean stop: it tells of the other logs, and Kafka looks here too.
+            log = open_log(place, options, checkpointed, is_clean=False, now_ms=now_ms)
+            try:
+                snapshots, start = _read_start(log, now_ms)
+            except BaseException:
+                log.abandon()
+                raise
+        return cls(directory, log, snapshots, start, settings)
+
+    @property
+    def path(self) -> Path:
+        return self.log.path
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the last record, or of the snapshot in front of an empty log."""
+        return max(self.log.epochs.latest_epoch or 0, self.start.image.epoch)
+
+    # The log
+
+    def append(self, batch: bytes, epoch: int, now_ms: int) -> None:
+        self.log.append_as_leader(batch, epoch, now_ms, origin=AppendOrigin.RAFT_LEADER)
+
+    def batches(self, start: int, end: int) -> Iterator[RecordBatch]:
+        """Those with offsets from `start` up to `end`. Snapshots end where a batch does."""
+        offset = start
+        while offset < end:
+            found = self.log.read(offset, _READ_BYTES, isolation=Isolation.LOG_END)
+            if not found.records:
+                return
+            for batch in iterate_batches(found.records):
+                if offset <= batch.base_offset < end:
+                    yield batch
+            offset = found.next_offset
+
+    def quorum_records(self) -> QuorumRecords:
+        """The last of them, committed or not: a leader goes by what is in its log."""
+        voters, version = self.start.voters, self.start.kraft_version
+        voters_offset = self.start.image.offset if voters is not None else -1
+        for batch in self.batches(self.start.image.offset + 1, self.log.log_end_offset):
+            if batch.is_control:
+                for index, value in enumerate(control_values(batch)):
+                    if value[0] is ControlType.KRAFT_VOTERS:
+                        voters, voters_offset = VoterSet.decode(value[1]), batch.base_offset + index
+                    elif value[0] is ControlType.KRAFT_VERSION:
+                        version = _kraft_version(value)
+        return QuorumRecords(voters, voters_offset, version)
+
+    # Elections
+
+    def read_election(self) -> Election | None:
+        path = self.path / QUORUM_STATE_FILE
+        with self.directory.guard:
+            if not self.directory.filesystem.exists(path):
+                return None
+            content = read_whole(self.directory.filesystem, path)
+        try:
+            return decode_election(content)
+        except QuorumStateError as error:
+            raise MetadataLogError(f"{path}: {error}") from error
+
+    def write_election(self, election: Election, kraft_version: int, voters: VoterSet) -> None:
+        content = encode_election(election, kraft_version=kraft_version, voter_ids=voters.by_id)
+        with self.directory.guard:
+            write_atomically(self.directory.filesystem, self.path / QUORUM_STATE_FILE, content)
+
+    # What is kept
+
+    def is_batch_start(self, offset: int) -> bool:
+        """Followers read from where a snapshot ends, so it must end between batches."""
+        if offset == self.log.log_end_offset:
+            return True
+        found = self.log.read(offset, 1, isolation=Isolation.LOG_END)
+        return RecordBatch(found.records).base_offset == offset
+
+    def clean(self, now_ms: int) -> None:
+        """Old snapshots go while there are too many bytes or they are too old, and with them the
+        segments that only they needed. The newest snapshot always stays.
+        """
+        ids = self.snapshots.ids
+        with self.log.guard:
+            while len(ids) > 1 and (self._is_too_much() or self._is_too_old(ids[0], now_ms)):
+                following = ids[1]
+                self.log.advance_log_start(following.offset)
+                delete_old_segments(self.log, now_ms)
+                self.snapshots.remove_before(following)
+        self.directory.do(self._removing_deleted(now_ms))
+
+    def _removing_deleted(self, now_ms: int) -> Steps[None]:
+        if not self.log.is_abandoned:
+            yield from self.log.removing_deleted(now_ms)
+
+    def _is_too_much(self) -> bool:
+        bytes_max = self._settings.metadata_max_retention_bytes
+        kept = sum(map(self.snapshots.size_in_bytes, self.snapshots.ids))
+        return 0 <= bytes_max < kept + self.log.segments.size_in_bytes
+
+    def _is_too_old(self, snapshot_id: SnapshotId, now_ms: int) -> bool:
+        age_max_ms = self._settings.metadata_max_retention_ms
+        if age_max_ms < 0:
+            return False
+        return now_ms - self.snapshots.timestamp_ms(snapshot_id) > age_max_ms
+
+    def storing_recovery_point(self) -> Steps[None]:
+        """What is before it was flushed: if it cannot be read one day, that is damage."""
+        flushed = self.log.recovery_point
+        if flushed > self._stored_recovery_point:
+            path = self.path / RECOVERY_POINT_FILE
+            offsets = {METADATA_PARTITION: Offset(flushed)}
+            with self.directory.guard:
+                yield lambda: write_offsets(self.directory.filesystem, path, offsets)
+            self._stored_recovery_point = flushed
+
+    def close(self) -> None:
+        try:
+            self.log.close()
+            if self.directory.is_online:
+                run_here(self.storing_recovery_point())
+        finally:
+            self.log.abandon()
+
+
+def _make_directory(directory: LogDirectory, path: Path) -> None:
+    filesystem = directory.filesystem
+    if not filesystem.exists(path):
+        filesystem.make_directory(path)
+        filesystem.sync_directory(directory.path)
+    if not filesystem.exists(path / PARTITION_METADATA_FILE):
+        write_topic_id(filesystem, path / PARTITION_METADATA_FILE, METADATA_TOPIC_ID)
+
+
+def _log_config(settings: QuorumSettings) -> LogConfig:
+    """Retention is by snapshots, not by segments."""
+    return LogConfig(
+        segment_bytes=settings.metadata_log_segment_bytes,
+        internal_segment_bytes=settings.internal_metadata_log_segment_bytes,
+        segment_ms=settings.metadata_log_segment_ms,
+        max_message_bytes=settings.internal_metadata_max_batch_size_in_bytes,
+        file_delete_delay_ms=settings.internal_metadata_delete_delay_millis,
+        retention_ms=-1,
+        retention_bytes=-1,
+    )
+
+
+def _read_recovery_point(directory: LogDirectory, path: Path) -> int:
+    try:
+        offsets = read_offsets(directory.filesystem, path / RECOVERY_POINT_FILE)
+    except CorruptCheckpointError as error:
+        _log.warning("%s; the metadata log is checked from its start", error)
+        return 0
+    return offsets.get(METADATA_PARTITION, 0)
+
+
+def _read_start(log: Log, now_ms: int) -> tuple[SnapshotStore, LoadedSnapshot]:
+    if log.damage is not None:
+        raise MetadataLogError(
+            f"{log.path} is damaged: offsets {log.damage.first_offset} to "
+            f"{log.damage.promised_end} were committed and cannot be read: {log.damage.reason}"
+        )
+    if log.damaged:
+        segment, damaged = log.damaged[0]
+        raise MetadataLogError(
+            f"{segment.path()} is damaged: offsets {damaged.first_offset} to "
+            f"{damaged.next_offset - 1} were committed and cannot be read: {damaged}"
+        )
+    snapshots = SnapshotStore(log.filesystem, log.path)
+    snapshots.load(log.log_start_offset)
+    found = snapshots.read_newest(log.log_start_offset, log.log_end_offset)
+    if found is None:
+        return snapshots, LoadedSnapshot(EMPTY_IMAGE, None, 0)
+    try:
+        start = _loaded(*found)
+    except MetadataReplayError as error:
+        raise MetadataLogError(f"{log.path / found[0].file_name}: {error}") from error
+    _start_behind(log, found[0], now_ms)
+    return snapshots, start
+
+
+def _loaded(snapshot_id: SnapshotId, snapshot: Snapshot) -> LoadedSnapshot:
+    delta = MetadataDelta()
+    for record in snapshot.records:
+        delta.replay(record)
+    image = delta.finish(snapshot_id.offset - 1, snapshot_id.epoch, snapshot.head.timestamp_ms)
+    voters, kraft_version = None, 0
+    for value in snapshot.head.control_values:
+        if value[0] is ControlType.KRAFT_VOTERS:
+            voters = VoterSet.decode(value[1])
+        elif value[0] is ControlType.KRAFT_VERSION:
+            kraft_version = _kraft_version(value)
+    return LoadedSnapshot(image, voters, kraft_version)
+
+
+def _kraft_version(value: ControlValue) -> int:
+    return decode(KRaftVersionRecord, 0, value[1]).kraft_version
+
+
+def _start_behind(log: Log, newest: SnapshotId, now_ms: int) -> None:
+    """What a snapshot has is safe, also if the log has lost it."""
+    if newest.offset > log.log_end_offset:
+        _log.warning(
+            "the metadata log ends at %d and goes on behind its snapshot at %d",
+            log.log_end_offset,
+            newest.offset,
+        )
+        run_here(log.starting_over(newest.offset, newest.offset, now_ms))

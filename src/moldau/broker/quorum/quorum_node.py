@@ -1,0 +1,472 @@
+"""Runs the quorum machine over the metadata log: does its effects, tells it what became of them,
+and hands committed batches to the listeners. Appends are pipelined; one sync covers all of them
+that came before it.
+"""
+
+import asyncio
+import contextlib
+import heapq
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import NamedTuple
+
+from moldau.broker.node.bootstrap import read_bootstrap_records
+from moldau.broker.quorum.metadata_log import MetadataLog, MetadataLogError
+from moldau.broker.quorum.snapshots import SnapshotId
+from moldau.broker.replicas.disk_threads import DiskThreads
+from moldau.broker.replicas.flush_rounds import FlushRounds
+from moldau.config.broker import BrokerConfig
+from moldau.core.metadata.image import MetadataImage
+from moldau.core.metadata.levels import encode_records, level_after
+from moldau.core.metadata.loader import CommittedBatch
+from moldau.core.metadata.snapshot_file import SnapshotHead, metadata_batch, metadata_records
+from moldau.core.quorum.machine import (
+    AppendControlBatch,
+    Appended,
+    Commit,
+    Effect,
+    Event,
+    Flushed,
+    LeaderChanged,
+    QuorumMachine,
+    QuorumStatus,
+    Started,
+    StartEpoch,
+    Stopping,
+    StoreElection,
+    VersionRaised,
+    encode_kraft_version,
+)
+from moldau.core.quorum.voters import (
+    RECONFIGURABLE_FROM,
+    Voter,
+    VoterEndpoint,
+    VoterKey,
+    VoterSet,
+)
+from moldau.net.clock import Clock, Timer
+from moldau.protocol.control_records import ControlPlace, ControlType, control_batch
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
+from moldau.protocol.log_records import NoOpRecord
+from moldau.protocol.schema import Message
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.log.state import LogState
+from moldau.types import ZERO_UUID
+
+_log = logging.getLogger(__name__)
+
+_UPKEEP_MS = 60_000
+# More cannot be under way: whoever appends faster than the disk takes it is told to wait.
+_PENDING_BATCHES_MAX = 10_000
+
+
+class QuorumListener:
+    """Who wants to know what is committed. Every call is made in the node's event loop, in the
+    order of the log; what is raised stops the node, since nobody may miss a record.
+    """
+
+    def on_snapshot(self, image: MetadataImage) -> None:
+        """Everything up to and including `image.offset`; batches follow from there."""
+
+    def on_committed(self, batch: CommittedBatch) -> None:
+        """The next batch. A control batch has no records, only offsets."""
+
+    def on_commits_end(self) -> None:
+        """No further batch is committed at the moment."""
+
+    def on_leader_change(self, epoch: int, leader_id: int) -> None:
+        """Told when everything before the epoch was; -1 if nobody leads any more."""
+
+
+class _Constant(NamedTuple):
+    """The quorum keeps to the settings that the node started with."""
+
+    current: BrokerConfig
+
+
+class _Pending(NamedTuple):
+    batch: CommittedBatch
+    size_bytes: int
+
+
+class QuorumNode:
+    def __init__(
+        self,
+        directory: LogDirectory,
+        config: BrokerConfig,
+        clock: Clock,
+        on_failure: Callable[[str], None] = lambda _reason: None,
+    ) -> None:
+        """`directory` is the one of the metadata log; it stays the caller's. `on_failure` is told
+        once, with one line, when this node can no longer keep metadata.
+        """
+        self.failure: str | None = None
+        self.committed_bytes = 0
+        """Of all batches that listeners were given since the start."""
+        self._directory = directory
+        self._config = config
+        self._clock = clock
+        self._on_failure = on_failure
+        self._listeners: list[QuorumListener] = []
+        self.flush_rounds = FlushRounds(clock, _Constant(config), self._flushed)
+        self._disk = DiskThreads([directory])
+        self._machine = QuorumMachine(Voter(key=VoterKey(config.node_id)))
+        self._metadata_log: MetadataLog | None = None
+        self._level: int | None = None
+        self._next_offset = 0
+        self._pending: deque[_Pending] = deque()
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._tie_breaker = count()
+        self._last_append_ms = 0.0
+        self._timers: dict[str, Timer] = {}
+
+    # What others ask
+
+    @property
+    def log(self) -> MetadataLog:
+        assert self._metadata_log is not None, "the quorum node was not started"
+        return self._metadata_log
+
+    @property
+    def is_leader(self) -> bool:
+        """And may append: what came before its epoch is known."""
+        return self._machine.is_leader and self.high_watermark >= 0 and self.failure is None
+
+    @property
+    def leader_id(self) -> int:
+        return self._machine.leader_id
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._machine.epoch
+
+    @property
+    def high_watermark(self) -> int:
+        """The first offset that is not committed; -1 if that is not known yet."""
+        return self._machine.high_watermark
+
+    @property
+    def last_offset(self) -> int:
+        """Of the last record that was appended, committed or not."""
+        return self.log.log.log_end_offset - 1
+
+    @property
+    def kraft_version(self) -> int:
+        return self._machine.kraft_version
+
+    def describe(self) -> QuorumStatus:
+        """What DescribeQuorum tells."""
+        return self._machine.status(self._clock.wall_ms())
+
+    def bootstrap_records(self) -> list[Message]:
+        """What a cluster whose log is empty begins with, as the format wrote it."""
+        return read_bootstrap_records(self._directory)
+
+    # Starting and stopping
+
+    def add_listener(self, listener: QuorumListener) -> None:
+        assert self._metadata_log is None, "listeners are added before the start"
+        self._listeners.append(listener)
+
+    async def start(self, endpoints: Sequence[VoterEndpoint] | None = None) -> None:
+        """Load, lead, and give the listeners everything that was ever committed. `endpoints` are
+        where the controller's listeners can be reached, if the settings do not say it.
+        """
+        key = VoterKey(self._config.node_id, self._directory.meta.directory_id or ZERO_UUID)
+        told = _configured_endpoints(self._config) if endpoints is None else tuple(endpoints)
+        self._machine.local = Voter(key=key, endpoints=told)
+        self._directory.on_failure(self._directory_failed)
+        try:
+            self._metadata_log = MetadataLog.open(
+                self._directory, self._config, self.flush_rounds.flusher, self._clock.wall_ms()
+            )
+            self._load_snapshot(self.log.start.image)
+            first_offset = self.log.log.log_end_offset
+            self._step(self._started())
+            await self.wait_committed(first_offset)
+        except BaseException:
+            await self.stop()
+            raise
+        self._schedule("upkeep", _UPKEEP_MS, self._keep_up)
+        if self._config.metadata_max_idle_interval_ms:
+            self._schedule("no-op", self._config.metadata_max_idle_interval_ms, self._write_no_op)
+
+    def _load_snapshot(self, image: MetadataImage) -> None:
+        self._level = image.metadata_version
+        self._next_offset = image.offset + 1
+        if image.offset >= 0:
+            for listener in self._listeners:
+                listener.on_snapshot(image)
+
+    def _started(self) -> Started:
+        found = self.log.quorum_records()
+        voters = found.voters
+        if voters is None or found.kraft_version < RECONFIGURABLE_FROM:
+            voters = _configured_voters(self._config)
+        return Started(
+            log_end_offset=self.log.log.log_end_offset,
+            last_epoch=self.log.last_epoch,
+            election=self.log.read_election(),
+            voters=voters,
+            voters_offset=found.voters_offset,
+            kraft_version=found.kraft_version,
+        )
+
+    async def stop(self) -> None:
+        """What was appended is committed first; then nobody leads. Stopping twice is fine."""
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._metadata_log is None:
+            return
+        if self.failure is None and self._machine.is_leader:
+            # A disk that fails now has told so; there is nothing more to save.
+            with contextlib.suppress(KafkaError):
+                await self.wait_committed(self.last_offset)
+            self._step(Stopping())
+        await self.flush_rounds.stop()
+        await self._disk.stop()
+        self._refuse_waiting()
+        try:
+            self.log.close()
+        except KafkaError as error:
+            _log.warning("the metadata log is checked at the next start: %s", error)
+
+    # Appending
+
+    def append(self, records: Sequence[Message], now_ms: int) -> int:
+        """The last offset of the records, which are now in the log as one batch and not committed
+        yet. Raises KafkaError if we do not lead, if they are too many for a batch, or if the disk
+        refuses them; then nothing has happened.
+        """
+        self._check_may_append()
+        encoded = encode_records(records, self._level)
+        place = ControlPlace(self.log.log.log_end_offset, self.leader_epoch)
+        content = metadata_batch(encoded, place, now_ms)
+        bytes_max = self._config.internal_metadata_max_batch_size_in_bytes
+        if len(content) > bytes_max:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{len(records)} metadata records need {len(content)} bytes in one batch, "
+                f"{bytes_max} are allowed",
+            )
+        self._write(content, place, now_ms, records)
+        self._level = level_after(records, self._level)
+        return self.last_offset
+
+    def raise_kraft_version(self, level: int, now_ms: int) -> None:
+        """From now on the log says who votes. Not committed yet; raises what `append` raises."""
+        self._check_may_append()
+        if self._machine.local.key.directory_id == ZERO_UUID:
+            raise KafkaError(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"Directory id must be known for all of the voters: {self._machine.voters}",
+            )
+        place = ControlPlace(self.log.log.log_end_offset, self.leader_epoch)
+        values = self._machine.version_records(level)
+        self._write(control_batch(values, place, now_ms), place, now_ms, ())
+        self._step(VersionRaised(level, place.base_offset))
+        _log.info("kraft.version is %s: the metadata log says who votes", level)
+
+    def _check_may_append(self) -> None:
+        if not self.is_leader:
+            raise self._not_leading()
+        if len(self._pending) >= _PENDING_BATCHES_MAX:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, "the metadata log's disk does not keep up"
+            )
+
+    def _write(
+        self, content: bytes, place: ControlPlace, now_ms: int, records: Sequence[Message]
+    ) -> None:
+        self.log.append(content, place.partition_leader_epoch, now_ms)
+        last_offset = self.log.log.log_end_offset - 1
+        batch = CommittedBatch(
+            place.base_offset, last_offset, place.partition_leader_epoch, now_ms, records
+        )
+        self._pending.append(_Pending(batch, len(content)))
+        self._last_append_ms = self._clock.mono_ms()
+        self._step(Appended(last_offset + 1))
+
+    async def wait_committed(self, offset: int) -> None:
+        """Until the record at `offset` is committed and the listeners know it. Raises KafkaError
+        if this node stops leading before.
+        """
+        if offset < self.high_watermark:
+            return
+        if self.failure is not None or not self._machine.is_leader:
+            raise self._not_leading()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (offset, next(self._tie_breaker), done))
+        await done
+
+    def make_room(self) -> bool:
+        """For a record that leads to more: spends what is kept for a full disk."""
+        return self._directory.reserve.release()
+
+    # Doing what the machine says
+
+    def _step(self, event: Event) -> None:
+        for effect in self._machine.step(event, self._clock.wall_ms()):
+            self._do(effect)
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case StoreElection(election):
+                self.log.write_election(election, self.kraft_version, self._machine.voters)
+            case StartEpoch(epoch):
+                self.log.log.start_leader_epoch(epoch)
+            case AppendControlBatch(epoch, values):
+                now_ms = self._clock.wall_ms()
+                place = ControlPlace(self.log.log.log_end_offset, epoch)
+                self._write(control_batch(values, place, now_ms), place, now_ms, ())
+            case Commit(high_watermark):
+                self.log.log.raise_high_watermark(high_watermark)
+                self._deliver(high_watermark)
+            case LeaderChanged(epoch, leader_id):
+                for listener in self._listeners:
+                    listener.on_leader_change(epoch, leader_id)
+
+    def _flushed(self, log: LogState) -> None:
+        if self.failure is not None:
+            return
+        try:
+            self._step(Flushed(log.flushed_offset))
+            self._complete_waiting()
+        except MoldauError as error:
+            self._fail(str(error))
+        except Exception as error:  # noqa: BLE001 - whoever missed a record must not go on
+            _log.exception("a listener could not follow the metadata log")
+            self._fail(f"a listener could not follow the metadata log: {error!r}")
+
+    def _deliver(self, high_watermark: int) -> None:
+        """From the disk what was there before us, from memory what we wrote."""
+        if self._pending and self._next_offset < self._pending[0].batch.base_offset:
+            self._deliver_stored(self._pending[0].batch.base_offset)
+        while self._pending and self._pending[0].batch.last_offset < high_watermark:
+            pending = self._pending.popleft()
+            self._deliver_one(pending.batch, pending.size_bytes)
+        for listener in self._listeners:
+            listener.on_commits_end()
+
+    def _deliver_stored(self, end: int) -> None:
+        for batch in self.log.batches(self._next_offset, end):
+            try:
+                records = [] if batch.is_control else metadata_records(batch)
+            except (KafkaError, MalformedRequestError) as error:
+                raise MetadataLogError(
+                    f"{self.log.path}: the batch at offset {batch.base_offset} "
+                    f"cannot be understood: {error}"
+                ) from error
+            committed = CommittedBatch(
+                batch.base_offset,
+                batch.last_offset,
+                batch.partition_leader_epoch,
+                batch.max_timestamp,
+                records,
+            )
+            self._level = level_after(records, self._level)
+            self._deliver_one(committed, batch.size_in_bytes)
+
+    def _deliver_one(self, batch: CommittedBatch, size_bytes: int) -> None:
+        self._next_offset = batch.last_offset + 1
+        self.committed_bytes += size_bytes
+        for listener in self._listeners:
+            listener.on_committed(batch)
+
+    # Those who wait
+
+    def _complete_waiting(self) -> None:
+        while self._waiting and self._waiting[0][0] < self.high_watermark:
+            done = heapq.heappop(self._waiting)[2]
+            if not done.done():
+                done.set_result(None)
+
+    def _refuse_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for _, _, done in waiting:
+            if not done.done():
+                done.set_exception(self._not_leading())
+
+    def _not_leading(self) -> KafkaError:
+        if self.failure is not None:
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
+        return KafkaError(ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum")
+
+    def _directory_failed(self, directory: LogDirectory, error: OSError) -> None:
+        self._fail(f"{directory.path}, which has the metadata log, failed: {error.strerror}")
+
+    def _fail(self, reason: str) -> None:
+        """Nothing more is appended or told. Listeners keep what they know."""
+        if self.failure is None:
+            self.failure = reason
+            self._refuse_waiting()
+            self._on_failure(reason)
+
+    # From time to time
+
+    def _schedule(self, name: str, delay_ms: float, work: Callable[[], None]) -> None:
+        self._timers[name] = self._clock.call_later(delay_ms, work)
+
+    def _write_no_op(self) -> None:
+        """Lets followers and observers see that time goes on. Not before the bootstrap records."""
+        interval_ms = self._config.metadata_max_idle_interval_ms
+        idle_ms = self._clock.mono_ms() - self._last_append_ms
+        if idle_ms >= interval_ms:
+            if self._level is not None:
+                self._append_if_possible([NoOpRecord()])
+            idle_ms = 0
+        self._schedule("no-op", interval_ms - idle_ms, self._write_no_op)
+
+    def _append_if_possible(self, records: Sequence[Message]) -> None:
+        try:
+            self.append(records, self._clock.wall_ms())
+        except KafkaError as error:
+            _log.warning("no idle record was written: %s", error)
+
+    def _keep_up(self) -> None:
+        if self.failure is None:
+            try:
+                self._directory.do(self.log.storing_recovery_point())
+                self.log.clean(self._clock.wall_ms())
+            except KafkaError as error:
+                _log.warning("the metadata log was not tidied up: %s", error)
+            self._schedule("upkeep", _UPKEEP_MS, self._keep_up)
+
+    # Snapshots
+
+    def snapshot_head(self, image: MetadataImage) -> SnapshotHead | None:
+        """What goes in front of a snapshot of this image; None if there cannot be one: it exists,
+        or the image ends inside a batch, or before the voters were told in this epoch.
+        """
+        end = image.offset + 1
+        exists = SnapshotId(image.epoch, end) in self.log.snapshots.ids
+        if exists or end <= self._machine.voters_told_offset or not self.log.is_batch_start(end):
+            return None
+        values: tuple[tuple[ControlType, bytes], ...] = ()
+        if self.kraft_version >= RECONFIGURABLE_FROM:
+            values = (
+                (ControlType.KRAFT_VERSION, encode_kraft_version(self.kraft_version)),
+                (ControlType.KRAFT_VOTERS, self._machine.voters.encode()),
+            )
+        return SnapshotHead(
+            epoch=image.epoch, timestamp_ms=image.timestamp_ms, control_values=values
+        )
+
+
+def _configured_endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
+    return tuple(
+        VoterEndpoint(listener.name, listener.host or "localhost", listener.port)
+        for listener in config.advertised_controller_listeners
+    )
+
+
+def _configured_voters(config: BrokerConfig) -> VoterSet:
+    """Before kraft.version 1 the settings say who votes, and nobody's directory matters."""
+    name = config.controller_names[0]
+    return VoterSet.of(
+        Voter(key=VoterKey(voter.node_id), endpoints=(VoterEndpoint(name, voter.host, voter.port),))
+        for voter in config.voters
+    )

@@ -1,0 +1,80 @@
+"""Makes snapshots of the metadata: when enough was committed since the last, or enough time went
+by. The file is written in a thread, from an image that nobody can change.
+"""
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from moldau.broker.quorum.quorum_node import QuorumNode
+from moldau.broker.quorum.snapshots import SnapshotId
+from moldau.config.broker import BrokerConfig
+from moldau.core.metadata.delta import MetadataDelta
+from moldau.core.metadata.image import MetadataImage
+from moldau.core.metadata.snapshot_file import SnapshotHead, encode_snapshot
+from moldau.net.clock import Clock
+from moldau.protocol.errors import KafkaError
+
+_log = logging.getLogger(__name__)
+
+
+class SnapshotMaker:
+    """Subscribe `image_changed` to the feed."""
+
+    def __init__(self, quorum: QuorumNode, config: BrokerConfig, clock: Clock) -> None:
+        self._quorum = quorum
+        self._config = config
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="moldau-snapshot")
+        self._running: asyncio.Future[None] | None = None
+        self._is_stopped = False
+        self._bytes_at_last = 0
+        self._last_ms = clock.mono_ms()
+
+    def image_changed(self, _delta: MetadataDelta, image: MetadataImage) -> None:
+        if self._running is None and not self._is_stopped and self._is_due():
+            head = self._quorum.snapshot_head(image)
+            if head is not None:
+                self._bytes_at_last = self._quorum.committed_bytes
+                self._last_ms = self._clock.mono_ms()
+                self._begin(head, image)
+
+    async def stop(self) -> None:
+        """Waits for one that is being written. Before the quorum node stops."""
+        self._is_stopped = True
+        if self._running is not None:
+            await asyncio.wait([self._running])
+        self._thread.shutdown()
+
+    def _is_due(self) -> bool:
+        committed_bytes = self._quorum.committed_bytes - self._bytes_at_last
+        if committed_bytes >= self._config.metadata_log_max_record_bytes_between_snapshots:
+            return True
+        interval_ms = self._config.metadata_log_max_snapshot_interval_ms
+        return 0 < interval_ms <= self._clock.mono_ms() - self._last_ms
+
+    def _begin(self, head: SnapshotHead, image: MetadataImage) -> None:
+        snapshot_id = SnapshotId(image.epoch, image.offset + 1)
+        from moldau.core.metadata.snapshot_records import snapshot_records
+
+        batches = encode_snapshot(head, snapshot_records(image), now_ms=self._clock.wall_ms())
+        self._running = asyncio.get_running_loop().run_in_executor(
+            self._thread, self._quorum.log.snapshots.write, snapshot_id, batches
+        )
+        self._running.add_done_callback(lambda done: self._finish(snapshot_id, done))
+
+    def _finish(self, snapshot_id: SnapshotId, done: asyncio.Future[None]) -> None:
+        self._running = None
+        log = self._quorum.log
+        error = done.exception()
+        try:
+            with log.directory.guard:
+                if error is not None:
+                    raise error
+            log.snapshots.add(snapshot_id)
+            log.directory.do(log.storing_recovery_point())
+            log.clean(self._clock.wall_ms())
+        except KafkaError as refusal:
+            _log.warning("no metadata snapshot %s: %s", snapshot_id.file_name, refusal)
+        else:
+            _log.info("made metadata snapshot %s", snapshot_id.file_name)

@@ -1,0 +1,3 @@
+"""What the handlers of Produce and Fetch share: fetch sessions, waiting fetches, reads from a slow
+disk, refusals.
+"""

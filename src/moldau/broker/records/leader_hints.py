@@ -1,0 +1,57 @@
+"""Whom to ask instead (KIP-951): the leader of a partition and the address that a client on the
+same listener reaches it at.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from moldau.core.metadata.image import NO_LEADER
+from moldau.types import TopicPartition
+
+if TYPE_CHECKING:
+    from moldau.broker.server.context import RequestContext
+    from moldau.core.metadata.image import MetadataImage
+
+EndpointT = TypeVar("EndpointT")
+
+
+class LeaderHint(NamedTuple):
+    leader_id: int = NO_LEADER
+    leader_epoch: int = -1
+    host: str | None = None
+    """None if the leader has no such listener, or there is no leader."""
+    port: int = -1
+    rack: str | None = None
+
+
+def leader_hint(image: "MetadataImage", name: TopicPartition, listener_name: str) -> LeaderHint:
+    partition = image.partition(name)
+    if partition is None:
+        return LeaderHint()
+    leader = image.brokers.get(partition.leader)
+    endpoint = leader.endpoints.get(listener_name) if leader is not None else None
+    if leader is None or leader.is_fenced or endpoint is None:
+        return LeaderHint(partition.leader, partition.leader_epoch)
+    return LeaderHint(
+        partition.leader, partition.leader_epoch, endpoint.host, endpoint.port, leader.rack
+    )
+
+
+def put_leader_hints(
+    ctx: "RequestContext",
+    moved: Iterable[tuple[TopicPartition, Any]],
+    new_leader: Callable[..., object],
+    new_endpoint: Callable[..., EndpointT],
+) -> list[EndpointT]:
+    """Tell with the answer to each partition that has moved who leads it. Returns where the leaders
+    are reached. The last two arguments are the classes of the response.
+    """
+    endpoints: dict[int, EndpointT] = {}
+    for name, answer in moved:
+        hint = leader_hint(ctx.broker.image, name, ctx.peer.listener_name)
+        answer.current_leader = new_leader(leader_id=hint.leader_id, leader_epoch=hint.leader_epoch)
+        if hint.host is not None:
+            endpoints[hint.leader_id] = new_endpoint(
+                node_id=hint.leader_id, host=hint.host, port=hint.port, rack=hint.rack
+            )
+    return list(endpoints.values())

@@ -1,0 +1,96 @@
+"""How Produce says no. An answer has words only where Kafka's has some, and the same ones, for its
+tools print them; what else is known goes to the log.
+"""
+
+import logging
+
+from moldau.broker.replicas.partition import Partition
+from moldau.protocol.batch_validation import InvalidRecordsError
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
+
+_log = logging.getLogger(__name__)
+
+ABORTABLE_ERRORS_SINCE_VERSION = 11
+ADDS_PARTITIONS_SINCE_VERSION = 12
+RECORD_ERRORS_MAX = 100
+
+# What clients do not expect of Produce. They try again after this one, without looking for another
+# leader first.
+_TRY_AGAIN = ErrorCode.NOT_ENOUGH_REPLICAS
+_NOT_VERIFIED = {
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+# Kafka expects these, and answers without looking at the log.
+_START_IS_UNTOLD = {
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+}
+
+
+class _ToldError(KafkaError):
+    """Its detail is in Kafka's words and goes to the client."""
+
+
+def put_refused_append(
+    answer: PartitionProduceResponse, error: KafkaError, partition: Partition
+) -> None:
+    if partition.has_log and error.code not in _START_IS_UNTOLD:
+        answer.log_start_offset = partition.log.log_start_offset
+    put_refusal(answer, error)
+
+
+def put_refusal(answer: PartitionProduceResponse, error: KafkaError) -> None:
+    answer.error_code = error.code
+    if isinstance(error, InvalidRecordsError):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(
+                batch_index=each.batch_index, batch_index_error_message=each.message
+            )
+            for each in error.record_errors[:RECORD_ERRORS_MAX]
+        ]
+    if isinstance(error, _ToldError | InvalidRecordsError):
+        answer.error_message = error.detail
+    else:
+        _log.debug("records for partition %s are refused: %s", answer.index, error)
+
+
+def as_produce_error(error: KafkaError, version: int) -> KafkaError:
+    """What a client of this version knows how to take."""
+    code = error.code
+    adds = version >= ADDS_PARTITIONS_SINCE_VERSION
+    if code in _NOT_VERIFIED or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
+        return _ToldError(
+            _TRY_AGAIN,
+            "Unable to verify the partition has been added to the transaction. "
+            f"Underlying error: {code.name}",
+        )
+    is_abortable = code is ErrorCode.TRANSACTION_ABORTABLE
+    if is_abortable and version < ABORTABLE_ERRORS_SINCE_VERSION:
+        code = ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.INVALID_TXN_STATE:
+        return _ToldError(code, "Partition was not added to the transaction")
+    return error
+
+
+def without_transactional_id() -> KafkaError:
+    return KafkaError(
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "a transactional batch without a transactional id",
+    )
+
+
+def several_producers() -> KafkaError:
+    return _ToldError(
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        "Transactional records contained more than one producer ID",
+    )

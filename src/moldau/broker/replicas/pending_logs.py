@@ -1,0 +1,159 @@
+"""Logs that the metadata wants and that are not there yet, and those that it wants no more. They
+are made and deleted a few at a time, and a partition has its log when that is on the disk.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from moldau.protocol.errors import KafkaError
+from moldau.storage.disk.disk_steps import run_here
+from moldau.types import TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from moldau.broker.replicas.disk_threads import DiskThreads
+    from moldau.broker.replicas.log_store import LogStore
+    from moldau.net.clock import Clock
+    from moldau.net.tasks import Tasks
+    from moldau.storage.directory.logs import DoAll
+
+_ROOM_CHECK_INTERVAL_MS = 1_000
+_LOGS_AT_ONCE = 20
+"""Making or deleting a log takes its time: everybody else gets a turn in between."""
+
+
+class LogHome(NamedTuple):
+    """Where the metadata wants a partition's log."""
+
+    topic_id: Uuid
+    directory_id: Uuid
+
+
+class LogOwner(NamedTuple):
+    """What is asked of whoever has the partitions, with the newest metadata."""
+
+    home_of: Callable[[TopicPartition], LogHome | None]
+    """None if it is not wanted here any more."""
+    made: Callable[[TopicPartition, KafkaError | None], None]
+    """Its log is on the disk, or could not be made."""
+    settled: Callable[[], None]
+    delete: Callable[[TopicPartition], None]
+    has_no_room: Callable[[TopicPartition], bool]
+
+
+class PendingLogs:
+    def __init__(
+        self, store: "LogStore", disk: "DiskThreads", do_all: "DoAll", owner: LogOwner
+    ) -> None:
+        self._store = store
+        self._disk = disk
+        self._do_all = do_all
+        self._owner = owner
+        self._behind: dict[TopicPartition, None] = {}
+        self._leaving: dict[TopicPartition, None] = {}
+        self._without_room: dict[TopicPartition, None] = {}
+        self._caught_up = asyncio.Event()
+        self._caught_up.set()
+
+    def make(self, name: TopicPartition) -> None:
+        self._behind[name] = None
+
+    def delete(self, name: TopicPartition) -> None:
+        self._leaving[name] = None
+
+    def begin(self, tasks: "Tasks") -> None:
+        if (self._leaving or self._behind) and self._caught_up.is_set():
+            self._caught_up.clear()
+            _ = tasks.start(self._catch_up(), "make and delete logs")
+
+    async def wait(self) -> None:
+        """Until there are the logs that the metadata says, and no others."""
+        await self._caught_up.wait()
+
+    async def _catch_up(self) -> None:
+        try:
+            while self._leaving or self._behind:
+                wanted = self._take_out(_LOGS_AT_ONCE)
+                making, refused = self._store.making(wanted, self._do_all)
+                for logs, names, steps in making:
+                    try:
+                        refused |= await self._disk.run(logs.directory, steps)
+                    except KafkaError as error:
+                        refused |= dict.fromkeys(names, error)
+                self._take_up(wanted, refused)
+        finally:
+            self._caught_up.set()
+
+    def catch_up_here(self) -> None:
+        """All at once, while everybody waits for the disk: before a start is over."""
+        while self._leaving or self._behind:
+            wanted = self._take_out(len(self._leaving) + len(self._behind))
+            making, refused = self._store.making(wanted, self._do_all)
+            for _, names, steps in making:
+                try:
+                    refused |= run_here(steps)
+                except KafkaError as error:
+                    refused |= dict.fromkeys(names, error)
+            self._take_up(wanted, refused)
+
+    def delete_here(self) -> None:
+        """Nothing more is made."""
+        self._behind.clear()
+        self.catch_up_here()
+
+    def _take_out(self, count: int) -> dict[TopicPartition, LogHome]:
+        """As the metadata says by now: some may be gone, or be somebody else's. What leaves goes
+        first, as it may have the name of one that comes.
+        """
+        leaving = list(islice(self._leaving, count))
+        for name in leaving:
+            del self._leaving[name]
+            self._owner.delete(name)
+        return dict(self._homes(list(islice(self._behind, count - len(leaving)))))
+
+    def _homes(self, names: list[TopicPartition]) -> Iterator[tuple[TopicPartition, LogHome]]:
+        for name in names:
+            del self._behind[name]
+            home = self._owner.home_of(name)
+            if home is not None:
+                log = self._store.log_of(name, home.topic_id)
+                if log is None and self._store.holder(name) is not None:
+                    self._store.set_aside(name, "it belongs to an earlier topic of that name")
+                yield name, home
+
+    def _take_up(
+        self, wanted: dict[TopicPartition, LogHome], refused: dict[TopicPartition, KafkaError]
+    ) -> None:
+        for name, home in wanted.items():
+            now = self._owner.home_of(name)
+            if now is not None and now.topic_id == home.topic_id:
+                self._owner.made(name, refused.get(name))
+                continue
+            # Deleted while its log was made, and perhaps made again.
+            self._leaving[name] = None
+            if now is not None:
+                self._behind[name] = None
+        self._owner.settled()
+
+    # On a full disk
+
+    def wait_for_room(self, name: TopicPartition, tasks: "Tasks", clock: "Clock") -> bool:
+        """Make it once there is room. False if it waits already."""
+        if name in self._without_room:
+            return False
+        is_first = not self._without_room
+        self._without_room[name] = None
+        if is_first:
+            _ = tasks.start(self._make_again(tasks, clock), "make logs once there is room")
+        return True
+
+    async def _make_again(self, tasks: "Tasks", clock: "Clock") -> None:
+        while self._without_room:
+            await clock.sleep(_ROOM_CHECK_INTERVAL_MS)
+            self._behind |= self._without_room
+            self.begin(tasks)
+            await self.wait()
+            for name in list(self._without_room):
+                if not self._owner.has_no_room(name):
+                    del self._without_room[name]

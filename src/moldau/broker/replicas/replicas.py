@@ -1,0 +1,474 @@
+"""All partitions that have a replica on this node. Follows the metadata: makes and deletes logs,
+begins leader epochs, changes settings of running logs; and answers who leads what.
+"""
+
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from moldau.broker.records.cold_reads import ColdReads
+from moldau.broker.replicas.disk_reports import DiskReports
+from moldau.broker.replicas.disk_threads import DiskThreads
+from moldau.broker.replicas.flush_backlog import FlushBacklog
+from moldau.broker.replicas.flush_rounds import FlushRounds
+from moldau.broker.replicas.log_cleaning import LogCleaning
+from moldau.broker.replicas.log_moves import LogMoves, check_movable, check_name
+from moldau.broker.replicas.log_store import LogStore
+from moldau.broker.replicas.log_upkeep import LogUpkeep
+from moldau.broker.replicas.partition import Partition
+from moldau.broker.replicas.pending_logs import LogHome, LogOwner, PendingLogs
+from moldau.broker.replicas.topic_settings import INTERNAL_TOPICS, TopicSettings, topic_settings
+from moldau.broker.server.deadlines import Deadlines, WakeUps
+from moldau.core.metadata.delta import MetadataDelta
+from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
+from moldau.core.partition.leader import ProposeIsr
+from moldau.net.tasks import Tasks
+from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.storage.directory.directory import NO_BROKER_EPOCH, LogDirectory
+from moldau.storage.disk.failures import DiskFullError
+from moldau.storage.log.log import Log, LogOptions
+from moldau.types import NO_EPOCH, TopicPartition, Uuid
+
+if TYPE_CHECKING:
+    from moldau.broker.server.context import ConfigHolder
+    from moldau.config.broker import BrokerConfig
+    from moldau.net.clock import Clock
+    from moldau.storage.log.state import LogState
+
+_log = logging.getLogger(__name__)
+
+WORKERS_MAX = 2
+
+OnLeadership = Callable[[Partition, bool], None]
+OnPlacement = Callable[[Partition], None]
+OnDirectoryFailure = Callable[[LogDirectory], None]
+
+
+class Replicas:
+    """`directories` are open and locked; `stop` closes them."""
+
+    def __init__(
+        self,
+        directories: Sequence[LogDirectory],
+        *,
+        node_id: int,
+        clock: "Clock",
+        settings: "ConfigHolder",
+        unavailable: Sequence[Path] = (),
+        backlog: FlushBacklog | None = None,
+    ) -> None:
+        """`unavailable` are directories that could not be opened; the others are used."""
+        self._node_id = node_id
+        self._clock = clock
+        self._settings = settings
+        self._image: MetadataImage = EMPTY_IMAGE
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._leadership_listeners: list[OnLeadership] = []
+        self._untold: list[tuple[Partition, bool]] = []
+        self._plain_settings: dict[str, TopicSettings] = {}
+        self._plain_settings_of: BrokerConfig | None = None
+        self._failure_listeners: list[OnDirectoryFailure] = []
+        self._placement_listeners: list[OnPlacement] = []
+        self.deadlines = Deadlines(clock)
+        self.wake_ups = WakeUps()
+        self.workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="moldau-worker")
+        """For work of requests that would keep the event loop busy; it gets its own copies."""
+        self.cold_reads = ColdReads()
+        self.flush_rounds = FlushRounds(clock, settings, self._flushed, backlog)
+        self.store = LogStore(
+            directories, self._options_for, clock, self._cordoned, unavailable=unavailable
+        )
+        self.tasks = Tasks()
+        self.disk = DiskThreads(directories)
+        owner = LogOwner(
+            self._home_of, self._log_made, self._tell_untold, self._delete_log, self._has_no_room
+        )
+        self._pending = PendingLogs(self.store, self.disk, self.flush_rounds.do_all, owner)
+        self._moves = LogMoves(
+            self.store, self.disk, self.tasks, clock, self.cold_reads, self._moved
+        )
+        self.reports = DiskReports(directories, clock)
+        self._upkeep = LogUpkeep(self.store, self.disk, self.tasks, clock, settings, self.reports)
+        self.cleaning = LogCleaning(self.store, self.disk, self.tasks, clock, settings)
+        for directory in directories:
+            directory.on_failure(self._directory_failed)
+
+    # Who leads what
+
+    @property
+    def partitions(self) -> Mapping[tuple[str, int], Partition]:
+        return MappingProxyType(self._partitions)
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        return self._partitions.get((topic, index))
+
+    def lookup(self, topic: str, index: int, current_leader_epoch: int = NO_EPOCH) -> Partition:
+        """The partition, which is led here. Raises what a client is told otherwise."""
+        partition = self._partitions.get((topic, index))
+        if partition is None:
+            raise self._absent(TopicPartition(topic, index))
+        partition.leading(current_leader_epoch)
+        if not partition.has_log:
+            raise partition.failure or KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        return partition
+
+    def _absent(self, name: TopicPartition) -> KafkaError:
+        if self._image.partition(name) is None:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} does not exist")
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} has no replica here")
+
+    def on_leadership(self, listener: OnLeadership) -> None:
+        """Called with True for each leader epoch that begins here, those that already have
+        included, and with False when one ends and none follows.
+        """
+        self._leadership_listeners.append(listener)
+        for partition in list(self._partitions.values()):
+            if partition.leader is not None:
+                listener(partition, True)
+
+    def on_directory_failure(self, listener: OnDirectoryFailure) -> None:
+        """The controller must hear of it; without any directory the node is of no use."""
+        self._failure_listeners.append(listener)
+
+    def on_placement(self, listener: OnPlacement) -> None:
+        """Called when a log is in another directory than the metadata says."""
+        self._placement_listeners.append(listener)
+
+    # Following the metadata
+
+    def load(self, image: MetadataImage) -> None:
+        """Open all logs, as the settings in `image` say, and take up the partitions it gives us.
+        Call it once, in the event loop, with an image that is up to date.
+        """
+        self._image = image
+        self.store.load(self._accepts_damage)
+        # What a crash left unflushed counts before anybody leads or reads it.
+        self.flush_rounds.flusher.run_round()
+        self.store.set_strays_aside(self._is_known)
+        self._follow(MetadataDelta.between(EMPTY_IMAGE, image), image)
+        # Nobody is kept waiting yet.
+        self.catch_up_here()
+        for partition in self._partitions.values():
+            self._moves.resume(partition)
+        self._upkeep.start(self.cold_reads)
+        self.cleaning.start()
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """The metadata changed to `image`. New partitions follow when their logs are on the disk,
+        and so do the logs of those that are gone.
+        """
+        self._follow(delta, image)
+        self._pending.begin(self.tasks)
+
+    def _follow(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self._image = image
+        if delta.deleted_topics:
+            self._remove_topics(delta.deleted_topics)
+        for name in sorted(delta.changed_topics):
+            topic = image.topic(name)
+            if topic is not None:
+                self._apply_topic(topic)
+        self._apply_settings(delta, image)
+        self._tell_untold()
+
+    async def wait_caught_up(self) -> None:
+        """Until there are the logs that the metadata says, and no others."""
+        await self._pending.wait()
+
+    def catch_up_here(self) -> None:
+        """As `wait_caught_up`, while everybody waits for the disk."""
+        self._pending.catch_up_here()
+
+    def _apply_topic(self, topic: TopicImage) -> None:
+        for index, partition in topic.partitions.items():
+            name = TopicPartition(topic.name, index)
+            existing = self._partitions.get(name)
+            if existing is not None and existing.topic_id != topic.topic_id:
+                # Deleted and made again: nothing of the old one may show.
+                self._remove(existing)
+                existing = None
+            if self._node_id in partition.replicas:
+                if existing is None or not existing.has_log:
+                    self._pending.make(name)
+                if existing is not None:
+                    self._host(name, topic.topic_id, partition)
+            elif existing is not None:
+                self._remove(existing)
+
+    def _host(
+        self,
+        name: TopicPartition,
+        topic_id: Uuid,
+        image: PartitionImage,
+        refused: KafkaError | None = None,
+    ) -> None:
+        partition = self._partitions.get(name)
+        if partition is None:
+            partition = Partition(name, topic_id, self._clock, self._propose_isr)
+            settings = self._topic_settings(name.topic)
+            partition.min_insync_replicas = settings.log.min_insync_replicas
+            self._partitions[name] = partition
+        had_log = partition.has_log
+        if not had_log:
+            self._give_log(partition, image, refused)
+        if image.leader != self._node_id:
+            led = partition.leader is not None
+            partition.follow(image)
+            if led:
+                self._untold.append((partition, False))
+            return
+        is_new = partition.leader is None or image.leader_epoch > partition.leader_epoch
+        is_new = is_new or partition.has_log is not had_log
+        partition.lead(image)
+        if is_new:
+            self._untold.append((partition, True))
+
+    def _give_log(
+        self, partition: Partition, image: PartitionImage, refused: KafkaError | None
+    ) -> None:
+        name = partition.topic_partition
+        log = self.store.log_of(name, partition.topic_id)
+        try:
+            if refused is not None:
+                raise refused
+            if log is None:
+                # Its turn to be made comes.
+                return
+            log.directory.check_online()
+            partition.use_log(log)
+            self.store.made(name)
+            if log.directory.meta.directory_id != _directory_of(image, self._node_id):
+                self._tell_placement(partition)
+        except KafkaError as error:
+            partition.lose_log(error)
+            is_full = isinstance(error, DiskFullError)
+            if not is_full or self._pending.wait_for_room(name, self.tasks, self._clock):
+                _log.error("%s has no log: %s", name, error.detail)
+
+    def _log_made(self, name: TopicPartition, refused: KafkaError | None) -> None:
+        topic, image = self._image.topic(name.topic), self._image.partition(name)
+        if topic is not None and image is not None:
+            self._host(name, topic.topic_id, image, refused)
+
+    def _home_of(self, name: TopicPartition) -> LogHome | None:
+        topic, image = self._image.topic(name.topic), self._image.partition(name)
+        if topic is None or image is None or self._node_id not in image.replicas:
+            return None
+        return LogHome(topic.topic_id, _directory_of(image, self._node_id))
+
+    def _has_no_room(self, name: TopicPartition) -> bool:
+        partition = self._partitions.get(name)
+        return partition is not None and isinstance(partition.failure, DiskFullError)
+
+    def _remove_topics(self, topic_ids: Mapping[str, Uuid]) -> None:
+        for partition in list(self._partitions.values()):
+            if topic_ids.get(partition.topic_partition.topic) == partition.topic_id:
+                self._remove(partition)
+
+    def _remove(self, partition: Partition) -> None:
+        """Its log follows."""
+        name = partition.topic_partition
+        del self._partitions[name]
+        led = partition.leader is not None
+        partition.close(
+            KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not here any more")
+        )
+        if led:
+            self._untold.append((partition, False))
+        self._pending.delete(name)
+
+    def _delete_log(self, name: TopicPartition) -> None:
+        """In two steps; background work takes the second one."""
+        try:
+            self.cleaning.forget(name)
+            self.store.delete(name)
+        except KafkaError as error:
+            _log.error("%s could not be deleted: %s", name, error.detail)
+
+    def _is_known(self, name: TopicPartition) -> bool:
+        partition = self._image.partition(name)
+        return partition is not None and self._node_id in partition.replicas
+
+    # Settings
+
+    def _apply_settings(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Those of topics, and those of this broker that topics without their own go by."""
+        changed = delta.changed_configs
+        topics: Iterable[str] = [r.name for r in changed if r.kind is ConfigResourceType.TOPIC]
+        if any(
+            r.kind is ConfigResourceType.BROKER and r.name in {"", str(self._node_id)}
+            for r in changed
+        ):
+            topics = image.topics
+            self.cleaning.settings_changed()
+        for name in topics:
+            topic = image.topic(name)
+            if topic is None:
+                continue
+            settings = self._topic_settings(name)
+            for index in topic.partitions:
+                partition = self._partitions.get((name, index))
+                if partition is not None:
+                    self._change_settings(partition, settings)
+
+    def _change_settings(self, partition: Partition, settings: TopicSettings) -> None:
+        if partition.has_log:
+            log = partition.log
+            log.config = settings.log
+            log.flush_policy = settings.flush_policy
+            current = self._settings.current
+            log.producers.expiration_ms = current.producer_id_expiration_ms
+            log.producers.verifies = current.transaction_partition_verification_enable
+            log.mark_dirty()
+        if partition.min_insync_replicas != settings.log.min_insync_replicas:
+            partition.min_insync_replicas_changed(settings.log.min_insync_replicas)
+        partition.log_advanced()
+
+    def _topic_settings(self, topic: str) -> TopicSettings:
+        overrides = self._image.config_of(ConfigResourceType.TOPIC, topic)
+        config = self._settings.current
+        if overrides:
+            return topic_settings(config, topic, overrides)
+        # Most topics have none of their own.
+        if self._plain_settings_of is not config:
+            self._plain_settings_of, self._plain_settings = config, {}
+        kind = topic if topic in INTERNAL_TOPICS else ""
+        if kind not in self._plain_settings:
+            self._plain_settings[kind] = topic_settings(config, kind, overrides)
+        return self._plain_settings[kind]
+
+    def _options_for(self, name: TopicPartition) -> LogOptions:
+        settings = self._topic_settings(name.topic)
+        return LogOptions(
+            config=settings.log,
+            flush_policy=settings.flush_policy,
+            flusher=self.flush_rounds.flusher,
+            syncs_later=True,
+            jitter=lambda bound_ms: random.randint(0, bound_ms),  # noqa: S311 - spreads load
+            producer_id_expiration_ms=self._settings.current.producer_id_expiration_ms,
+            verifies_transactions=self._settings.current.transaction_partition_verification_enable,
+        )
+
+    def _cordoned(self, path: Path) -> bool:
+        """No new replicas go into such a directory."""
+        cordoned = self._settings.current.cordoned_log_dirs
+        return "*" in cordoned or any(Path(each) == path for each in cordoned)
+
+    def _accepts_damage(self, log: Log) -> bool:
+        """Under the policy `os` a crash may take what was acknowledged: that was the bargain."""
+        was_crash = log.directory.clean_stop_epoch is None
+        is_the_bargain = log.flush_policy == "os" and was_crash
+        return is_the_bargain or self._settings.current.moldau_accept_damage
+
+    # Events
+
+    def _flushed(self, log: "LogState") -> None:
+        partition = self._partitions.get(log.topic_partition)
+        if partition is not None and partition.has_log and partition.log is log:
+            partition.log_advanced()
+
+    def _directory_failed(self, directory: LogDirectory, error: OSError) -> None:
+        _log.error("log directory %s is offline: %s", directory.path, error)
+        failure = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory.path} is offline: {error}")
+        for partition in list(self._partitions.values()):
+            if partition.has_log and partition.log.directory is directory:
+                partition.lose_log(failure)
+                if partition.leader is not None:
+                    self._tell_leadership(partition, leads=False)
+        for listener in self._failure_listeners:
+            listener(directory)
+
+    def _tell_untold(self) -> None:
+        untold, self._untold = self._untold, []
+        for partition, leads in untold:
+            self._tell_leadership(partition, leads=leads)
+
+    def _tell_leadership(self, partition: Partition, *, leads: bool) -> None:
+        for listener in self._leadership_listeners:
+            listener(partition, leads)
+
+    def _propose_isr(self, partition: Partition, proposal: ProposeIsr) -> None:
+        _log.warning("%s: %s is not proposed: replication comes later", partition, proposal)
+        if partition.leader is not None:
+            partition.leader.proposal_failed()
+
+    async def delete_records(self, offsets: Mapping[Log, int]) -> dict[Log, int | KafkaError]:
+        """The new start of each log, which is on the disk then, or why it has not moved."""
+        results: dict[Log, int | KafkaError] = {}
+        for logs in self.store.logs:
+            here = {log: to for log, to in offsets.items() if log.directory is logs.directory}
+            if here:
+                results |= await self.disk.run(logs.directory, logs.deleting_records(here))
+        return results
+
+    # Moving between directories
+
+    def move(self, name: TopicPartition, path: Path) -> None:
+        """Begin to move the replica into another log directory. Raises KafkaError. A replica that
+        is not here yet is made there.
+        """
+        target = next((logs for logs in self.store.logs if logs.directory.path == path), None)
+        if target is None:
+            raise KafkaError(
+                ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is no log directory of this node"
+            )
+        check_name(name)
+        target.directory.check_online()
+        if self.store.is_cordoned(path):
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{path} is cordoned")
+        partition = self._partitions.get(name)
+        if partition is None:
+            self.store.prefer(name, target)
+            raise self._absent(name)
+        check_movable(self.store, partition)
+        self._moves.move(partition, target)
+
+    def _moved(self, partition: Partition) -> None:
+        self.cleaning.moved(partition.log)
+        self._tell_placement(partition)
+
+    def _tell_placement(self, partition: Partition) -> None:
+        for listener in self._placement_listeners:
+            listener(partition)
+
+    async def stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+        """Everything to the disk, and the marker that says so."""
+        await self._end_background_work()
+        # The next start would not know whose they are.
+        self._pending.delete_here()
+        await self._rest()
+        for logs in self.store.logs:
+            try:
+                logs.stop(broker_epoch)
+            except KafkaError as error:
+                _log.error("%s was not stopped cleanly: %s", logs.directory.path, error.detail)
+
+    async def abandon(self) -> None:
+        """Let go of everything and write nothing: the next start recovers, as after a crash."""
+        await self._end_background_work()
+        await self._rest()
+        for logs in self.store.logs:
+            logs.abandon()
+
+    async def _end_background_work(self) -> None:
+        self.cleaning.stop()
+        await self.tasks.close()
+        await self.disk.stop()
+
+    async def _rest(self) -> None:
+        self.workers.shutdown(wait=False, cancel_futures=True)
+        self.cold_reads.close()
+        await self.flush_rounds.stop()
+        stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node is stopping")
+        for partition in self._partitions.values():
+            partition.close(stopping)
+
+
+def _directory_of(image: PartitionImage, node_id: int) -> Uuid:
+    return image.directories[image.replicas.index(node_id)]

@@ -1,0 +1,185 @@
+"""What a handler is given: who asks, over what, and the node's services."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.schema import Message
+
+if TYPE_CHECKING:
+    from moldau.broker.cluster.metadata_feed import MetadataFeed
+    from moldau.broker.cluster.producer_ids import ProducerIds
+    from moldau.broker.cluster.topic_creation import TopicCreation
+    from moldau.broker.controller.controller_node import ControllerNode
+    from moldau.broker.coordinators.groups import GroupCoordinator
+    from moldau.broker.coordinators.transactions import TransactionCoordinator
+    from moldau.broker.coordinators.verification import TransactionVerification
+    from moldau.broker.metrics.counters import Metrics
+    from moldau.broker.quorum.quorum_node import QuorumNode
+    from moldau.broker.records.fetch_sessions import FetchSessions
+    from moldau.broker.replicas.replicas import Replicas
+    from moldau.broker.server.memory_budget import MemoryBudget
+    from moldau.config.broker import BrokerConfig
+    from moldau.core.metadata.image import MetadataImage
+    from moldau.net.clock import Clock
+
+
+KeptT = TypeVar("KeptT")
+ResultT = TypeVar("ResultT")
+ArgumentsP = ParamSpec("ArgumentsP")
+_KEPT_MAX = 100
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Peer:
+    """The other end of a connection."""
+
+    connection_id: int
+    listener_name: str
+    host: str
+    port: int
+    is_privileged_listener: bool = False
+    """The controller's listener, or the one between brokers."""
+    principal: str = "User:ANONYMOUS"
+    client_software_name: str = ""
+    client_software_version: str = ""
+    client_id: str = ""
+    """Of its latest request."""
+    takes_files: bool = False
+    """Its connection sends parts of files (`storage/disk/cached_views.py`)."""
+    is_answered_later: bool = False
+    """Its latest request waits for the answers to those before."""
+    unflushed_bytes: int = 0
+    """What it has appended since the running flush round began (`FlushBacklog`)."""
+    disk_wait_ms: float = 0.0
+    """How long it had to wait for flush rounds to begin since the listener's last sweep."""
+
+
+class ControllerChannel(Protocol):
+    """The way to the active controller: inside the process, or one day over the network."""
+
+    async def send(self, request: Message, version: int | None = None) -> Message:
+        """The newest version if none is given. Raises KafkaError if there is no controller."""
+
+
+class ConfigHolder(Protocol):
+    """What holds the settings that are in force now, dynamic ones included."""
+
+    @property
+    def current(self) -> "BrokerConfig": ...
+
+
+class ChangeableConfig(ConfigHolder, Protocol):
+    """Settings that can change at run time."""
+
+    def check_change(self, resource_name: str, properties: Mapping[str, str]) -> None:
+        """Raises KafkaError if these cannot be the run-time settings of all brokers (empty name) or
+        of this one.
+        """
+
+
+class WorkedOut:
+    """What handlers have worked out of an image, kept until there is another: many clients ask for
+    the same. Nobody changes what is kept.
+    """
+
+    __slots__ = ("_image", "_kept")
+
+    def __init__(self) -> None:
+        self._image: MetadataImage | None = None
+        self._kept: dict[Hashable, Any] = {}
+
+    def of(
+        self, image: "MetadataImage", key: Hashable, work_out: Callable[["MetadataImage"], KeptT]
+    ) -> KeptT:
+        if image is not self._image:
+            self._image = image
+            self._kept.clear()
+        kept: KeptT | None = self._kept.get(key)
+        if kept is None:
+            kept = work_out(image)
+            if len(self._kept) < _KEPT_MAX:
+                self._kept[key] = kept
+        return kept
+
+
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class BrokerServices:
+    """One node's parts, as handlers see them. Made by node.py; nothing is global."""
+
+    node_id: int
+    cluster_id: str
+    clock: "Clock"
+    settings: ChangeableConfig
+    metadata: "MetadataFeed"
+    controller: ControllerChannel
+    replicas: "Replicas"
+    groups: "GroupCoordinator"
+    producer_ids: "ProducerIds"
+    transactions: "TransactionCoordinator"
+    verification: "TransactionVerification"
+    fetch_sessions: "FetchSessions"
+    topic_creation: "TopicCreation"
+    metrics: "Metrics"
+    budget: "MemoryBudget"
+    controller_node: "ControllerNode | None" = None
+    """Of a node that is a controller: what its own listener asks."""
+    quorum: "QuorumNode | None" = None
+    """What knows the quorum's own feature, kraft.version."""
+    worked_out: WorkedOut = field(default_factory=WorkedOut)
+
+    @property
+    def config(self) -> "BrokerConfig":
+        return self.settings.current
+
+    @property
+    def image(self) -> "MetadataImage":
+        return self.metadata.image
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class RequestContext:
+    broker: BrokerServices
+    peer: Peer
+    api_key: ApiKey
+    version: int
+    client_id: str
+    served_versions: Mapping[ApiKey, tuple[int, int]]
+    """What the listener that the request came by serves."""
+    is_large: bool = False
+    """It names thousands of things, and its views stay valid for as long as they are needed."""
+
+    async def work(
+        self,
+        pure: Callable[ArgumentsP, ResultT],
+        *args: ArgumentsP.args,
+        **kwargs: ArgumentsP.kwargs,
+    ) -> ResultT:
+        """What a function gives that only looks at what nobody else changes: for a large request in
+        a thread.
+        """
+        if self.is_large:
+            return await asyncio.to_thread(pure, *args, **kwargs)
+        return pure(*args, **kwargs)
+
+
+class Staged:
+    """A request that has taken its place (stage one) and waits for the rest of its answer. The next
+    request of the connection starts meanwhile; answers still leave in order.
+    """
+
+    __slots__ = ("answer",)
+
+    def __init__(self, answer: Awaitable[Message]) -> None:
+        self.answer = answer
+
+
+# Views of the request (`records`) are good until the handler returns or first awaits, no longer.
+# A plain function answers at once; a coroutine keeps the connection's next request waiting, as
+# Kafka does, at most until it has a `Staged`; None means that no answer is sent (Produce with
+# acks=0).
+Handler = Callable[
+    [RequestContext, Any], Message | Awaitable[Message | Staged | None] | Staged | None
+]

@@ -1,0 +1,357 @@
+"""From a frame to its handler. The two tables are what this node serves: ApiVersions advertises
+them and nothing else. This is the only place that catches the unforeseen: it answers
+UNKNOWN_SERVER_ERROR and logs it, though not every time.
+"""
+
+import importlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from struct import Struct
+from types import CoroutineType
+from typing import Any, NamedTuple
+
+from moldau.broker.server.context import BrokerServices, Handler, Peer, RequestContext, Staged
+from moldau.broker.server.error_responses import error_response
+from moldau.broker.server.large_messages import AT_ONCE, AT_ONCE_BYTES, LargeMessages
+from moldau.broker.server.loop_watch import LoopWatch, Watched
+from moldau.broker.server.request_pieces import SHAPES, serve_in_pieces
+from moldau.protocol.api_keys import API_VERSIONS, ApiKey
+from moldau.protocol.codec import decode_prefix
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MalformedRequestError
+from moldau.protocol.frame import request_header_version
+from moldau.protocol.messages import request_class
+from moldau.protocol.messages.request_header import RequestHeader
+from moldau.protocol.schema import Message
+from moldau.types import Buffer
+from moldau.unexpected import log_unexpected
+
+_log = logging.getLogger(__name__)
+
+# A request's API and version.
+_ROUTE = Struct(">hh")
+
+_HANDLERS = "moldau.broker.handlers"
+_CONTROLLER_HANDLERS = "moldau.broker.controller_handlers"
+
+# Passed on to the active controller; who decides what is in core/controller/machine.py.
+_FORWARDED = "forwarded"
+_DECIDED = "decided"
+_ACLS = "acls"
+
+# What a broker's listener serves: the module of each handler.
+HANDLERS: dict[ApiKey, str] = {
+    ApiKey.PRODUCE: "produce",
+    ApiKey.FETCH: "fetch",
+    ApiKey.LIST_OFFSETS: "list_offsets",
+    ApiKey.METADATA: "metadata",
+    ApiKey.OFFSET_COMMIT: "offset_commit",
+    ApiKey.OFFSET_FETCH: "offset_fetch",
+    ApiKey.FIND_COORDINATOR: "find_coordinator",
+    ApiKey.JOIN_GROUP: "join_group",
+    ApiKey.HEARTBEAT: "heartbeat",
+    ApiKey.LEAVE_GROUP: "leave_group",
+    ApiKey.SYNC_GROUP: "sync_group",
+    ApiKey.DESCRIBE_GROUPS: "describe_groups",
+    ApiKey.LIST_GROUPS: "list_groups",
+    ApiKey.SASL_HANDSHAKE: "sasl_handshake",
+    ApiKey.API_VERSIONS: "api_versions",
+    ApiKey.CREATE_TOPICS: _FORWARDED,
+    ApiKey.DELETE_TOPICS: _FORWARDED,
+    ApiKey.DELETE_RECORDS: "delete_records",
+    ApiKey.INIT_PRODUCER_ID: "init_producer_id",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch",
+    ApiKey.ADD_PARTITIONS_TO_TXN: "add_partitions_to_txn",
+    ApiKey.ADD_OFFSETS_TO_TXN: "add_offsets_to_txn",
+    ApiKey.END_TXN: "end_txn",
+    ApiKey.WRITE_TXN_MARKERS: "write_txn_markers",
+    ApiKey.TXN_OFFSET_COMMIT: "txn_offset_commit",
+    ApiKey.DESCRIBE_ACLS: _ACLS,
+    ApiKey.CREATE_ACLS: _ACLS,
+    ApiKey.DELETE_ACLS: _ACLS,
+    ApiKey.DESCRIBE_CONFIGS: "describe_configs",
+    ApiKey.ALTER_CONFIGS: "alter_configs",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "alter_replica_log_dirs",
+    ApiKey.DESCRIBE_LOG_DIRS: "describe_log_dirs",
+    ApiKey.SASL_AUTHENTICATE: "sasl_authenticate",
+    ApiKey.CREATE_PARTITIONS: _FORWARDED,
+    ApiKey.DELETE_GROUPS: "delete_groups",
+    ApiKey.ELECT_LEADERS: _FORWARDED,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _FORWARDED,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _FORWARDED,
+    ApiKey.OFFSET_DELETE: "offset_delete",
+    ApiKey.DESCRIBE_QUORUM: _FORWARDED,
+    ApiKey.UPDATE_FEATURES: _FORWARDED,
+    ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
+    ApiKey.DESCRIBE_PRODUCERS: "describe_producers",
+    ApiKey.UNREGISTER_BROKER: _FORWARDED,
+    ApiKey.DESCRIBE_TRANSACTIONS: "describe_transactions",
+    ApiKey.LIST_TRANSACTIONS: "list_transactions",
+    ApiKey.LIST_CONFIG_RESOURCES: "list_config_resources",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
+}
+
+# What the controller's listener serves.
+CONTROLLER_HANDLERS: dict[ApiKey, str] = {
+    ApiKey.API_VERSIONS: "api_versions",
+    ApiKey.CREATE_TOPICS: _DECIDED,
+    ApiKey.DELETE_TOPICS: _DECIDED,
+    ApiKey.DESCRIBE_ACLS: _ACLS,
+    ApiKey.CREATE_ACLS: _ACLS,
+    ApiKey.DELETE_ACLS: _ACLS,
+    ApiKey.DESCRIBE_CONFIGS: "describe_configs",
+    ApiKey.ALTER_CONFIGS: _DECIDED,
+    ApiKey.CREATE_PARTITIONS: _DECIDED,
+    ApiKey.ELECT_LEADERS: _DECIDED,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _DECIDED,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _DECIDED,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _DECIDED,
+    ApiKey.DESCRIBE_QUORUM: _DECIDED,
+    ApiKey.ALTER_PARTITION: _DECIDED,
+    ApiKey.UPDATE_FEATURES: _DECIDED,
+    ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
+    ApiKey.BROKER_REGISTRATION: _DECIDED,
+    ApiKey.BROKER_HEARTBEAT: _DECIDED,
+    ApiKey.UNREGISTER_BROKER: _DECIDED,
+    ApiKey.ALLOCATE_PRODUCER_IDS: _DECIDED,
+    ApiKey.CONTROLLER_REGISTRATION: _DECIDED,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: _DECIDED,
+}
+
+
+class HandlerTable:
+    """Handlers are imported at their first request: a node starts without most of them."""
+
+    def __init__(
+        self,
+        package: str,
+        modules: Mapping[ApiKey, str],
+        *,
+        controller: bool,
+        unstable: bool = False,
+    ) -> None:
+        """`unstable`: with versions that are not final yet."""
+        self._package = package
+        self._modules = modules
+        self._handlers: dict[ApiKey, Handler] = {}
+        self.versions: dict[ApiKey, tuple[int, int]] = {}
+        """What is advertised."""
+        for api_key in modules:
+            known = API_VERSIONS[api_key]
+            advertised = known.controller if controller else known.broker
+            assert advertised is not None, api_key
+            assert known.known is not None, api_key
+            oldest, latest = advertised
+            self.versions[api_key] = (oldest, known.known[1] if unstable else latest)
+
+    def serves(self, api_key: ApiKey, version: int) -> bool:
+        """Older Produce versions are advertised for the sake of old clients and still refused."""
+        advertised = self.versions.get(api_key)
+        if advertised is None or not advertised[0] <= version <= advertised[1]:
+            return False
+        return version >= request_class(api_key).VERSIONS[0]
+
+    def handler(self, api_key: ApiKey) -> Handler:
+        handler = self._handlers.get(api_key)
+        if handler is None:
+            name = self._modules[api_key]
+            module = importlib.import_module(f"{self._package}.{name}")
+            handler = self._handlers[api_key] = getattr(module, f"handle_{name}")
+        return handler
+
+
+def broker_table(*, unstable: bool = False) -> HandlerTable:
+    return HandlerTable(_HANDLERS, HANDLERS, controller=False, unstable=unstable)
+
+
+def controller_table() -> HandlerTable:
+    return HandlerTable(_CONTROLLER_HANDLERS, CONTROLLER_HANDLERS, controller=True)
+
+
+class Route(NamedTuple):
+    """One version of one API, found by the first four bytes of a request."""
+
+    api_key: ApiKey
+    version: int
+    answer_version: int
+    header_version: int
+    request_class: type[Message]
+
+
+class Begun:
+    """A request that was begun, and what its handler gave back."""
+
+    __slots__ = ("answer_version", "api_key", "correlation_id", "is_large", "outcome", "request")
+
+    def __init__(
+        self,
+        route: Route,
+        correlation_id: int,
+        request: Message,
+        outcome: Any,
+        is_large: bool = False,
+    ) -> None:
+        self.api_key = route.api_key
+        self.answer_version = route.answer_version
+        self.correlation_id = correlation_id
+        self.request = request
+        self.outcome = outcome
+        """Message, Staged, an awaitable, or None: no answer."""
+        self.is_large = is_large
+        """It is read when it is awaited: `request` is empty until then."""
+
+
+Interceptor = Callable[[RequestContext, Message], Any]
+
+
+class Dispatcher:
+    def __init__(
+        self, services: BrokerServices, table: HandlerTable, watch: LoopWatch | None = None
+    ) -> None:
+        self.services = services
+        self.table = table
+        self.watch = watch or LoopWatch()
+        self.large = LargeMessages()
+        self.interceptor: Interceptor | None = None
+        """For tests: sees each request first and may give its outcome."""
+        # Of served versions only, so that no client can make it grow.
+        self._routes: dict[bytes, Route] = {}
+
+    def begin(self, peer: Peer, frame: memoryview) -> Begun:
+        """Reads the request and starts its handler, which must not keep views of `frame` beyond its
+        synchronous part. Raises MalformedRequestError if the connection is of no use any more.
+        """
+        began_s = time.perf_counter()
+        request: Message | None
+        route = self._routes.get(bytes(frame[: _ROUTE.size])) or self._new_route(frame)
+        api_key, version, answer_version, header_version, message_class = route
+        header, start = decode_prefix(RequestHeader, header_version, frame)
+        if version == answer_version:
+            # librdkafka 2.x leaves bytes behind some requests; Kafka does not look at them either.
+            request = None
+            if len(frame) <= AT_ONCE_BYTES or api_key is ApiKey.PRODUCE:
+                try:
+                    request, _ = decode_prefix(message_class, version, frame, start, budget=AT_ONCE)
+                except MalformedRequestError:
+                    if len(frame) < AT_ONCE:
+                        raise
+        else:
+            request = message_class()
+        peer.client_id = client_id = header.client_id or ""
+        context = RequestContext(
+            self.services, peer, api_key, version, client_id, self.table.versions
+        )
+        if request is None:
+            begun = Begun(route, header.correlation_id, message_class(), None, is_large=True)
+            outcome = self._read_and_serve(context, begun, self.large.kept(frame), start)
+        else:
+            outcome = self._outcome(context, request)
+            begun = Begun(route, header.correlation_id, request, outcome)
+        self.watch.held(context, began_s)
+        if type(outcome) is CoroutineType:
+            outcome = Watched(outcome, self.watch, context)
+        begun.outcome = outcome
+        return begun
+
+    async def _read_and_serve(
+        self, context: RequestContext, begun: Begun, frame: Buffer, start: int
+    ) -> Message | Staged | None:
+        """A request that takes long to read, or cannot be read."""
+        context.is_large = True
+        request = begun.request = await self.large.read(
+            type(begun.request), context.version, frame, start
+        )
+        try:
+            return await self._serve_large(context, request)
+        except Exception as error:  # noqa: BLE001 - see the module's docstring
+            unforeseen = error
+        refused = partial(failed, context.api_key, request, context.version, unforeseen)
+        try:
+            return await self.large.in_thread(refused)
+        finally:
+            # An error has this frame in its traceback: a circle, which would keep the request.
+            del refused, unforeseen
+
+    async def _serve_large(
+        self, context: RequestContext, request: Message
+    ) -> Message | Staged | None:
+        shape = SHAPES.get(context.api_key)
+        if shape is not None and getattr(request, shape.asked):
+            handler = self.table.handler(context.api_key)
+            return await serve_in_pieces(partial(handler, context), request, shape)
+        outcome = self._outcome(context, request)
+        if outcome is None or isinstance(outcome, Message | Staged):
+            return outcome
+        answer: Message | Staged | None = await outcome
+        return answer
+
+    async def serve(self, peer: Peer, request: Message, version: int) -> Message:
+        """What the node asks itself: no bytes, and the answer waits for everything. Raises
+        MalformedRequestError where a connection would hang up.
+        """
+        api_key = ApiKey(request.API_KEY)
+        context = RequestContext(self.services, peer, api_key, version, "", self.table.versions)
+        outcome = self._outcome(context, request)
+        try:
+            if not isinstance(outcome, Message | Staged):
+                outcome = await outcome
+            answer = await outcome.answer if isinstance(outcome, Staged) else outcome
+        except Exception as error:  # noqa: BLE001 - see the module's docstring
+            return failed(api_key, request, version, error)
+        assert isinstance(answer, Message), api_key
+        return answer
+
+    def _new_route(self, frame: memoryview) -> Route:
+        if len(frame) < _ROUTE.size:
+            raise MalformedRequestError(f"request of {len(frame)} bytes has no header")
+        number, version = _ROUTE.unpack_from(frame)
+        if number not in API_VERSIONS:
+            raise MalformedRequestError(f"there is no API {number}")
+        api_key = ApiKey(number)
+        message_class = request_class(number)
+        header_version = request_header_version(message_class, version)
+        if self.table.serves(api_key, version):
+            route = Route(api_key, version, version, header_version, message_class)
+            self._routes[bytes(frame[: _ROUTE.size])] = route
+            return route
+        if api_key is ApiKey.API_VERSIONS:
+            # A client that is newer than we are finds out from an answer that all clients know.
+            return Route(api_key, version, 0, header_version, message_class)
+        raise MalformedRequestError(f"{api_key.name} version {version} is not served here")
+
+    def _outcome(self, context: RequestContext, request: Message) -> Any:
+        try:
+            if self.interceptor is not None:
+                outcome = self.interceptor(context, request)
+                if outcome is not None:
+                    return outcome
+            return self.table.handler(context.api_key)(context, request)
+        except Exception as error:  # noqa: BLE001 - see the module's docstring
+            return failed(context.api_key, request, context.version, error)
+
+
+def failed(api_key: ApiKey, request: Message, version: int, error: Exception) -> Message:
+    """The answer to a request whose handler raised. Raises MalformedRequestError if there is no way
+    to say it but hanging up.
+    """
+    if isinstance(error, MalformedRequestError):
+        try:
+            raise error
+        finally:
+            # Its traceback has this frame, and with it the request.
+            del error
+    if isinstance(error, KafkaError):
+        code, detail = error.code, error.detail
+    else:
+        log_unexpected(_log, api_key.name, error)
+        code, detail = ErrorCode.UNKNOWN_SERVER_ERROR, ""
+    answer = error_response(request, version, code, detail)
+    if answer is None:
+        raise MalformedRequestError(f"{api_key.name} cannot be answered: {code.name} {detail}")
+    return answer
+
+
+__all__ = ["Begun", "Dispatcher", "HandlerTable", "Staged", "broker_table", "controller_table"]

@@ -1,0 +1,343 @@
+"""One listener: a bound address, its connections, and the limits that hold for them. Refused
+connections are closed at once. Time, memory and connections are shared by all listeners of a node.
+"""
+
+import asyncio
+import logging
+import math
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from moldau.broker.replicas.flush_backlog import FlushBacklog
+from moldau.broker.server.connection import Connection
+from moldau.broker.server.connection_limits import ConnectionLimits, addresses_of
+from moldau.broker.server.context import Peer
+from moldau.broker.server.dispatch import Dispatcher
+from moldau.broker.server.memory_budget import MemoryBudget
+from moldau.broker.server.turns import Turns
+from moldau.net.frames_in import SCRATCH_BYTES
+from moldau.protocol.errors import MoldauError
+
+if TYPE_CHECKING:
+    from moldau.broker.metrics.counters import Metrics
+    from moldau.config.broker import BrokerConfig
+    from moldau.net.clock import Clock
+    from moldau.net.tasks import Tasks
+
+_log = logging.getLogger(__name__)
+
+_SWEEP_MS = 1_000
+_SLICES_CUT_MAX = 100
+_DISK_WAIT_MS_MAX = _SWEEP_MS / 2
+_BACKLOG = 512
+"""The event loop takes all that wait at once: more would keep others waiting."""
+_RETIREMENT_MS = 2_000
+_COMPLAINTS_MAX = 5
+_COMPLAINT_SWEEPS_MAX = 60
+_QUIET_MS = 10_000
+_LOOKED_AT = 64
+_LOG_CHARS_MAX = 255
+_SAID_AGAIN_MS = 60_000
+_SAID_MAX = 1_000
+
+
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class ListenerServices:
+    """What all listeners of a node share."""
+
+    clock: "Clock"
+    tasks: "Tasks"
+    metrics: "Metrics"
+    limits: ConnectionLimits
+    budget: MemoryBudget
+    turns: Turns
+    backlog: FlushBacklog
+    config: Callable[[], "BrokerConfig"]
+
+
+class Listener:
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        services: ListenerServices,
+        *,
+        is_privileged: bool = False,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.clock = services.clock
+        self.tasks = services.tasks
+        self.metrics = services.metrics
+        self.budget = services.budget
+        self.turns = services.turns
+        self.backlog = services.backlog
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self.dispatcher: Dispatcher | None = None
+        self._services = services
+        self.is_privileged = is_privileged
+        self._sockets: list[socket.socket] = []
+        self._servers: list[asyncio.Server] = []
+        self._connections: dict[Connection, None] = {}
+        self._made = 0
+        self._complaints = _Complaints(name)
+        self._said_ms: dict[tuple[str, str, str], float] = {}
+        self._is_retired = False
+        self.read_limits()
+
+    def read_limits(self) -> None:
+        """Settings may have changed."""
+        config = self._services.config()
+        self.budget.read_limit()
+        self.frame_bytes_max = config.socket_request_max_bytes
+        self.held_bytes_max = min(
+            config.moldau_connection_inflight_bytes_max, self.budget.connection_bytes_max
+        )
+        self.frame_deadline_ms = config.moldau_frame_deadline_ms
+        self.unread_deadline_ms = config.moldau_unread_answer_deadline_ms
+        idle_ms = config.connections_max_idle_ms
+        self.idle_ms = math.inf if idle_ms < 0 else idle_ms
+        self.connections_max = int(config.of_listener(self.name, "max.connections"))
+
+    def bind(self) -> int:
+        """Take the port, so that it can be advertised; nobody is served yet. Port 0 takes a free
+        one, the same for IPv4 and IPv6.
+        """
+        for family, address in addresses_of(self.host):
+            bound = socket.socket(family, socket.SOCK_STREAM)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            self._size_buffers(bound)
+            try:
+                bound.bind((address, self.port))
+            except OSError as error:
+                bound.close()
+                self._close_sockets()
+                raise MoldauError(
+                    f"listener {self.name} cannot use {self.host or '*'}:{self.port}: "
+                    f"{error.strerror}; choose another port or stop who has it"
+                ) from error
+            bound.setblocking(False)
+            self.port = bound.getsockname()[1]
+            self._sockets.append(bound)
+        return self.port
+
+    def _size_buffers(self, bound: socket.socket) -> None:
+        """What it accepts later inherits them. Kafka's defaults of 100 KiB would only slow us down:
+        they count if somebody asks for them.
+        """
+        config = self._services.config()
+        sizes = {
+            socket.SO_RCVBUF: ("socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
+            socket.SO_SNDBUF: ("socket.send.buffer.bytes", config.socket_send_buffer_bytes),
+        }
+        for option, (setting, size) in sizes.items():
+            if setting in config.given and size > 0:
+                bound.setsockopt(socket.SOL_SOCKET, option, size)
+
+    def listen(self) -> None:
+        """Connections are taken; they wait for `serve`."""
+        for bound in self._sockets:
+            bound.listen(self._backlog)
+
+    async def serve(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
+        loop = asyncio.get_running_loop()
+        sockets, self._sockets = self._sockets, []
+        for bound in sockets:
+            server = await loop.create_server(
+                lambda: Connection(self, dispatcher), sock=bound, backlog=self._backlog
+            )
+            self._servers.append(server)
+        if self._is_retired:
+            self.retire()
+        else:
+            self._sweep_later()
+
+    @property
+    def _backlog(self) -> int:
+        config = self._services.config()
+        if "socket.listen.backlog.size" in config.given:
+            return config.socket_listen_backlog_size
+        return _BACKLOG
+
+    def admit(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
+        """None refuses it."""
+        peer_name = transport.get_extra_info("peername")
+        if not peer_name:
+            return None
+        host, port = peer_name[0], peer_name[1]
+        reason = self._refusal(host)
+        if reason is not None:
+            self.metrics.connections_refused += 1
+            self._complaints.say(f"{host}:{port} is refused: {reason}")
+            return None
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._services.limits.joined(host)
+        self._connections[connection] = None
+        self._made += 1
+        self.metrics.connections_made += 1
+        delay_ms = self._services.limits.delay_ms(self.name)
+        if delay_ms > 0:
+            connection.is_throttled = True
+            self.clock.call_later(delay_ms, connection.throttle_is_over)
+        peer = Peer(self._made, self.name, host, port, self.is_privileged)
+        peer.takes_files = raw is not None and transport.get_extra_info("sslcontext") is None
+        return peer
+
+    def _refusal(self, host: str) -> str | None:
+        limits = self._services.limits
+        refusal = limits.refusal(host, is_privileged=self.is_privileged)
+        if refusal is not None and refusal.is_ours and self._end_a_quiet_one():
+            refusal = limits.refusal(host, is_privileged=self.is_privileged)
+        if refusal is not None:
+            return refusal.reason
+        if len(self._connections) >= self.connections_max:
+            return f"max.connections of {self.name} is {self.connections_max}"
+        return None
+
+    def _end_a_quiet_one(self) -> bool:
+        """Make room for somebody who wants something now."""
+        now_ms = self.clock.mono_ms()
+        for connection in list(islice(self._connections, _LOOKED_AT)):
+            if connection.is_quiet(now_ms, _QUIET_MS):
+                self.held_back(connection, "connections", "disconnected: there is no room for more")
+                connection.abort()
+                self.left(connection)
+                return True
+            # Its turn comes again after all others.
+            self._connections[connection] = self._connections.pop(connection)
+        return False
+
+    def left(self, connection: Connection) -> None:
+        self.budget.forget(connection)
+        self.backlog.forget(connection)
+        if self._connections.pop(connection, self) is None and connection.peer is not None:
+            self._services.limits.left(connection.peer.host)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def refused(self, connection: Connection, why: str) -> None:
+        """It is disconnected."""
+        self._complaints.say(f"{_who(connection)} is disconnected: {why[:_LOG_CHARS_MAX]!a}")
+
+    def held_back(self, connection: Connection, kind: str, text: str) -> None:
+        """It is kept from taking what others need. Said once a minute of each client, however often
+        it connects.
+        """
+        peer = connection.peer
+        host, client_id = ("", "") if peer is None else (peer.host, peer.client_id)
+        self.metrics.held_back.add(kind, host, client_id)
+        said = host, client_id[:_LOG_CHARS_MAX], kind
+        now_ms = self.clock.mono_ms()
+        if now_ms >= self._said_ms.get(said, now_ms):
+            if len(self._said_ms) >= _SAID_MAX:
+                self._said_ms.clear()
+            self._said_ms[said] = now_ms + _SAID_AGAIN_MS
+            self._complaints.say(f"{_who(connection)} is held back: {text}")
+
+    def _name_if_greedy(self, connection: Connection) -> None:
+        """If it took more, since the sweep before, than others could have."""
+        if connection.slices_cut > _SLICES_CUT_MAX:
+            text = "it sends more than its share of the node's time"
+            self.held_back(connection, "time", text)
+        connection.slices_cut = 0
+        peer = connection.peer
+        if peer is not None:
+            if peer.disk_wait_ms > _DISK_WAIT_MS_MAX:
+                text = "it sends records faster than the disk writes them"
+                self.held_back(connection, "disk", text)
+            peer.disk_wait_ms = 0.0
+
+    def drop_connections(self) -> int:
+        connections = list(self._connections)
+        for connection in connections:
+            connection.abort()
+        return len(connections)
+
+    def retire(self) -> None:
+        """It was removed. What is under way is answered, if that does not take long: the request
+        that removed it may be among it.
+        """
+        self._is_retired = True
+        self.stop_accepting()
+        for connection in list(self._connections):
+            connection.finish()
+
+        def drop() -> None:
+            self.drop_connections()
+
+        self.clock.call_later(_RETIREMENT_MS, drop)
+
+    def stop_accepting(self) -> None:
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        for bound in self._sockets:
+            bound.close()
+        self._sockets.clear()
+
+    def _sweep_later(self) -> None:
+        self.clock.call_later(_SWEEP_MS, self._sweep)
+
+    def _sweep(self) -> None:
+        if not self._servers:
+            return
+        # First: whatever is found below must not end this.
+        self._sweep_later()
+        self._complaints.sweep()
+        self.read_limits()
+        now_ms = self.clock.mono_ms()
+        for connection in list(self._connections):
+            connection.check_deadlines(now_ms)
+            self._name_if_greedy(connection)
+        self.budget.relieve(now_ms)
+
+
+class _Complaints:
+    """About clients. A flood of bad ones must not become a flood of lines: the longer it lasts, the
+    rarer are the lines. It is over when there was nothing to say for as long.
+    """
+
+    def __init__(self, listener_name: str) -> None:
+        self._listener_name = listener_name
+        self._count = 0
+        self._sweeps = 0
+        self._sweeps_max = 1
+
+    def say(self, text: str) -> None:
+        self._count += 1
+        if self._count <= _COMPLAINTS_MAX:
+            _log.warning("%s: %s", self._listener_name, text)
+
+    def sweep(self) -> None:
+        self._sweeps += 1
+        if self._sweeps < self._sweeps_max:
+            return
+        more = self._count - _COMPLAINTS_MAX
+        if more > 0:
+            _log.warning("%s: %d more of this kind", self._listener_name, more)
+        self._sweeps_max = min(2 * self._sweeps_max, _COMPLAINT_SWEEPS_MAX) if self._count else 1
+        self._count = self._sweeps = 0
+
+
+def _who(connection: Connection) -> str:
+    """For the log. A client may call itself anything."""
+    peer = connection.peer
+    if peer is None:
+        return "a client"
+    name = f" ({peer.client_id[:_LOG_CHARS_MAX]!a})" if peer.client_id else ""
+    return f"{peer.host}:{peer.port}{name}"

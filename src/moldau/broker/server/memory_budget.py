@@ -1,0 +1,390 @@
+"""The memory that all connections of a node take together, and who gives way when it is short.
+
+There are three shares, so that none can take another's: frames that are being read, what is served
+(requests that wait for their turn or their answer, and answers that nobody has read yet), and large
+answers. At its limit a share is not read for any more, except by those who hold next to nothing,
+and by the node's own peers: these have reserves that nobody else can use up. Unread answers may
+take a part of what is served; beyond it fetches get nothing.
+What would then wait for ever is ended: of unfinished frames the stalled ones, or else the youngest,
+until the oldest has room; of the rest whoever reads its answers too slowly, or holds a large part
+for a request that waits, or what waits long by its own wish. Far beyond the limit, whoever holds
+most, at once.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+
+from moldau.broker.server.large_answers import LargeAnswers
+from moldau.protocol.frame import FRAME_BYTES_MAX
+
+READ_AGAIN_SHARE = 0.8
+SMALL_BYTES = 16 * 1024
+"""Who holds no more goes on when memory is short, up to the reserve."""
+LARGE_BYTES = 256 * 1024
+"""A frame that is larger waits when half of the share is taken: what was begun needs the rest."""
+_RESERVE_SHARE = 0.25
+"""Beside a share, for those who hold next to nothing."""
+_PEERS_RESERVE_SHARE = 0.5
+_TOO_MUCH_SHARE = 0.5
+_TOO_MUCH_BYTES_MIN = 32 * 1024 * 1024
+"""So far beyond the limit of what is served nobody waits for the next sweep."""
+_LARGE_ANSWERS_SHARE = 0.25
+_ANSWER_BYTES_AT_ONCE = 1024 * 1024
+"""An answer that is larger, and has no records, is a large one."""
+_ANSWER_BYTES_MIN = 64 * 1024
+_ANSWERS_SHARE = 0.75
+"""Of what is served, for answers that nobody has read: requests of others need the rest."""
+TIGHT_READ_BYTES = 16 * 1024
+"""What is read at once when memory is tight."""
+_STALLED_MS = 1_000
+_HOG_SHARE = 1 / 8
+_READ_SWEEPS_MAX = 10
+"""A client is slow if it needs more of the listener's sweeps for the rest of its answers."""
+
+
+class Holder(ABC):
+    """A connection, and what it holds of the memory."""
+
+    def __init__(self, budget: "MemoryBudget", *, is_privileged: bool) -> None:
+        self._budget = budget
+        self._is_gone = False
+        self.is_privileged = is_privileged
+        self.held_bytes = 0
+        """Requests that wait."""
+        self.answer_bytes = 0
+        """Answers that its client has not read."""
+        self.large_bytes = 0
+        """Likewise, if a large one is among them."""
+        self.unfinished_bytes = 0
+        """A frame that is not complete."""
+
+    @property
+    @abstractmethod
+    def wanted_bytes(self) -> int:
+        """What is missing of it."""
+
+    @abstractmethod
+    def resume(self) -> None: ...
+
+    @abstractmethod
+    def is_stalled(self, now_ms: float, patience_ms: float) -> bool:
+        """Whether its client has not done its part for so long, or reads far too slowly."""
+
+    @property
+    @abstractmethod
+    def parked_since_ms(self) -> float | None:
+        """Since when a request of it waits, and all behind it. None if it brings records: they are
+        appended whatever becomes of their connection.
+        """
+
+    @abstractmethod
+    def cut_off(self, reason: str) -> None: ...
+
+    @property
+    def large_answers(self) -> LargeAnswers:
+        return self._budget.large_answers
+
+    def hold(self, count: int) -> None:
+        self.held_bytes += count
+        self._budget.hold(count, self)
+
+    def hold_answers(self, size: int) -> None:
+        """What the client has not read yet."""
+        if self.large_bytes:
+            change, self.large_bytes = size - self.large_bytes, size
+            self._budget.large_answers.hold(change)
+        elif size != self.answer_bytes:
+            change, self.answer_bytes = size - self.answer_bytes, size
+            self._budget.hold_answers(change, self)
+
+    def hold_large(self, size: int) -> None:
+        """A large answer that was written. What else is not read counts with it until all is."""
+        if self._is_gone:
+            return
+        if self.answer_bytes:
+            size += self.answer_bytes
+            self.hold_answers(0)
+        self.large_bytes += size
+        self._budget.large_answers.hold(size)
+
+    def hold_unfinished(self, size: int) -> None:
+        before, self.unfinished_bytes = self.unfinished_bytes, size
+        if size != before:
+            self._budget.hold_unfinished(self, before, size)
+
+    def hold_nothing(self) -> None:
+        """It is gone."""
+        self._is_gone = True
+        self.hold(-self.held_bytes)
+        self.hold_answers(0)
+        self.hold_unfinished(0)
+
+
+class UnreadAnswers:
+    """How a client goes on reading, as the sweeps of its listener find it."""
+
+    __slots__ = ("_bytes", "is_read_slowly")
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self.is_read_slowly = False
+        """A byte now and then is as good as none to those who need the memory."""
+
+    def are_now(self, unread_bytes: int) -> bool:
+        """Whether the client has read some since the sweep before."""
+        before, self._bytes = self._bytes, unread_bytes
+        read_bytes = max(before - unread_bytes, 0)
+        self.is_read_slowly = before > 0 and unread_bytes > read_bytes * _READ_SWEEPS_MAX
+        return read_bytes > 0
+
+
+class MemoryBudget:
+    def __init__(
+        self, limit: Callable[[], int], frame_bytes_max: Callable[[], int] = lambda: FRAME_BYTES_MAX
+    ) -> None:
+        self._limit = limit
+        self._frame_bytes_max = frame_bytes_max
+        self.held = 0
+        self.answer_bytes = 0
+        self.unfinished = 0
+        self.large_answers = LargeAnswers()
+        self.answer_bytes_at_once = _ANSWER_BYTES_AT_ONCE
+        """Larger answers wait for their turn, unless they are records."""
+        # Of all who hold next to nothing, and of the node's peers.
+        self._small = 0
+        self._peers = 0
+        # Those of the others who hold more.
+        self._not_small: dict[Holder, None] = {}
+        self._is_relieving = False
+        self.is_tight = False
+        """Half of a share is taken: less is read at once, and some may have to wait."""
+        self._waiting: dict[Holder, None] = {}
+        # By age.
+        self._unfinished: dict[Holder, None] = {}
+        self.read_limit()
+
+    def read_limit(self) -> None:
+        """The setting may have changed; asked for now and then, as every request needs it."""
+        limit = self._limit()
+        self.served_max = limit // 2
+        self.unfinished_max = max(limit - self.served_max, self._frame_bytes_max())
+        self._served_tight, self._unfinished_tight = self.served_max // 2, self.unfinished_max // 2
+        over = max(int(self.served_max * _TOO_MUCH_SHARE), _TOO_MUCH_BYTES_MIN)
+        self._too_much = self.served_max + over
+        self._answers_max = int(self.served_max * _ANSWERS_SHARE)
+        self.large_answers.limit(int(self.served_max * _LARGE_ANSWERS_SHARE))
+        self._changed(0)
+
+    @property
+    def connection_bytes_max(self) -> int:
+        """What one connection may hold: no more than a part of what all may."""
+        return self.served_max // 4
+
+    def room_for_answer(self, *, is_privileged: bool = False) -> int:
+        """How large an answer should be at most that could also come in parts, or later. The more
+        is held, the less there is for each; 0 for all but the node's peers when too many answers
+        are not read.
+        """
+        if self._is_full_of_answers and not is_privileged:
+            return 0
+        return max(self.served_max - self.held - self.answer_bytes, _ANSWER_BYTES_MIN)
+
+    @property
+    def _is_full_of_answers(self) -> bool:
+        return self.answer_bytes >= self._answers_max
+
+    # What is held
+
+    def hold(self, count: int, holder: Holder | None = None) -> None:
+        self.held += count
+        if holder is not None:
+            self._weigh(holder, count)
+        self._changed(count)
+
+    def hold_answers(self, count: int, holder: Holder | None = None) -> None:
+        self.answer_bytes += count
+        if holder is not None:
+            self._weigh(holder, count)
+        self.answer_bytes_at_once = (
+            LARGE_BYTES if self._is_full_of_answers else _ANSWER_BYTES_AT_ONCE
+        )
+        self._changed(count)
+
+    def _weigh(self, holder: Holder, count: int) -> None:
+        """It has so much more now."""
+        if holder.is_privileged:
+            self._peers += count
+            return
+        now = holder.held_bytes + holder.answer_bytes
+        before = now - count
+        if now <= SMALL_BYTES:
+            if before <= SMALL_BYTES:
+                self._small += count
+            else:
+                self._small += now
+                del self._not_small[holder]
+        elif before <= SMALL_BYTES:
+            self._small -= before
+            self._not_small[holder] = None
+
+    def hold_unfinished(self, holder: Holder, before: int, now: int) -> None:
+        self.unfinished += now - before
+        if not before:
+            self._unfinished[holder] = None
+        elif not now:
+            del self._unfinished[holder]
+        self._changed(now - before)
+
+    def _changed(self, count: int) -> None:
+        served = self.held + self.answer_bytes
+        self.is_tight = served >= self._served_tight or self.unfinished >= self._unfinished_tight
+        if count < 0:
+            if self._waiting:
+                self._wake()
+        elif served >= self._too_much and not self._is_relieving:
+            self._is_relieving = True
+            asyncio.get_running_loop().call_soon(self._relieve_at_once)
+
+    def _wake(self) -> None:
+        if self.is_spent(READ_AGAIN_SHARE):
+            # There may be room for one.
+            oldest = next(iter(self._unfinished), None)
+            woken = [oldest] if oldest in self._waiting and oldest is not None else []
+        else:
+            woken = list(self._waiting)
+        for holder in woken:
+            del self._waiting[holder]
+            asyncio.get_running_loop().call_soon(holder.resume)
+
+    def is_spent(self, share: float = 1.0) -> bool:
+        return (
+            self.held + self.answer_bytes >= self.served_max * share
+            or self.unfinished >= self.unfinished_max * share
+        )
+
+    def forget(self, holder: Holder) -> None:
+        self._waiting.pop(holder, None)
+
+    # Who may read
+
+    def refuses(self, holder: Holder) -> bool:
+        """Whether it must not read; it is told when it may."""
+        if self._has_served_room(holder) and self._has_frame_room(holder):
+            return False
+        self._waiting[holder] = None
+        return True
+
+    def _has_served_room(self, holder: Holder) -> bool:
+        served = self.held + self.answer_bytes
+        if holder.unfinished_bytes > LARGE_BYTES and served * 4 >= self.served_max:
+            # When it is complete it is served, and all of it counts there.
+            served += holder.unfinished_bytes + holder.wanted_bytes
+        if served < self.served_max:
+            return True
+        if holder.is_privileged:
+            return self._peers < self.served_max * _PEERS_RESERVE_SHARE
+        is_small = (
+            holder.held_bytes + holder.answer_bytes <= SMALL_BYTES
+            and holder.unfinished_bytes + holder.wanted_bytes <= SMALL_BYTES
+        )
+        return is_small and self._small < self.served_max * _RESERVE_SHARE
+
+    def _has_frame_room(self, holder: Holder) -> bool:
+        unfinished, limit = self.unfinished, self.unfinished_max
+        if unfinished * 2 < limit or not holder.unfinished_bytes:
+            return True
+        if holder.is_privileged:
+            return unfinished < limit * (1 + _PEERS_RESERVE_SHARE)
+        if holder.unfinished_bytes + holder.wanted_bytes <= SMALL_BYTES:
+            return unfinished < limit * (1 + _RESERVE_SHARE)
+        has_begun = holder.unfinished_bytes > LARGE_BYTES or next(iter(self._unfinished)) is holder
+        return unfinished < limit and has_begun
+
+    # Who gives way
+
+    def relieve(self, now_ms: float) -> None:
+        """Called every now and then: ends unfinished frames that keep others waiting."""
+        for holder in list(self._in_the_way(now_ms)):
+            holder.cut_off("memory for unfinished requests is short")
+        for holder in list(self._parked(now_ms)):
+            holder.cut_off("memory is short, and it waits for something else")
+
+    def _parked(self, now_ms: float) -> Iterator[Holder]:
+        """Many who hold little each: if they hold most of it, they make room for others."""
+        surplus = self.held + self.answer_bytes - self.served_max * READ_AGAIN_SHARE
+        if not self._waiting or self.held + self.answer_bytes < self.served_max:
+            return
+        before_ms = now_ms - _STALLED_MS
+        parked = [
+            one
+            for one in self._not_small
+            if (since_ms := one.parked_since_ms) is not None and since_ms < before_ms
+        ]
+        if sum(one.held_bytes for one in parked) * 2 < self.served_max:
+            return
+        for holder in sorted(parked, key=_bytes_of, reverse=True):
+            if surplus <= 0:
+                return
+            surplus -= _bytes_of(holder)
+            yield holder
+
+    def _relieve_at_once(self) -> None:
+        """Whoever holds most goes, until there is no longer far too much. The oldest stays, as a
+        single request may be larger than the limit, and so do records that are being appended:
+        they would be all the same.
+        """
+        self._is_relieving = False
+        surplus = self.held + self.answer_bytes - self._too_much
+        if surplus < 0:
+            return
+        surplus += (self._too_much - self.served_max) // 2
+        younger = [
+            one
+            for one in list(self._not_small)[1:]
+            if one.answer_bytes or one.parked_since_ms is not None
+        ]
+        for holder in sorted(younger, key=_bytes_of, reverse=True):
+            if surplus <= 0:
+                return
+            surplus -= _bytes_of(holder)
+            holder.cut_off("there is far too little memory, and it holds most of it")
+
+    def _in_the_way(self, now_ms: float) -> Iterator[Holder]:
+        is_short = self.unfinished >= self._unfinished_tight
+        if not is_short or not any(holder in self._waiting for holder in self._unfinished):
+            return
+        ordinary = [one for one in self._unfinished if not one.is_privileged]
+        stalled = [one for one in ordinary if one.is_stalled(now_ms, _STALLED_MS)]
+        if stalled or not ordinary:
+            yield from stalled
+            return
+        if self.unfinished < self.unfinished_max or ordinary[0] not in self._waiting:
+            return
+        if not self._has_served_room(ordinary[0]):
+            # Others that go would not help it.
+            return
+        oldest, *younger = ordinary
+        room = self.unfinished_max - self.unfinished
+        while younger and room < oldest.wanted_bytes:
+            youngest = younger.pop()
+            room += youngest.unfinished_bytes
+            yield youngest
+
+    def is_hog(self, holder: Holder, now_ms: float) -> bool:
+        """Whether it keeps others waiting for the memory of what is served."""
+        if holder.is_privileged:
+            return False
+        if holder.large_bytes and self.large_answers.is_waited_for:
+            return holder.is_stalled(now_ms, _STALLED_MS)
+        is_short = self.held + self.answer_bytes >= self.served_max or self._is_full_of_answers
+        if not is_short:
+            return False
+        if holder.answer_bytes and holder.is_stalled(now_ms, _STALLED_MS):
+            return True
+        is_parked = holder.parked_since_ms is not None
+        return is_parked and holder.held_bytes > self.served_max * _HOG_SHARE
+
+
+def _bytes_of(holder: Holder) -> int:
+    return holder.held_bytes + holder.answer_bytes

@@ -1,0 +1,116 @@
+"""What a connection has to write, and for how long its client has read nothing of it."""
+
+import asyncio
+import contextlib
+import logging
+import os
+
+from moldau.broker.server.memory_budget import UnreadAnswers
+from moldau.storage.disk.cached_views import SIZE_MIN as VIEW_BYTES_MIN
+from moldau.storage.disk.cached_views import view_behind
+from moldau.types import Buffer
+
+_log = logging.getLogger(__name__)
+
+_BYTES_MAX = 256 * 1024
+"""Answers that are collected for one write."""
+_CHUNKS_MAX = 1024
+"""The kernel takes no more in a call."""
+
+
+class Outbox:
+    __slots__ = ("_bytes", "_chunks", "_unread", "has_files", "unread_since_ms")
+
+    def __init__(self) -> None:
+        self._chunks: list[Buffer] = []
+        self._bytes = 0
+        self._unread = UnreadAnswers()
+        self.has_files = False
+        """Some of what was added since the last `take` lies in files."""
+        self.unread_since_ms: float | None = None
+        """None while the client keeps up."""
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def add(self, chunks: list[Buffer]) -> bool:
+        """Whether it is full now."""
+        size = self._bytes
+        for chunk in chunks:
+            length = len(chunk)
+            size += length
+            if length >= VIEW_BYTES_MIN and view_behind(chunk) is not None:
+                self.has_files = True
+        self._chunks += chunks
+        self._bytes = size
+        return size > _BYTES_MAX
+
+    def take(self) -> tuple[list[Buffer], int]:
+        """All chunks, and how many bytes they are."""
+        taken = self._chunks, self._bytes
+        self._chunks, self._bytes = [], 0
+        return taken
+
+    def write_to(self, transport: asyncio.Transport) -> int:
+        """All of it; how many bytes."""
+        chunks, size = self.take()
+        if self.has_files:
+            self.has_files = False
+            try:
+                _write_with_files(chunks, size, transport)
+            except (OSError, EOFError) as error:
+                # Part of the answer is sent. The next fetch of these records finds what is wrong.
+                _log.warning("an answer ends early, and so does its connection: %r", error)
+                transport.abort()
+        else:
+            transport.writelines(chunks)
+        return size
+
+    def unread_for_ms(self, now_ms: float, unread_bytes: int) -> float:
+        """How long the client has taken nothing of what waits for it. One behind a slow line may
+        need minutes for an answer.
+        """
+        if self.unread_since_ms is None:
+            self._unread = UnreadAnswers()
+            return 0
+        if self._unread.are_now(unread_bytes):
+            self.unread_since_ms = now_ms
+        return now_ms - self.unread_since_ms
+
+    def is_stalled(self, now_ms: float, patience_ms: float) -> bool:
+        """Whether the client has read nothing for so long, or reads far too slowly."""
+        if self.unread_since_ms is None:
+            return False
+        return self._unread.is_read_slowly or now_ms - self.unread_since_ms > patience_ms
+
+
+def _written(fileno: int, chunks: list[Buffer]) -> int:
+    """How many bytes of them the socket took."""
+    sent = 0
+    for start in range(0, len(chunks), _CHUNKS_MAX):
+        group = chunks[start : start + _CHUNKS_MAX]
+        count = os.writev(fileno, group)
+        sent += count
+        if count < sum(map(len, group)):
+            break
+    return sent
+
+
+def _write_with_files(chunks: list[Buffer], size: int, transport: asyncio.Transport) -> None:
+    """As much as the client takes at once leaves from the page cache; the rest is read, and waits
+    in the transport as everything else does.
+    """
+    sent = 0
+    if not transport.get_write_buffer_size() and not transport.is_closing():
+        # Whether the client has gone or the disk cannot be read is heard below.
+        with contextlib.suppress(OSError):
+            sent = _written(transport.get_extra_info("socket").fileno(), chunks)
+    if sent == size:
+        return
+    for chunk in chunks:
+        if sent >= len(chunk):
+            sent -= len(chunk)
+            continue
+        view = view_behind(chunk)
+        transport.write(memoryview(chunk)[sent:] if view is None else view.read_from(sent))
+        sent = 0
