@@ -7,9 +7,9 @@ from typing import Any
 from node_peers import HOST
 
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.frame import build_request, read_response
 from moldau.protocol.messages import response_class
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.frame import build_request, read_response
+from moldau.protocol.wire.schema import Message
 
 
 class Connection:

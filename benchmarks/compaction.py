@@ -26,9 +26,9 @@ from kept_results import keep
 from moldau.compiled import USE_COMPILED
 from moldau.config.cleaner import CleanerConfig
 from moldau.config.log import LogConfig
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
-from moldau.protocol.compression import Compression
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.records.compression import Compression
 from moldau.storage.compaction.cleaner import LogCleaner
 from moldau.storage.directory.directory import LogDirectory, format_directory
 from moldau.storage.directory.meta_properties import MetaProperties

@@ -30,7 +30,6 @@ from node_clients import (
 )
 from node_peers import Peer, running_peers
 
-from moldau.protocol.frame import read_response
 from moldau.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -38,6 +37,7 @@ from moldau.protocol.messages.fetch import (
     FetchTopic,
 )
 from moldau.protocol.messages.produce import ProduceResponse
+from moldau.protocol.wire.frame import read_response
 
 KIB = 1024
 PIECES = (4 * KIB, 64 * KIB, 1024 * KIB)

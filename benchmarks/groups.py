@@ -22,7 +22,6 @@ from node_clients import create_topics
 from node_peers import Peer, running_peers
 
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.frame import build_request
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.heartbeat import HeartbeatRequest
 from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -32,6 +31,7 @@ from moldau.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from moldau.protocol.wire.frame import build_request
 
 TOPICS = [f"t{number}" for number in range(4)]
 DEADLINE_S = 180

@@ -25,8 +25,8 @@ from crc32c import crc32c
 from kept_results import keep
 
 from moldau.config.log import FLUSH_POLICIES, LogConfig
-from moldau.protocol.batch_builder import build_batch
-from moldau.protocol.batches import Record
+from moldau.protocol.records.batch_builder import build_batch
+from moldau.protocol.records.batches import Record
 from moldau.storage.directory.directory import LogDirectory, format_directory
 from moldau.storage.directory.logs import Logs
 from moldau.storage.directory.meta_properties import MetaProperties

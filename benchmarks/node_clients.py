@@ -15,9 +15,6 @@ from typing import Self, TypeVar
 from confluent_kafka import Consumer, Producer
 from node_peers import API_VERSIONS_V0, HOST
 
-from moldau.protocol.batch_builder import build_batch
-from moldau.protocol.batches import Record
-from moldau.protocol.frame import build_request, read_response
 from moldau.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -36,7 +33,10 @@ from moldau.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.records.batch_builder import build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.wire.frame import build_request, read_response
+from moldau.protocol.wire.schema import Message
 
 TIMEOUT_S = 60
 TIMEOUT_MS = TIMEOUT_S * 1000

@@ -18,9 +18,9 @@ from typing import Any
 
 from kept_results import keep
 
-from moldau.protocol import codec
 from moldau.protocol.messages import fetch, metadata, offset_commit, produce
-from moldau.protocol.schema import Message
+from moldau.protocol.wire import codec
+from moldau.protocol.wire.schema import Message
 from moldau.types import Uuid
 
 LIBRARIES = ("moldau", "kio", "kafka-python")

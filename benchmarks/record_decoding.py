@@ -25,11 +25,11 @@ from aiokafka.record.memory_records import MemoryRecords as AioRecords
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kept_results import keep
 
-from moldau.protocol.arrow import ArrowRead, build_from_arrow, decode_to_arrow
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batch_validation import ValidationRules, validate_batch
-from moldau.protocol.batches import Record, iterate_batches, patch_base_offset
-from moldau.protocol.compression import Compression
+from moldau.protocol.records.arrow import ArrowRead, build_from_arrow, decode_to_arrow
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batch_validation import ValidationRules, validate_batch
+from moldau.protocol.records.batches import Record, iterate_batches, patch_base_offset
+from moldau.protocol.records.compression import Compression
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -23,9 +23,6 @@ from node_clients import (
 )
 from node_peers import API_VERSIONS_V0, HOST
 
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
-from moldau.protocol.compression import Compression
 from moldau.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
@@ -63,6 +60,9 @@ from moldau.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.records.compression import Compression
 
 TOPIC = "rude"
 LOADED_TOPIC = "rude-loaded"

@@ -12,7 +12,9 @@ from kept_results import keep
 
 RUNS = 25
 BARE = "import asyncio, crc32c, cramjam"
-SERVER = f"{BARE}, moldau.protocol.codec, moldau.protocol.frame, moldau.storage.directory.logs"
+SERVER = (
+    f"{BARE}, moldau.protocol.wire.codec, moldau.protocol.wire.frame, moldau.storage.directory.logs"
+)
 BUSY = (
     f"{SERVER}\n"
     "from moldau.protocol.messages import request_class, response_class\n"

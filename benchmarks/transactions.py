@@ -25,8 +25,6 @@ from kept_results import keep
 from node_clients import create_topics
 from node_peers import Peer, running_peers
 
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.end_txn import EndTxnRequest
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -36,6 +34,8 @@ from moldau.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
 
 TOPIC = "transactions"
 VALUE = bytes(100)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from moldau.broker.server.dispatch import HANDLERS
 from moldau.protocol.messages import request_class
 from moldau.protocol.messages.produce import ProduceRequest
-from moldau.protocol.schema import (
+from moldau.protocol.wire.schema import (
     INT8,
     INT16,
     INT32,

@@ -21,9 +21,6 @@ from typing import Any
 from running_node import fresh_name, pause, wait_for
 from wire_client import WireClient, create_topic
 
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, RecordBatch, iterate_batches
-from moldau.protocol.control_records import ControlType, marker_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -49,7 +46,10 @@ from moldau.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record, RecordBatch, iterate_batches
+from moldau.protocol.records.control_records import ControlType, marker_of
+from moldau.protocol.wire.schema import Message
 from moldau.types import NO_PRODUCER_ID, Uuid
 
 CONVERSATIONS = sorted((Path(__file__).parent / "data" / "producer_conversations").glob("*.txt"))

@@ -13,9 +13,9 @@ from typing import Any, Protocol, Self
 from running_node import wait_for
 
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.frame import build_request, read_response
 from moldau.protocol.messages import response_class
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.frame import build_request, read_response
+from moldau.protocol.wire.schema import Message
 
 ANSWER_TIMEOUT_S = 30.0
 

@@ -15,8 +15,8 @@ def _choose() -> bool:
     if os.environ.get("MOLDAU_PURE_PYTHON") == "1":
         return False
     loops = (
-        "moldau.protocol._codec",
-        "moldau.protocol._records",
+        "moldau.protocol.wire._codec",
+        "moldau.protocol.records._records",
         "moldau.storage.compaction._compaction",
         "moldau.storage.disk._file_views",
         "moldau.core.client._batching",

@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-SERVER = "import moldau.protocol.codec, moldau.protocol.frame, moldau.storage.directory.logs"
+SERVER = (
+    "import moldau.protocol.wire.codec, moldau.protocol.wire.frame, moldau.storage.directory.logs"
+)
 HEAVY = {"pyarrow", "numpy", "pandas", "typer", "click", "rich", "pyspark", "asyncio", "hypothesis"}
 MEMORY_BUDGET_BYTES = 15 << 20
 

@@ -12,10 +12,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 USE_IT = """
-from moldau.protocol.batch_builder import build_batch
-from moldau.protocol.batches import Record, RecordBatch
+from moldau.protocol.records.batch_builder import build_batch
+from moldau.protocol.records.batches import Record, RecordBatch
 from moldau.compiled import USE_COMPILED
-import moldau.protocol.codec, moldau.storage.log.log
+import moldau.protocol.wire.codec, moldau.storage.log.log
 
 batch = RecordBatch(build_batch([Record(0, 1, b"k", b"v", ())]))
 print(USE_COMPILED, batch.records()[0].value)

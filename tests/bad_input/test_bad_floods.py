@@ -12,10 +12,6 @@ from wire_client import WireClient, create_topic
 
 from moldau.net.clock import Clock
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
-from moldau.protocol.codec import TRUSTED_ELEMENT_BUDGET
-from moldau.protocol.frame import read_response
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -27,6 +23,10 @@ from moldau.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.wire.codec import TRUSTED_ELEMENT_BUDGET
+from moldau.protocol.wire.frame import read_response
 from moldau.storage.producers.state import PRODUCER_IDS_MAX
 
 CONNECTIONS, RATE = 40, 10

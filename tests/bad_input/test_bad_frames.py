@@ -12,11 +12,11 @@ from running_node import QUICK_SETTINGS, KafkaUnderTest, RunningNode
 from wire_client import WireClient
 
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.codec import encode
 from moldau.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.messages.request_header import RequestHeader
 from moldau.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from moldau.protocol.wire.codec import encode
 
 METADATA = int(ApiKey.METADATA)
 

@@ -15,9 +15,6 @@ from running_node import KafkaUnderTest, fresh_name, wait_for
 from wire_client import HungUpError, WireClient, create_topic
 
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
-from moldau.protocol.frame import build_request
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.produce import (
@@ -25,6 +22,9 @@ from moldau.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.wire.frame import build_request
 
 VERSION = 9
 LENGTH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT = 8, 16, 17, 21

@@ -12,8 +12,6 @@ from running_node import KafkaUnderTest, fresh_name, pause, wait_for
 from wire_client import WireClient, create_topic
 
 from moldau.net.clock import Clock
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
 from moldau.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -33,7 +31,9 @@ from moldau.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.wire.schema import Message
 
 NONE, UNKNOWN_PARTITION, INVALID_TOPIC, INVALID_REQUEST = 0, 3, 17, 42
 OUT_OF_ORDER, INVALID_EPOCH, INVALID_STATE, INVALID_MAPPING, INVALID_TIMEOUT = 45, 47, 48, 49, 50

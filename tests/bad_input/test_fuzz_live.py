@@ -13,7 +13,6 @@ from wire_client import HungUpError, WireClient
 
 from moldau.broker.server.dispatch import HANDLERS
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
-from moldau.protocol.frame import build_request
 from moldau.protocol.messages import request_class
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -30,7 +29,8 @@ from moldau.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.frame import build_request
+from moldau.protocol.wire.schema import Message
 
 CASES_PER_SEED = 250
 SEEDS = range(8)

@@ -17,9 +17,9 @@ from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.net.clock import ShiftedClock
 from moldau.net.tasks import Tasks
-from moldau.protocol.frame import build_request, read_response
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.frame import build_request, read_response
+from moldau.protocol.wire.schema import Message
 
 Outcome = Callable[[RequestContext, Any], Any]
 VERSION = 4

@@ -28,7 +28,7 @@ from moldau.config.standalone import NODE_ID
 from moldau.core.metadata.image import Endpoint, MetadataImage
 from moldau.net.clock import ShiftedClock
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
 from moldau.types import BrokerId, Uuid

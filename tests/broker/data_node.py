@@ -22,8 +22,6 @@ from moldau.core.metadata.image import EMPTY_IMAGE, UNASSIGNED_DIRECTORY, Metada
 from moldau.net.clock import ShiftedClock
 from moldau.net.tasks import Tasks
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, RecordBatch, iterate_batches
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.log_records import (
     ConfigRecord,
@@ -32,7 +30,9 @@ from moldau.protocol.log_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record, RecordBatch, iterate_batches
+from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.clean_stop_manifest import INVENTORY_FILE
 from moldau.storage.directory.directory import CLEAN_STOP_FILE, LogDirectory, format_directory
 from moldau.storage.directory.meta_properties import MetaProperties

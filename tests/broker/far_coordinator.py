@@ -17,7 +17,7 @@ from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.types import TopicPartition
 
 COORDINATOR = 9

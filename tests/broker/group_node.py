@@ -36,7 +36,7 @@ from moldau.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 OFFSETS_TOPIC_NUMBER = 200
 QUICK = {"group.initial.rebalance.delay.ms": "0"}

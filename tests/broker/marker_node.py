@@ -31,7 +31,7 @@ from moldau.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.storage.log.append import VerifiedBatch
 from moldau.types import NO_SEQUENCE, TopicPartition
 

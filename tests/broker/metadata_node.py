@@ -15,7 +15,7 @@ from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.loader import CommittedBatch
 from moldau.net.clock import ShiftedClock
 from moldau.protocol.log_records import ConfigRecord, TopicRecord
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
 from moldau.types import BrokerId, Uuid

@@ -21,16 +21,16 @@ from broker.test_produce import request as produce_request
 
 from moldau.broker.handlers.fetch import handle_fetch
 from moldau.compiled import USE_COMPILED
-from moldau.protocol.compression import Compression
-from moldau.protocol.control_records import (
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.fetch import FetchRequest, FetchResponse
+from moldau.protocol.messages.produce import ProduceRequest
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.control_records import (
     ControlType,
     EndTransactionMarker,
     MarkerOrigin,
     end_transaction_marker,
 )
-from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.messages.fetch import FetchRequest, FetchResponse
-from moldau.protocol.messages.produce import ProduceRequest
 from moldau.storage.disk import disk_calls
 from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.disk.cached_views import view_behind

@@ -14,11 +14,11 @@ from moldau.broker.server.context import RequestContext, Staged
 from moldau.broker.server.exchange import ANSWER_BYTES_MAX
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
-from moldau.protocol.frame import AnswerTooLongError, build_response
 from moldau.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.sync_group import SyncGroupResponse
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.frame import AnswerTooLongError, build_response
+from moldau.protocol.wire.schema import Message
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:

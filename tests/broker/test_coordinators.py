@@ -11,13 +11,13 @@ from proofs import proves
 
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS
 from moldau.core.groups.shard import EXPIRY_GROUPS_MAX
-from moldau.protocol.batches import iterate_batches
-from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from moldau.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from moldau.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from moldau.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from moldau.protocol.records.batches import iterate_batches
+from moldau.protocol.records.compression import Compression
 
 
 async def test_a_group_forms_and_survives_a_restart(tmp_path: Path) -> None:

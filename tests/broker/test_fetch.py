@@ -17,12 +17,6 @@ from broker.data_node import (
 from proofs import proves
 
 from moldau.broker.handlers.fetch import handle_fetch
-from moldau.protocol.control_records import (
-    ControlType,
-    EndTransactionMarker,
-    MarkerOrigin,
-    end_transaction_marker,
-)
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.fetch import (
     FetchPartition,
@@ -32,6 +26,12 @@ from moldau.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
     ReplicaState,
+)
+from moldau.protocol.records.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    MarkerOrigin,
+    end_transaction_marker,
 )
 from moldau.storage.producers.state import AppendOrigin
 

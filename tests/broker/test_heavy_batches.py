@@ -11,14 +11,14 @@ from broker.data_node import batch, running
 
 from moldau.broker.handlers.produce import HEAVY_BYTES, handle_produce
 from moldau.broker.server.context import Staged
-from moldau.protocol.batch_builder import recompress
-from moldau.protocol.batches import RecordBatch
-from moldau.protocol.compression import Compression
 from moldau.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
+from moldau.protocol.records.batch_builder import recompress
+from moldau.protocol.records.batches import RecordBatch
+from moldau.protocol.records.compression import Compression
 
 VERSION = 12
 

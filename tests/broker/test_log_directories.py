@@ -30,7 +30,7 @@ from moldau.protocol.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResult,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.testing.simulated_faults import Effect, Fault
 

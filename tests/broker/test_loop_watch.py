@@ -11,8 +11,8 @@ from broker.data_node import running
 from moldau.broker.server.dispatch import Dispatcher, HandlerTable
 from moldau.broker.server.loop_watch import SLOW_MS, RecentMax
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.frame import build_request
 from moldau.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from moldau.protocol.wire.frame import build_request
 
 
 def work_for(ms: float) -> None:

@@ -16,7 +16,6 @@ from moldau.broker.handlers.fetch import handle_fetch
 from moldau.broker.handlers.produce import handle_produce
 from moldau.broker.server.context import Staged
 from moldau.net import slices
-from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.fetch import FetchResponse
 from moldau.protocol.messages.produce import (
@@ -25,6 +24,7 @@ from moldau.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from moldau.protocol.records.compression import Compression
 
 PARTITIONS = 32
 PATIENCE_MS = 60_000

@@ -7,7 +7,6 @@ from broker.connection_server import Client, Server, echo, serving, until
 
 from moldau.broker.server.context import RequestContext
 from moldau.broker.server.memory_budget import MemoryBudget
-from moldau.protocol.frame import build_request
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.metadata import (
     MetadataRequest,
@@ -17,7 +16,8 @@ from moldau.protocol.messages.metadata import (
 )
 from moldau.protocol.messages.produce import ProduceRequest, ProduceResponse
 from moldau.protocol.messages.sync_group import SyncGroupResponse
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.frame import build_request
+from moldau.protocol.wire.schema import Message
 
 MIB = 1 << 20
 FRAME_BYTES = 8 * MIB

@@ -14,7 +14,7 @@ from moldau.protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 COUNT = 20_000
 

@@ -30,8 +30,8 @@ from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.snapshot_file import SnapshotHead, decode_snapshot, encode_snapshot
 from moldau.core.metadata.snapshot_records import snapshot_records
-from moldau.protocol.control_records import ControlType
 from moldau.protocol.log_records import BeginTransactionRecord
+from moldau.protocol.records.control_records import ControlType
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.testing.simulated_disk import SimulatedDisk
 

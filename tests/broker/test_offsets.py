@@ -13,9 +13,6 @@ from moldau.broker.handlers.delete_records import handle_delete_records
 from moldau.broker.handlers.list_offsets import handle_list_offsets
 from moldau.broker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
 from moldau.broker.replicas.replicas import WORKERS_MAX
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
-from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -33,6 +30,9 @@ from moldau.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.records.compression import Compression
 
 NEWEST = 11
 MAX_TIMESTAMP = -3

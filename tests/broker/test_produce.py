@@ -11,9 +11,6 @@ from crc32c import crc32c
 
 from moldau.broker.handlers.produce import HEAVY_BYTES, handle_produce
 from moldau.broker.server.context import Staged
-from moldau.protocol.batch_builder import recompress
-from moldau.protocol.batches import ATTRIBUTES_OFFSET, CRC_OFFSET, RecordBatch, iterate_batches
-from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.log_records import RegisterBrokerRecord
@@ -25,6 +22,14 @@ from moldau.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from moldau.protocol.records.batch_builder import recompress
+from moldau.protocol.records.batches import (
+    ATTRIBUTES_OFFSET,
+    CRC_OFFSET,
+    RecordBatch,
+    iterate_batches,
+)
+from moldau.protocol.records.compression import Compression
 
 NEWEST = 12
 OFFSETS = "__consumer_offsets"

@@ -16,7 +16,7 @@ from moldau.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsResponse,
 )
 from moldau.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 
 class Controller:

@@ -28,7 +28,7 @@ from moldau.protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from moldau.protocol.messages.list_config_resources import ListConfigResourcesRequest
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.types import Uuid
 
 BROKER, TOPIC = ConfigResourceType.BROKER, ConfigResourceType.TOPIC

@@ -16,8 +16,6 @@ from wire_client import WireClient, create_topic
 
 from moldau.core.transactions.states import TransactionState
 from moldau.core.transactions.transaction import LAST_CLIENT_EPOCH
-from moldau.protocol.batches import iterate_batches
-from moldau.protocol.control_records import ControlType, marker_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -27,6 +25,8 @@ from moldau.protocol.messages.end_txn import EndTxnRequest
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
+from moldau.protocol.records.batches import iterate_batches
+from moldau.protocol.records.control_records import ControlType, marker_of
 from moldau.storage.log.read import Isolation
 
 S = TransactionState

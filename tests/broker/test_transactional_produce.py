@@ -12,13 +12,6 @@ from proofs import proves
 
 from moldau.broker.handlers.produce import handle_produce
 from moldau.broker.server.context import Staged
-from moldau.protocol.compression import Compression
-from moldau.protocol.control_records import (
-    ControlType,
-    EndTransactionMarker,
-    MarkerOrigin,
-    end_transaction_marker,
-)
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.messages.produce import (
@@ -26,6 +19,13 @@ from moldau.protocol.messages.produce import (
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
+)
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    MarkerOrigin,
+    end_transaction_marker,
 )
 from moldau.storage.log.log import Log
 from moldau.storage.log.read import Isolation

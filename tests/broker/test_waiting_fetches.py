@@ -13,13 +13,13 @@ from broker.test_fetch import fetch_one, fill, orders, request
 from moldau.broker.records.waiting_fetch import NO_ROOM_WAIT_MS
 from moldau.broker.server.memory_budget import MemoryBudget
 from moldau.net import slices
-from moldau.protocol.control_records import (
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.records.control_records import (
     ControlType,
     EndTransactionMarker,
     MarkerOrigin,
     end_transaction_marker,
 )
-from moldau.protocol.error_codes import ErrorCode
 from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
 

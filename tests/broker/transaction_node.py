@@ -15,8 +15,6 @@ from moldau.core.transactions.transaction import Transaction
 from moldau.net.clock import Clock, ShiftedClock
 from moldau.net.request_channel import Address, RequestChannel
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages import response_class
@@ -34,7 +32,9 @@ from moldau.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.wire.schema import Message
 
 PARTITIONS = 3
 TRANSACTIONS = 1

@@ -8,7 +8,6 @@ from confluent_kafka import Producer
 from running_node import wait_for
 from wire_client import WireClient
 
-from moldau.protocol.batch_builder import BatchBuilder, BatchOptions
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.produce import (
@@ -16,6 +15,7 @@ from moldau.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from moldau.protocol.records.batch_builder import BatchBuilder, BatchOptions
 
 TIMEOUT_S = 60.0
 # The last version that adds no partition to a transaction by itself.

@@ -24,7 +24,7 @@ from moldau.cli.parsing import (
 from moldau.cli.record_formats import of_tokens, unescaped
 from moldau.cli.record_json import parse_record, record_line
 from moldau.cli.server_properties import with_port
-from moldau.protocol.record_loops import ConsumerRecord
+from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
 

@@ -8,8 +8,8 @@ from cli.command import Ran, moldau, moldau_here
 
 from moldau.core.metadata.snapshot_file import decode_snapshot
 from moldau.core.quorum.voters import VoterSet
-from moldau.protocol.control_records import ControlType
 from moldau.protocol.log_records import UserScramCredentialRecord
+from moldau.protocol.records.control_records import ControlType
 from moldau.storage.directory.meta_properties import read_meta_properties
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.types import parse_uuid

@@ -6,7 +6,7 @@ import os
 from moldau.aio import Consumer, Producer
 from moldau.client.cluster import Cluster
 from moldau.client.settings import client_settings
-from moldau.protocol.record import Record
+from moldau.protocol.records.record import Record
 from moldau.testing import ThreadBroker
 from moldau.types import TopicPartition
 

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Producer as ConfluentProducer
 
 from moldau import Consumer
-from moldau.protocol.record_loops import ConsumerRecord
+from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.testing import ThreadBroker
 
 _numbers = itertools.count()

@@ -6,7 +6,7 @@ from typing import Any
 from client.clusters import cluster_of, read_all
 
 from moldau import Producer
-from moldau.protocol.record import Record
+from moldau.protocol.records.record import Record
 from moldau.testing import ProcessBroker, ThreadBroker
 
 PATIENCE_S = 60

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from moldau.net.request_channel import Address
-from moldau.protocol.frame import RequestFrame, build_response, read_request
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.frame import RequestFrame, build_response, read_request
+from moldau.protocol.wire.schema import Message
 
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

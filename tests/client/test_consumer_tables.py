@@ -10,10 +10,10 @@ from client.consumed import consumer_of, fresh_name, fresh_topic, produce, read,
 from confluent_kafka import Producer as ConfluentProducer
 from crc32c import crc32c
 
-from moldau.protocol.batch_builder import build_batch
-from moldau.protocol.batches import Record
-from moldau.protocol.compression import Compression
 from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.records.batch_builder import build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.records.compression import Compression
 from moldau.testing import ThreadBroker, broker
 from moldau.types import TopicPartition
 

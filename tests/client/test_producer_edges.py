@@ -20,15 +20,15 @@ from wire_client import parse_address
 
 from moldau import Producer
 from moldau.errors import ClientError, ClientTimeoutError, ConfigError, ErrorCode, KafkaError
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
-from moldau.protocol.compression import Compression
-from moldau.protocol.frame import build_request
 from moldau.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.wire.frame import build_request
 from moldau.testing import ProcessBroker, ThreadBroker, broker
 from moldau.types import TopicPartition
 

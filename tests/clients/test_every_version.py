@@ -25,7 +25,7 @@ from moldau.protocol.messages import request_class
 from moldau.protocol.messages.join_group import JoinGroupRequestProtocol
 from moldau.protocol.messages.leave_group import MemberIdentity
 from moldau.protocol.messages.sync_group import SyncGroupRequestAssignment
-from moldau.protocol.schema import Struct
+from moldau.protocol.wire.schema import Struct
 
 # Served by later issues, or only where there are accounts, other brokers or telemetry.
 ELSEWHERE = {

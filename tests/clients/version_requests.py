@@ -9,7 +9,6 @@ from wire_client import WireClient, create_topic
 
 from moldau.protocol import messages as m
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.batch_builder import BatchBuilder
 from moldau.protocol.messages.alter_configs import AlterableConfig, AlterConfigsResource
 from moldau.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
@@ -58,7 +57,8 @@ from moldau.protocol.messages.offset_for_leader_epoch import (
 )
 from moldau.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from moldau.protocol.messages.update_features import FeatureUpdateKey
-from moldau.protocol.schema import Message, Struct, contains
+from moldau.protocol.records.batch_builder import BatchBuilder
+from moldau.protocol.wire.schema import Message, Struct, contains
 from moldau.types import Uuid
 
 TOPIC, BROKER = 2, 4

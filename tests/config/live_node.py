@@ -11,8 +11,6 @@ from running_node import pause, wait_for
 from wire_client import WireClient
 
 from moldau.net.clock import Clock
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, RecordBatch, iterate_batches
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.messages.create_topics import (
     CreatableTopic,
@@ -30,6 +28,8 @@ from moldau.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record, RecordBatch, iterate_batches
 from moldau.testing import ThreadBroker, broker
 
 FETCH_VERSION = 12

@@ -14,8 +14,8 @@ from proofs import proves, proves_change
 from wire_client import HungUpError, WireClient, parse_address
 
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.batches import iterate_batches
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
+from moldau.protocol.records.batches import iterate_batches
 
 TRIED = 12
 LISTENER = "listener.name.plaintext."

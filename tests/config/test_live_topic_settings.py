@@ -33,7 +33,7 @@ from config.topic_checks import (
 from proofs import proves, proves_change
 from wire_client import WireClient
 
-from moldau.protocol.compression import Compression
+from moldau.protocol.records.compression import Compression
 
 NOTHING: dict[str, str] = {}
 

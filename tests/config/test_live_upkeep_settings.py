@@ -25,9 +25,9 @@ from node.questions import EARLIEST, delete_records, offset_at
 from proofs import proves, proves_change
 from running_node import wait_for
 
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
 from moldau.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 STARTS = "log-start-offset-checkpoint"

@@ -10,10 +10,10 @@ from pathlib import Path
 from config.live_node import LiveNode
 from node.questions import EARLIEST, LATEST, delete_records, offset_at
 
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
-from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.records.compression import Compression
 
 Check = Callable[[LiveNode, str, str], None]
 

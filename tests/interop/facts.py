@@ -11,7 +11,7 @@ from typing import Any
 
 from interop.apache import ROOT
 
-from moldau.protocol.schema import Struct as OurStruct
+from moldau.protocol.wire.schema import Struct as OurStruct
 
 # Gone since Apache Kafka 4.0: the facts keep their numbers, no version is valid.
 WITHOUT_VERSIONS = frozenset(

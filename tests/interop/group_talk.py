@@ -39,7 +39,7 @@ from moldau.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from moldau.protocol.messages.sync_group import SyncGroupRequest
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 _GROUPS_FROM = 8
 AT_ONCE_S = 0.4

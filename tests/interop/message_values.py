@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from interop.facts import INTEGER_RANGES, Field, Struct, attribute_of
 
-from moldau.protocol.schema import Struct as OurStruct
+from moldau.protocol.wire.schema import Struct as OurStruct
 
 # Java's strings cannot hold a lone surrogate and UTF-8 has none.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

@@ -17,7 +17,7 @@ from wire_client import HungUpError, WireClient, has_leaders
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.metadata import MetadataRequest
-from moldau.protocol.schema import Message, Struct
+from moldau.protocol.wire.schema import Message, Struct
 from moldau.types import ZERO_UUID
 
 # Different in every run, or of every clock.

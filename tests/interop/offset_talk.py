@@ -24,8 +24,6 @@ from running_node import wait_for
 
 from moldau.core.coordinator.placement import partition_for
 from moldau.net.clock import Clock
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from moldau.protocol.messages.add_partitions_to_txn import (
@@ -54,7 +52,9 @@ from moldau.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.wire.schema import Message
 
 _DATA = Path(__file__).parent.parent / "data"
 CONVERSATIONS = sorted((_DATA / "offset_conversations").glob("*.txt"))

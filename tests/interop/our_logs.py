@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from interop.live_broker import ServedRecord
 
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, RecordBatch, TimestampType, iterate_batches
-from moldau.protocol.compression import Compression
-from moldau.protocol.control_records import (
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record, RecordBatch, TimestampType, iterate_batches
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.control_records import (
     ControlType,
     EndTransactionMarker,
     MarkerOrigin,

@@ -12,7 +12,7 @@ from interop.our_node import OurNode, sample_configs
 from storage.samples import CLUSTER_ID, NODE_ID, expected_partitions, unpack
 
 from moldau.config.log import LogConfig
-from moldau.protocol.compression import Compression
+from moldau.protocol.records.compression import Compression
 from moldau.storage.log.log import Log
 from moldau.types import TopicPartition
 

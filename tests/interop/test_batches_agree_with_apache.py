@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 from interop.apache import ApacheOracle
 from interop.dump import content_faults, dump
 
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, RecordBatch, TimestampType
-from moldau.protocol.codec import encode
-from moldau.protocol.compression import Compression
-from moldau.protocol.control_records import (
+from moldau.protocol.log_records.kraft_version_record import KRaftVersionRecord
+from moldau.protocol.log_records.leader_change_message import LeaderChangeMessage, Voter
+from moldau.protocol.log_records.snapshot_footer_record import SnapshotFooterRecord
+from moldau.protocol.log_records.snapshot_header_record import SnapshotHeaderRecord
+from moldau.protocol.log_records.voters_record import VotersRecord
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record, RecordBatch, TimestampType
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.control_records import (
     ControlPlace,
     ControlType,
     EndTransactionMarker,
@@ -23,11 +27,7 @@ from moldau.protocol.control_records import (
     control_batch,
     end_transaction_marker,
 )
-from moldau.protocol.log_records.kraft_version_record import KRaftVersionRecord
-from moldau.protocol.log_records.leader_change_message import LeaderChangeMessage, Voter
-from moldau.protocol.log_records.snapshot_footer_record import SnapshotFooterRecord
-from moldau.protocol.log_records.snapshot_header_record import SnapshotHeaderRecord
-from moldau.protocol.log_records.voters_record import VotersRecord
+from moldau.protocol.wire.codec import encode
 
 pytestmark = pytest.mark.interop
 NOW_MS = 1_700_000_000_000

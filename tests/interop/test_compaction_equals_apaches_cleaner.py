@@ -14,8 +14,8 @@ from interop.apache import ApacheOracle
 from storage.compaction_logs import HASH_KEY, NAME, CompactedLog, Pair, compacting
 
 from moldau.config.cleaner import CleanerConfig
-from moldau.protocol.batches import iterate_batches
-from moldau.protocol.compression import Compression
+from moldau.protocol.records.batches import iterate_batches
+from moldau.protocol.records.compression import Compression
 from moldau.storage.compaction.cleaner import LogCleaner
 from moldau.storage.compaction.plan import CleanableLog
 from moldau.storage.disk.disk_steps import run_here

@@ -8,7 +8,7 @@ from pathlib import Path
 from interop.our_node import OurNode, sample_configs
 from storage.samples import CLUSTER_ID, NODE_ID, expected_partitions, unpack
 
-from moldau.protocol.batches import iterate_batches
+from moldau.protocol.records.batches import iterate_batches
 
 NOW_MS = 1_794_740_000_000
 REBUILT_SUFFIXES = {".index", ".timeindex", ".txnindex", ".snapshot"}

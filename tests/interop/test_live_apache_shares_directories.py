@@ -14,7 +14,7 @@ from interop.our_node import NOW_MS, OurNode
 from interop.workload import BASE_MS, CODECS, PARTITIONS, SEGMENT_BYTES, fill, read_everything
 
 from moldau.config.log import LogConfig
-from moldau.protocol.compression import Compression
+from moldau.protocol.records.compression import Compression
 from moldau.storage.log.log import Log
 from moldau.types import TopicPartition
 

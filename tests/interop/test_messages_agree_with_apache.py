@@ -23,11 +23,11 @@ from interop.facts import (
 from interop.message_values import corners, element_class, generated, greatest, least
 
 from moldau.protocol import log_records, messages
-from moldau.protocol.codec import decode, encode
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
-from moldau.protocol.schema import Message
-from moldau.protocol.schema import Struct as OurStruct
+from moldau.protocol.wire.codec import decode, encode
+from moldau.protocol.wire.schema import Message
+from moldau.protocol.wire.schema import Struct as OurStruct
 
 pytestmark = pytest.mark.interop
 EXAMPLES_PER_VERSION = 25

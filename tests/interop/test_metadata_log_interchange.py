@@ -25,7 +25,7 @@ from moldau.protocol.log_records import (
     PartitionRecord,
     TopicRecord,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.types import Uuid, parse_uuid
 
 pytestmark = pytest.mark.interop

@@ -13,8 +13,6 @@ from running_node import wait_for
 
 from moldau.config.alter import Operation
 from moldau.protocol import messages as m
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -34,7 +32,9 @@ from moldau.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from moldau.protocol.messages.produce import PartitionProduceData, TopicProduceData
-from moldau.protocol.schema import Message
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.wire.schema import Message
 
 pytestmark = pytest.mark.interop
 

@@ -37,7 +37,6 @@ from moldau.config.properties import parse_properties
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.protocol.frame import LENGTH_BYTES, build_request, read_response
 from moldau.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -49,7 +48,8 @@ from moldau.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.frame import LENGTH_BYTES, build_request, read_response
+from moldau.protocol.wire.schema import Message
 
 pytestmark = pytest.mark.interop
 

@@ -12,7 +12,7 @@ from interop.dump import dump
 
 from moldau.core.metadata.snapshot_file import decode_snapshot
 from moldau.core.quorum.voters import VoterEndpoint, VoterSet
-from moldau.protocol.control_records import ControlType
+from moldau.protocol.records.control_records import ControlType
 from moldau.storage.directory.meta_properties import read_meta_properties
 from moldau.storage.disk.filesystem import DiskFileSystem
 

@@ -24,7 +24,7 @@ from node.questions import (
 from wire_client import HungUpError, WireClient
 
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 _SETTING = "retention.ms"
 _TOPICS_MAX = 30

@@ -20,8 +20,8 @@ from node.questions import (
 from running_node import wait_for
 from wire_client import WireClient
 
-from moldau.protocol.batches import Record
 from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.records.batches import Record
 
 _LOADING = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 from wire_client import WireClient
 
 from moldau.net.clock import Clock
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, iterate_batches
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.messages.create_topics import (
     CreatableTopic,
@@ -50,6 +48,8 @@ from moldau.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record, iterate_batches
 
 EARLIEST, LATEST = -2, -1
 FETCH_BYTES = 4 << 20

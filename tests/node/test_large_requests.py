@@ -64,7 +64,7 @@ from moldau.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from moldau.protocol.messages.sync_group import SyncGroupRequest
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 PARTITIONS = 20
 MANY = 20_000

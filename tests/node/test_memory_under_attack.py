@@ -15,9 +15,6 @@ import pytest
 from running_node import QUICK_SETTINGS, RunningNode
 from wire_client import WireClient, create_topic, parse_address
 
-from moldau.protocol.batch_builder import build_batch
-from moldau.protocol.batches import Record
-from moldau.protocol.frame import build_request
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from moldau.protocol.messages.produce import (
@@ -25,6 +22,9 @@ from moldau.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from moldau.protocol.records.batch_builder import build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.wire.frame import build_request
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -12,8 +12,6 @@ from running_node import QUICK_SETTINGS, RunningNode, wait_for
 from wire_client import HungUpError, WireClient, create_topic
 
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.batch_builder import build_batch
-from moldau.protocol.batches import Record, RecordBatch, iterate_batches
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -22,6 +20,8 @@ from moldau.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from moldau.protocol.records.batch_builder import build_batch
+from moldau.protocol.records.batches import Record, RecordBatch, iterate_batches
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sent from files on Linux alone")
 

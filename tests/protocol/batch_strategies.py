@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from moldau.protocol import _record_columns_twin, _records_twin
-from moldau.protocol.batch_builder import BatchOptions
-from moldau.protocol.batches import Record
-from moldau.protocol.compression import Compression
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records import _record_columns_twin, _records_twin
+from moldau.protocol.records.batch_builder import BatchOptions
+from moldau.protocol.records.batches import Record
+from moldau.protocol.records.compression import Compression
 
-compiled: ModuleType = pytest.importorskip("moldau.protocol._records")
+compiled: ModuleType = pytest.importorskip("moldau.protocol.records._records")
 IMPLEMENTATIONS = [
     pytest.param((compiled, compiled), id="compiled"),
     pytest.param((_records_twin, _record_columns_twin), id="twin"),

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-TWIN: Any = import_module("moldau.protocol._codec_twin")
+TWIN: Any = import_module("moldau.protocol.wire._codec_twin")
 COMPILED: Any = TWIN
 LOOPS = {"python": TWIN}
-if find_spec("moldau.protocol._codec"):
-    COMPILED = import_module("moldau.protocol._codec")
+if find_spec("moldau.protocol.wire._codec"):
+    COMPILED = import_module("moldau.protocol.wire._codec")
     LOOPS["compiled"] = COMPILED
 
 needs_compiled = pytest.mark.skipif(COMPILED is TWIN, reason="installed without compiled loops")

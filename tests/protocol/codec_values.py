@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from moldau.protocol import log_records, messages
-from moldau.protocol.schema import (
+from moldau.protocol.wire.schema import (
     BOOL,
     BYTES,
     FLOAT64,

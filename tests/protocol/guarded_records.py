@@ -12,11 +12,11 @@ from typing import Any
 
 from protocol.batch_damage import damage
 
-from moldau.protocol.batch_builder import build_batch
-from moldau.protocol.batches import Record
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batch_builder import build_batch
+from moldau.protocol.records.batches import Record
 
-_records: Any = import_module("moldau.protocol._records")
+_records: Any = import_module("moldau.protocol.records._records")
 PAGE_BYTES = mmap.PAGESIZE
 PAGES = 4
 

@@ -16,7 +16,7 @@ from kio.schema.index import schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from moldau.protocol.schema import Message, Struct, struct_named
+from moldau.protocol.wire.schema import Message, Struct, struct_named
 
 MILLISECOND = dt.timedelta(milliseconds=1)
 EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol.batch_strategies import IMPLEMENTATIONS, batch_options, record_lists, simple_records
 
-from moldau.protocol import arrow
-from moldau.protocol.arrow import (
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.records import arrow
+from moldau.protocol.records.arrow import (
     COLUMNS,
     ArrowRead,
     arrow_schema,
@@ -21,8 +23,8 @@ from moldau.protocol.arrow import (
     decode_to_arrow,
     decode_to_arrow_pieces,
 )
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import (
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import (
     ATTRIBUTES_OFFSET,
     CONTROL_FLAG,
     Record,
@@ -30,16 +32,14 @@ from moldau.protocol.batches import (
     patch_append_time,
     patch_base_offset,
 )
-from moldau.protocol.compression import Compression
-from moldau.protocol.control_records import (
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.control_records import (
     ControlType,
     EndTransactionMarker,
     MarkerOrigin,
     end_transaction_marker,
 )
-from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError, MoldauError
-from moldau.protocol.record_loops import ScannedBatch, scan_batches
+from moldau.protocol.records.record_loops import ScannedBatch, scan_batches
 
 pa = pytest.importorskip("pyarrow")
 READ = ArrowRead(topic="orders", partition=3)
@@ -313,7 +313,7 @@ def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.Monk
 
 def test_nothing_imports_pyarrow_until_it_is_used() -> None:
     script = (
-        "import sys, moldau.protocol.arrow, moldau.protocol.batch_validation;"
+        "import sys, moldau.protocol.records.arrow, moldau.protocol.records.batch_validation;"
         "assert 'pyarrow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)

@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 from protocol.batch_peers import AioBuilder, AioRecords, KafkaPythonBatch, KafkaPythonBuilder
 from protocol.batch_strategies import record_lists, simple_records
 
-from moldau.protocol.batch_builder import (
+from moldau.protocol.records.batch_builder import (
     BatchBuilder,
     BatchOptions,
     build_batch,
     empty_batch,
     recompress,
 )
-from moldau.protocol.batches import Record, RecordBatch, patch_append_time
-from moldau.protocol.compression import Compression
+from moldau.protocol.records.batches import Record, RecordBatch, patch_append_time
+from moldau.protocol.records.compression import Compression
 
 # kafka-python reads the others only with libraries that this project does not need.
 KAFKA_PYTHON_CODECS = [Compression.NONE, Compression.GZIP]

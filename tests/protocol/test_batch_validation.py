@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 from protocol.batch_damage import damage
 from protocol.batch_strategies import compiled, outcome, simple_records
 
-from moldau.protocol import _records_twin, batch_validation
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batch_validation import (
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.records import _records_twin, batch_validation
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batch_validation import (
     InvalidRecordsError,
     RecordError,
     ValidationRules,
     assign_offsets,
     sole_batch,
 )
-from moldau.protocol.batches import Record, RecordBatch, TimestampType, patch_crc
-from moldau.protocol.compression import Compression, compress
-from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batches import Record, RecordBatch, TimestampType, patch_crc
+from moldau.protocol.records.compression import Compression, compress
 from moldau.types import TopicPartition
 
 NOW_MS = 1_700_000_000_000

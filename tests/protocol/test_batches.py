@@ -5,8 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol.batch_strategies import batch_options, record_lists, simple_records
 
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import (
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import (
     BATCH_HEADER_SIZE,
     Record,
     RecordBatch,
@@ -17,9 +19,7 @@ from moldau.protocol.batches import (
     patch_base_offset,
     patch_leader_epoch,
 )
-from moldau.protocol.compression import Compression
-from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.compression import Compression
 
 
 def test_a_view_shows_every_field_of_the_header() -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from protocol.batch_damage import damage
 from protocol.batch_strategies import IMPLEMENTATIONS, compiled, simple_records
 
-from moldau.protocol import _records_twin
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import patch_base_offset
+from moldau.protocol.records import _records_twin
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import patch_base_offset
 
 SIZES = (3, 1, 2)
 EVERY_BYTE = 2**31

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from protocol.codec_loops import LOOPS
 
-from moldau.protocol import codec
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.log_records.consumer_group_member_metadata import (
@@ -45,7 +44,8 @@ from moldau.protocol.messages.produce import (
 from moldau.protocol.messages.request_header import RequestHeader
 from moldau.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from moldau.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from moldau.protocol.primitives import EncodingError
+from moldau.protocol.wire import codec
+from moldau.protocol.wire.primitives import EncodingError
 from moldau.types import Uuid
 
 

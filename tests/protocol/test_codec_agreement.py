@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from protocol.codec_loops import COMPILED, TWIN
 from protocol.codec_values import all_class_versions, all_classes, draw_message, example_message
 
-from moldau.protocol.schema import Message, supported_versions
+from moldau.protocol.wire.schema import Message, supported_versions
 from protocol import kio_peer
 
 CLASSES = all_classes()

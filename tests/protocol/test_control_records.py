@@ -2,9 +2,11 @@ import pytest
 from protocol.batch_peers import AioRecords
 from protocol.batch_strategies import simple_records
 
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, RecordBatch, patch_base_offset
-from moldau.protocol.control_records import (
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record, RecordBatch, patch_base_offset
+from moldau.protocol.records.control_records import (
     ControlPlace,
     ControlType,
     EndTransactionMarker,
@@ -17,8 +19,6 @@ from moldau.protocol.control_records import (
     marker_of,
     read_end_transaction_marker,
 )
-from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
 
 
 def marker(control_type: ControlType, producer_id: int, offset: int) -> bytes:

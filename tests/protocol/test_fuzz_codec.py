@@ -18,10 +18,10 @@ from protocol.codec_values import all_class_versions, example_message
 
 from moldau.net.frames_in import FramesIn
 from moldau.protocol.errors import KafkaError, MalformedRequestError
-from moldau.protocol.frame import read_request
 from moldau.protocol.messages import message_class
-from moldau.protocol.primitives import ELEMENT_BUDGET
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.frame import read_request
+from moldau.protocol.wire.primitives import ELEMENT_BUDGET
+from moldau.protocol.wire.schema import Message
 from moldau.types import Buffer
 
 FRAMES_MIN = 100_000

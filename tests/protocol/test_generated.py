@@ -11,7 +11,7 @@ import pytest
 from moldau.protocol import enums, log_records, messages
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
 from moldau.protocol.error_codes import REFRESH_METADATA, RETRIABLE, ErrorCode
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from tools.generate_protocol import differences, generate
 
 ROOT = Path(__file__).parents[2]
@@ -132,8 +132,10 @@ def test_enums_carry_the_numbers_of_the_wire() -> None:
 
 def test_importing_the_codec_loads_no_message_modules() -> None:
     script = (
-        "import sys, moldau.protocol.codec, moldau.protocol.messages, moldau.protocol.log_records\n"
-        "print([name for name in sys.modules if name.count('.') > 2 and name.startswith('moldau')])"
+        "import sys, moldau.protocol.wire.codec\n"
+        "from moldau.protocol import log_records, messages\n"
+        "generated = (messages.__name__ + '.', log_records.__name__ + '.')\n"
+        "print([name for name in sys.modules if name.startswith(generated)])"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

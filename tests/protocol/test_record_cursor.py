@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol.batch_strategies import compiled, record_lists, simple_records
 
-from moldau.protocol import _record_cursor_twin
-from moldau.protocol.batch_builder import build_batch
-from moldau.protocol.batches import Record, RecordBatch
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records import _record_cursor_twin
+from moldau.protocol.records.batch_builder import build_batch
+from moldau.protocol.records.batches import Record, RecordBatch
 
 LOOPS = [compiled, _record_cursor_twin]
 

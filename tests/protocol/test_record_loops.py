@@ -22,16 +22,16 @@ from protocol.batch_strategies import (
     simple_records,
 )
 
-from moldau.protocol import _record_columns_twin, _records_twin
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batch_validation import ValidationRules, sole_batch, validate_batch
-from moldau.protocol.batches import Record, RecordBatch, patch_base_offset
-from moldau.protocol.checksum import crc32c
-from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.protocol.record_columns import BinaryColumn, HeaderColumns, SourceColumns
-from moldau.protocol.record_loops import scan_batches
+from moldau.protocol.records import _record_columns_twin, _records_twin
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batch_validation import ValidationRules, sole_batch, validate_batch
+from moldau.protocol.records.batches import Record, RecordBatch, patch_base_offset
+from moldau.protocol.records.checksum import crc32c
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.record_columns import BinaryColumn, HeaderColumns, SourceColumns
+from moldau.protocol.records.record_loops import scan_batches
 
 Loops = tuple[Any, Any]
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from protocol.batch_strategies import compiled
 
-from moldau.protocol import _records_twin
-from moldau.protocol.batch_builder import BatchOptions, build_batch, recompress
-from moldau.protocol.batches import Record, RecordBatch, TimestampType, iterate_batches
-from moldau.protocol.compression import Compression
-from moldau.protocol.control_records import ControlType, marker_of
+from moldau.protocol.records import _records_twin
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch, recompress
+from moldau.protocol.records.batches import Record, RecordBatch, TimestampType, iterate_batches
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.control_records import ControlType, marker_of
 
 SAMPLES = Path(__file__).parent.parent / "data" / "samples"
 EXPECTED: dict[str, Any] = json.loads((SAMPLES / "expected.json").read_text("utf-8"))["topics"]

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from protocol.batch_damage import damage
 from protocol.batch_strategies import compiled, outcome, record_lists
 
-from moldau.protocol import _record_times_twin
-from moldau.protocol.batch_builder import build_batch
-from moldau.protocol.batches import Record, RecordBatch
+from moldau.protocol.records import _record_times_twin
+from moldau.protocol.records.batch_builder import build_batch
+from moldau.protocol.records.batches import Record, RecordBatch
 
 LOOPS: list[Any] = [compiled, _record_times_twin]
 

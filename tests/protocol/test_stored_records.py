@@ -10,7 +10,7 @@ from moldau.protocol.log_records.remote_partition_delete_metadata_record import 
     RemotePartitionDeleteMetadataRecord,
 )
 from moldau.protocol.log_records.topic_record import TopicRecord
-from moldau.protocol.stored_records import (
+from moldau.protocol.records.stored_records import (
     CoordinatorTopic,
     decode_coordinator_key,
     decode_coordinator_value,

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from moldau.config.cleaner import CleanerConfig
 from moldau.config.log import LogConfig
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, RecordBatch, iterate_batches
-from moldau.protocol.compression import Compression
-from moldau.protocol.control_records import (
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record, RecordBatch, iterate_batches
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.control_records import (
     ControlType,
     EndTransactionMarker,
     MarkerOrigin,

@@ -7,11 +7,11 @@ import pytest
 from storage.compaction_logs import DAY_MS, NOW_MS, CompactedLog, Pair, compacting
 
 from moldau.config.cleaner import CleanerConfig
-from moldau.protocol.batch_builder import build_batch
-from moldau.protocol.batches import ATTRIBUTES_OFFSET, CRC_OFFSET, Record
-from moldau.protocol.checksum import crc32c
-from moldau.protocol.compression import Compression
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batch_builder import build_batch
+from moldau.protocol.records.batches import ATTRIBUTES_OFFSET, CRC_OFFSET, Record
+from moldau.protocol.records.checksum import crc32c
+from moldau.protocol.records.compression import Compression
 from moldau.storage.compaction.run import DamagedSourceError
 from moldau.storage.disk.filesystem import DiskFileSystem
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from storage.compaction_logs import NAME, CompactedLog, Pair, Seen, compacting
 
 from moldau.config.cleaner import CleanerConfig
-from moldau.protocol.compression import Compression
+from moldau.protocol.records.compression import Compression
 
 PLAIN, TRANSACTIONAL = 1, (2, 3)
 DELETE_RETENTION_MS = 1000

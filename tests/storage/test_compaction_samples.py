@@ -10,8 +10,8 @@ from storage.samples import CLUSTER_ID, NODE_ID, expected_partitions, unpack
 
 from moldau.config.cleaner import CleanerConfig
 from moldau.config.log import LogConfig
-from moldau.protocol.batches import iterate_batches
-from moldau.protocol.control_records import committed_batches
+from moldau.protocol.records.batches import iterate_batches
+from moldau.protocol.records.control_records import committed_batches
 from moldau.storage.compaction.cleaner import LogCleaner
 from moldau.storage.compaction.plan import collect_aborted
 from moldau.storage.directory.directory import LogDirectory

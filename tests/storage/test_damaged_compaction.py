@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from storage.compaction_logs import DAY_MS, CompactedLog, Pair
 
-from moldau.protocol.batches import iterate_batches
-from moldau.protocol.control_records import committed_batches
+from moldau.protocol.records.batches import iterate_batches
+from moldau.protocol.records.control_records import committed_batches
 from moldau.storage.compaction.run import DamagedSourceError
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.log.read import Isolation

@@ -10,10 +10,10 @@ import pytest
 from storage.log_maker import SMALL_SEGMENTS, OneLog, records_batch
 
 from moldau.config.log import LogConfig
-from moldau.protocol.batch_builder import BatchOptions
-from moldau.protocol.batches import iterate_batches
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batch_builder import BatchOptions
+from moldau.protocol.records.batches import iterate_batches
 from moldau.storage.disk.cached_reads import CachedReads, NotCachedError
 from moldau.storage.disk.read_buffers import ReadBuffers
 from moldau.storage.log.damage import scrub

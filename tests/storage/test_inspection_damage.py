@@ -17,8 +17,8 @@ from storage.inspections import (
 )
 from storage.samples import unpack
 
-from moldau.protocol.batch_builder import build_batch
-from moldau.protocol.batches import Record
+from moldau.protocol.records.batch_builder import build_batch
+from moldau.protocol.records.batches import Record
 from moldau.storage.inspection.items import (
     FileEnd,
     FileKind,

@@ -16,9 +16,9 @@ from storage.log_maker import (
 )
 
 from moldau.config.log import LogConfig
-from moldau.protocol.batch_builder import BatchOptions
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batch_builder import BatchOptions
 from moldau.storage.directory.logs import Logs
 from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.log.damage import scrub

@@ -9,9 +9,9 @@ import pytest
 from storage.log_maker import close_after_the_test, open_directory, records_batch, values_of
 
 from moldau.config.log import LogConfig
-from moldau.protocol.batches import iterate_batches
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batches import iterate_batches
 from moldau.storage.directory.checkpoints import HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE
 from moldau.storage.directory.clean_stop_manifest import INVENTORY_FILE
 from moldau.storage.directory.logs import Logs

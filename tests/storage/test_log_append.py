@@ -15,11 +15,11 @@ from storage.log_maker import (
 )
 
 from moldau.config.log import LogConfig
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, RecordBatch, TimestampType
-from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record, RecordBatch, TimestampType
+from moldau.protocol.records.compression import Compression
 from moldau.storage.log.append import UnexpectedOffsetError
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.state import AppendOrigin

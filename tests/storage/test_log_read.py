@@ -15,12 +15,12 @@ from storage.log_maker import (
 )
 
 from moldau.config.log import LogConfig
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, iterate_batches
-from moldau.protocol.compression import Compression
-from moldau.protocol.control_records import committed_batches
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record, iterate_batches
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.control_records import committed_batches
 from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.log.log import Log
 from moldau.storage.log.read import FoundOffset, Isolation

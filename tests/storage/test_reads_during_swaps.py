@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from storage.compaction_logs import CompactedLog, compacting
 
-from moldau.protocol.batches import iterate_batches
+from moldau.protocol.records.batches import iterate_batches
 from moldau.storage.disk.cached_reads import CachedReads, NotCachedError
 from moldau.storage.disk.filesystem import read_whole
 from moldau.storage.disk.read_buffers import ReadBuffers

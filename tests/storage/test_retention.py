@@ -8,8 +8,8 @@ import pytest
 from storage.log_maker import OneLog, values_of
 
 from moldau.config.log import LogConfig
-from moldau.protocol.batch_builder import build_batch
-from moldau.protocol.batches import Record
+from moldau.protocol.records.batch_builder import build_batch
+from moldau.protocol.records.batches import Record
 from moldau.storage.log.retention import delete_old_segments
 
 

@@ -9,9 +9,9 @@ import pytest
 from storage.log_maker import SMALL_SEGMENTS, OneLog, records_batch
 
 from moldau.config.log import LogConfig
-from moldau.protocol.batch_builder import BatchOptions
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batch_builder import BatchOptions
 from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.log.append import AppendResult
 from moldau.storage.log.retention import delete_old_segments

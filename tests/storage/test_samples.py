@@ -21,8 +21,8 @@ from storage.samples import (
 
 from moldau.config.log import LogConfig
 from moldau.config.schema import from_properties
-from moldau.protocol.batches import Record, iterate_batches
-from moldau.protocol.control_records import committed_batches
+from moldau.protocol.records.batches import Record, iterate_batches
+from moldau.protocol.records.control_records import committed_batches
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.directory.logs import Logs
 from moldau.storage.disk.filesystem import DiskFileSystem

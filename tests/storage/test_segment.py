@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from storage.log_maker import records_batch
 
-from moldau.protocol.batch_builder import BatchOptions
+from moldau.protocol.records.batch_builder import BatchOptions
 from moldau.storage.disk import disk_calls
 from moldau.storage.disk.cached_reads import CachedReads, NotCachedError
 from moldau.storage.disk.filesystem import DiskFileSystem

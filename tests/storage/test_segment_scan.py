@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from storage.log_maker import records_batch
 
-from moldau.protocol.batch_builder import BatchOptions
-from moldau.protocol.record_loops import INCOMPLETE
+from moldau.protocol.records.batch_builder import BatchOptions
+from moldau.protocol.records.record_loops import INCOMPLETE
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.log.damaged_bytes import TolerantScan
 from moldau.storage.segment.scan import ALL_OFFSETS, PIECE_BYTES, SegmentScan

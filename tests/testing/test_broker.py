@@ -11,11 +11,8 @@ from confluent_kafka.admin import AdminClient
 from wire_client import WireClient
 
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.batch_builder import build_batch
-from moldau.protocol.batches import Record
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
-from moldau.protocol.frame import build_request
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.protocol.messages.produce import (
@@ -23,6 +20,9 @@ from moldau.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from moldau.protocol.records.batch_builder import build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.wire.frame import build_request
 from moldau.testing import ProcessBroker, ThreadBroker, broker
 
 DEADLINE_S = 30

@@ -7,8 +7,6 @@ from node.questions import FETCH_BYTES, FETCH_VERSION, Place
 from running_node import wait_for
 from wire_client import WireClient
 
-from moldau.protocol.batches import Record, iterate_batches
-from moldau.protocol.control_records import committed_batches
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from moldau.protocol.messages.list_offsets import (
@@ -17,6 +15,8 @@ from moldau.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from moldau.protocol.messages.list_transactions import ListTransactionsRequest
+from moldau.protocol.records.batches import Record, iterate_batches
+from moldau.protocol.records.control_records import committed_batches
 
 _READ_COMMITTED = 1
 _LATEST = -1

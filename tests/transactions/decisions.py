@@ -15,10 +15,10 @@ from moldau.core.transactions.transaction_records import (
     decode_transaction_record,
     stored_transaction,
 )
-from moldau.protocol.batches import RecordBatch, iterate_batches
-from moldau.protocol.control_records import ControlType, marker_of
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records.transaction_log import TransactionLogKey, TransactionLogValue
+from moldau.protocol.records.batches import RecordBatch, iterate_batches
+from moldau.protocol.records.control_records import ControlType, marker_of
 
 TRANSACTION_LOG = "__transaction_state"
 

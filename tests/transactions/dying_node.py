@@ -26,7 +26,7 @@ from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.net.clock import ShiftedClock
 from moldau.protocol.messages.end_txn import EndTxnRequest
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 from moldau.types import Buffer
 

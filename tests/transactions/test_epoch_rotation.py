@@ -24,10 +24,10 @@ from moldau.core.coordinator.placement import partition_for
 from moldau.core.coordinator.records import encode_record
 from moldau.core.transactions.transaction import EPOCH_MAX, LAST_CLIENT_EPOCH
 from moldau.core.transactions.transaction_records import transaction_record
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
 from moldau.testing import ProcessBroker
 
 STATE_PARTITIONS = 2

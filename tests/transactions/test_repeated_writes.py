@@ -20,14 +20,14 @@ from transactions.wire_producer import Style, WireProducer
 from transactions.workers import Problems, finish, wait_for_more
 from wire_client import WireClient
 
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
 from moldau.testing import ThreadBroker, broker
 
 ATTEMPTS_MAX = 500

@@ -15,8 +15,6 @@ from running_node import pause
 from wire_client import WireClient
 
 from moldau.net.clock import Clock
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -37,7 +35,9 @@ from moldau.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.wire.schema import Message
 
 PATIENCE_S = 60.0
 """For everything that passes: a node that starts, a coordinator that loads, an end under way."""

@@ -71,7 +71,7 @@ def _imports(text: str, used_types: set[str]) -> str:
     names = sorted(
         bases + [name for name in ("UNSET", "Records", "default_struct") if name in used_types]
     )
-    lines = [f"from moldau.protocol.schema import {', '.join(names)}\n"]
+    lines = [f"from moldau.protocol.wire.schema import {', '.join(names)}\n"]
     if "Uuid" in used_types:
         lines.append("from moldau.types import ZERO_UUID, Uuid\n")
     return "".join(lines)
@@ -172,7 +172,7 @@ def render_index(package: str, messages: list[Message]) -> str:
     lines.append("from importlib import import_module")
     lines.append("from typing import TYPE_CHECKING\n")
     lines.append("if TYPE_CHECKING:")
-    lines.append("    from moldau.protocol.schema import Message\n")
+    lines.append("    from moldau.protocol.wire.schema import Message\n")
     for name, module in sorted(modules.items(), key=lambda item: (item[1], item[0])):
         lines.append(f"    from moldau.protocol.{package}.{module} import {name} as {name}")
     lines.append("\n_MODULES = {")

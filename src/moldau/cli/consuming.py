@@ -15,7 +15,7 @@ from moldau.client.consumer.face import Consumer
 from moldau.client.errors import ClientError
 from moldau.client.start_positions import StartAt, start_positions
 from moldau.frozen import frozen
-from moldau.protocol.record_loops import ConsumerRecord
+from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
 # How long one look for records lasts, between looks at everything else.

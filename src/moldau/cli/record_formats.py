@@ -12,7 +12,7 @@ from moldau.cli.escaping import printable as escape
 from moldau.cli.parsing import time_text
 from moldau.cli.record_json import record_line
 from moldau.frozen import frozen
-from moldau.protocol.record_loops import ConsumerRecord
+from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]

@@ -11,7 +11,7 @@ import typer
 
 from moldau.cli.escaping import json_text, utf8_text
 from moldau.cli.parsing import parse_time_ms
-from moldau.protocol.record_loops import ConsumerRecord
+from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
 _BASE64 = "Base64"

@@ -34,7 +34,7 @@ from moldau.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.types import TopicPartition
 
 _log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from moldau.protocol.api_keys import API_VERSIONS, ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 _log = logging.getLogger(__name__)
 

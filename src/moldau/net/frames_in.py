@@ -11,7 +11,7 @@ import mmap
 from struct import Struct
 
 from moldau.protocol.errors import MalformedRequestError
-from moldau.protocol.frame import LENGTH_BYTES
+from moldau.protocol.wire.frame import LENGTH_BYTES
 
 SCRATCH_BYTES = 256 * 1024
 READ_BYTES_MAX = 1024 * 1024

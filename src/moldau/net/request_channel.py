@@ -14,16 +14,16 @@ from moldau.frozen import frozen
 from moldau.net.clock import Clock, Timer
 from moldau.net.frames_in import FramesIn
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.codec import TRUSTED_ELEMENT_BUDGET
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import MalformedRequestError, MoldauError
-from moldau.protocol.frame import (
+from moldau.protocol.wire.codec import TRUSTED_ELEMENT_BUDGET
+from moldau.protocol.wire.frame import (
     FRAME_BYTES_MAX,
     build_request,
     read_response,
     response_header_version,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ clients pass over tags that they do not know, and without damage there are none.
 from typing import ClassVar
 
 from moldau.protocol.messages import describe_log_dirs as kafkas
-from moldau.protocol.schema import Row
+from moldau.protocol.wire.schema import Row
 
 _TAG_DAMAGED_OFFSETS = 10_000
 _TAG_IS_OFFLINE = 10_001

@@ -10,9 +10,6 @@ from moldau.client.errors import UnknownTopicError, check
 from moldau.client.node_connection import VersionRange, spoken
 from moldau.core.pipelines.errors import DataLossError
 from moldau.core.pipelines.planning import OffsetRange
-from moldau.protocol.arrow import ArrowRead, decode_to_arrow_pieces
-from moldau.protocol.batches import iterate_batches
-from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
 from moldau.protocol.enums import IsolationLevel
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
@@ -23,6 +20,9 @@ from moldau.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from moldau.protocol.records.arrow import ArrowRead, decode_to_arrow_pieces
+from moldau.protocol.records.batches import iterate_batches
+from moldau.protocol.records.compression import STORED_OUTPUT_BYTES_MAX
 from moldau.spark.connection import Connection
 from moldau.types import ZERO_UUID, Buffer, Uuid
 

@@ -16,10 +16,10 @@ from moldau.core.client.batching import Batch, Delivery
 from moldau.core.client.outcomes import NO_OFFSET
 from moldau.core.client.partition_line import ProducerIdentity
 from moldau.core.pipelines.errors import OptionError
-from moldau.protocol.arrow import source_columns
-from moldau.protocol.batches import BATCH_HEADER_SIZE
 from moldau.protocol.errors import MoldauError
-from moldau.protocol.record_loops import encode_columns
+from moldau.protocol.records.arrow import source_columns
+from moldau.protocol.records.batches import BATCH_HEADER_SIZE
+from moldau.protocol.records.record_loops import encode_columns
 from moldau.spark.transaction import OpenProducer, TransactionTicket, as_fenced
 from moldau.spark.worker_process import settle
 from moldau.spark.writer import by_topic

@@ -15,7 +15,7 @@ from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.produce import ProduceRequest
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 if TYPE_CHECKING:
     from moldau.net.clock import Clock

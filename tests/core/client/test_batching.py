@@ -12,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.core.client import _batching_twin
-from moldau.protocol.batch_builder import BatchFacts, BatchOptions, build_batch, finish_batch
-from moldau.protocol.batches import Record, RecordBatch
+from moldau.protocol.records.batch_builder import (
+    BatchFacts,
+    BatchOptions,
+    build_batch,
+    finish_batch,
+)
+from moldau.protocol.records.batches import Record, RecordBatch
 
 IMPLEMENTATIONS: list[Any] = [_batching_twin]
 if importlib.util.find_spec("moldau.core.client._batching"):

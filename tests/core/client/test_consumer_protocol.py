@@ -19,9 +19,9 @@ from moldau.core.client.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
-from moldau.protocol.codec import encode
 from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from moldau.protocol.wire.codec import encode
 from moldau.types import TopicPartition
 
 TOPICS = st.sampled_from(["a", "b", "c", "d"])

@@ -9,18 +9,18 @@ from moldau.core.client.fetch_sessions import FetchRow, FetchSession
 from moldau.core.client.fetched import DamagedBatchError, Fetched, FetchedBytes
 from moldau.core.client.positions import OffsetAndMetadata, PartitionState, Positions
 from moldau.core.client.resets import EARLIEST, ResetKind, parse_reset
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.control_records import (
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.control_records import (
     ControlType,
     EndTransactionMarker,
     MarkerOrigin,
     end_transaction_marker,
 )
-from moldau.protocol.record import Record
+from moldau.protocol.records.record import Record
 from moldau.types import TopicPartition, Uuid
 
 if TYPE_CHECKING:
-    from moldau.protocol.record_loops import ConsumerRecord
+    from moldau.protocol.records.record_loops import ConsumerRecord
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 ID = Uuid(bytes(15) + b"\1")

@@ -17,8 +17,8 @@ from moldau.core.client.batching import Appender, Batch, TopicBuffers
 from moldau.core.client.partition_line import Outgoing, ProducerIdentity
 from moldau.core.client.sending import EPOCH_MAX, Sending, SendRules, Verdict
 from moldau.core.client.splitting import halves
-from moldau.protocol.batches import RecordBatch
 from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.records.batches import RecordBatch
 
 TOPIC = "t"
 IDENTITY = ProducerIdentity(7, 0)

@@ -27,7 +27,7 @@ from moldau.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.types import TopicPartition, Uuid
 
 CLUSTER_ID = "MoldauTestCluster0000A"

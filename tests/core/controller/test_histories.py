@@ -27,7 +27,7 @@ from moldau.protocol.messages.create_topics import (
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.elect_leaders import ElectLeadersRequest
 from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 BROKERS = st.integers(1, 4)
 NAMES = st.sampled_from(["a", "b.c", "b_c", "d"])

@@ -7,15 +7,6 @@ from moldau.core.coordinator.records import CoordinatorRecord, encode_record
 from moldau.core.groups.group_records import decode_group_record, offset_record, offset_tombstone
 from moldau.core.groups.settings import GroupSettings
 from moldau.core.groups.shard import GroupShard
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, RecordBatch
-from moldau.protocol.compression import Compression
-from moldau.protocol.control_records import (
-    ControlType,
-    EndTransactionMarker,
-    MarkerOrigin,
-    end_transaction_marker,
-)
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.log_records.group_metadata import (
@@ -29,6 +20,15 @@ from moldau.protocol.log_records.legacy_offset_commit import (
 )
 from moldau.protocol.log_records.offset_commit import OffsetCommitValue
 from moldau.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record, RecordBatch
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    MarkerOrigin,
+    end_transaction_marker,
+)
 
 
 class Loaded:

@@ -23,7 +23,6 @@ from moldau.core.groups.joining import Join
 from moldau.core.groups.listing import describe_group
 from moldau.core.groups.member import NO_MEMBER_ID, Caller, Protocols
 from moldau.core.groups.settings import GroupSettings
-from moldau.protocol.codec import encode
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records.group_metadata import GroupMetadataKey, GroupMetadataValue
@@ -50,6 +49,7 @@ from moldau.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
+from moldau.protocol.wire.codec import encode
 
 DASHES = "----"
 

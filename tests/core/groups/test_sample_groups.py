@@ -18,8 +18,8 @@ from moldau.core.groups.group_records import decode_group_record
 from moldau.core.groups.listing import describe_group
 from moldau.core.groups.settings import GroupSettings
 from moldau.core.groups.shard import GroupShard
-from moldau.protocol.batches import iterate_batches
 from moldau.protocol.messages.offset_fetch import OffsetFetchRequestGroup
+from moldau.protocol.records.batches import iterate_batches
 
 
 def loaded_shards(folder: Path) -> Iterator[tuple[int, GroupShard]]:

@@ -38,7 +38,7 @@ from moldau.protocol.log_records.register_controller_record import (
     ControllerEndpoint,
     ControllerFeature,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.types import Uuid
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from moldau.protocol.log_records import (
     TopicRecord,
     metadata_record_class,
 )
-from moldau.protocol.schema import Message
-from moldau.protocol.stored_records import decode_metadata_record, encode_metadata_record
+from moldau.protocol.records.stored_records import decode_metadata_record, encode_metadata_record
+from moldau.protocol.wire.schema import Message
 from moldau.types import TopicPartition, Uuid
 
 TOPIC_ID = Uuid(b"t" * 16)

@@ -12,7 +12,7 @@ from moldau.protocol.log_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.types import Uuid
 
 

@@ -16,7 +16,6 @@ from moldau.core.metadata.image import (
     ScramUser,
 )
 from moldau.core.metadata.loader import CommittedBatch, MetadataLoader
-from moldau.protocol.batches import iterate_batches
 from moldau.protocol.enums import (
     AclOperation,
     AclPermissionType,
@@ -25,7 +24,8 @@ from moldau.protocol.enums import (
     ResourceType,
     ScramMechanism,
 )
-from moldau.protocol.stored_records import decode_metadata_record
+from moldau.protocol.records.batches import iterate_batches
+from moldau.protocol.records.stored_records import decode_metadata_record
 
 INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 

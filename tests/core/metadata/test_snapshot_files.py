@@ -18,12 +18,12 @@ from moldau.core.metadata.snapshot_file import (
     snapshot_timestamp_ms,
 )
 from moldau.core.metadata.snapshot_records import snapshot_records
-from moldau.protocol.batches import iterate_batches
-from moldau.protocol.control_records import ControlPlace, ControlType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import ConfigRecord
-from moldau.protocol.schema import Message
+from moldau.protocol.records.batches import iterate_batches
+from moldau.protocol.records.control_records import ControlPlace, ControlType
+from moldau.protocol.wire.schema import Message
 
 HEAD = SnapshotHead(
     epoch=4,

@@ -24,10 +24,10 @@ from moldau.core.transactions.transaction_records import (
     transaction_record,
     transaction_tombstone,
 )
-from moldau.protocol.batches import iterate_batches
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records.transaction_log import TransactionLogKey, TransactionLogValue
+from moldau.protocol.records.batches import iterate_batches
 from moldau.types import Buffer, TopicPartition
 
 S = TransactionState

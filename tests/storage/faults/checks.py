@@ -9,12 +9,12 @@ from itertools import pairwise
 from storage.faults.small_node import Node, Setup
 from storage.faults.workload import State, Stored, stored
 
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import CONTROL_FLAG, Record, RecordBatch, iterate_batches
-from moldau.protocol.control_records import committed_batches, marker_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.protocol.record_loops import ScannedBatch, scan_batches
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import CONTROL_FLAG, Record, RecordBatch, iterate_batches
+from moldau.protocol.records.control_records import committed_batches, marker_of
+from moldau.protocol.records.record_loops import ScannedBatch, scan_batches
 from moldau.storage.log.log import Log
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.entry import ProducerEntry

@@ -5,7 +5,7 @@ ones; cuts; additions; the file gone; an older version of it back.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from moldau.protocol.batches import iterate_batches
+from moldau.protocol.records.batches import iterate_batches
 
 # Field -> (first byte, size) in a batch. The last four lie behind the header.
 BATCH_FIELDS = {

@@ -13,10 +13,10 @@ from random import Random
 
 from storage.faults.small_node import START_MS, Node, Setup, small_log
 
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record
-from moldau.protocol.compression import Compression
-from moldau.protocol.control_records import (
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.control_records import (
     ControlType,
     EndTransactionMarker,
     MarkerOrigin,

@@ -9,9 +9,9 @@ from storage.faults import checks
 from storage.faults.small_node import NAME, ROOT, START_MS, Node, Setup, small_log
 from storage.faults.workload import TRANSACTIONAL, Step, Workload
 
-from moldau.protocol.batches import RecordBatch
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batches import RecordBatch
 from moldau.storage.directory.checkpoints import LOG_START_FILE
 from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.log.read import Isolation

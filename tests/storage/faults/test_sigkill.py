@@ -15,7 +15,7 @@ from storage.faults import checks
 from storage.faults.kill_writer import IDEMPOTENT, TRANSACTIONAL, record_of, setup_at
 from storage.faults.small_node import START_MS, Node
 
-from moldau.protocol.batches import RecordBatch
+from moldau.protocol.records.batches import RecordBatch
 from moldau.storage.disk.filesystem import DiskFileSystem
 
 TESTS = Path(__file__).parents[2]

@@ -16,11 +16,11 @@ from storage.faults.damages import OUTSIDE_THE_CHECKSUM, Damage, damages
 from storage.faults.small_node import NAME, ROOT, Node, Setup, small_log
 from storage.faults.workload import State, Stored, Workload
 
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, iterate_batches
-from moldau.protocol.control_records import committed_batches
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record, iterate_batches
+from moldau.protocol.records.control_records import committed_batches
 from moldau.storage.disk.failures import DirectoryOfflineError
 from moldau.storage.log.log import Log
 from moldau.storage.log.read import Isolation

@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from storage.faults.small_node import NAME, START_MS, Node, Setup
 
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, RecordBatch, iterate_batches
-from moldau.protocol.compression import Compression
-from moldau.protocol.control_records import (
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record, RecordBatch, iterate_batches
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.control_records import (
     ControlType,
     EndTransactionMarker,
     MarkerOrigin,
     end_transaction_marker,
     marker_of,
 )
-from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.disk.filesystem import FileSystem, read_whole
 from moldau.storage.log.retention import delete_old_segments

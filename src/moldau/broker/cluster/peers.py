@@ -8,7 +8,7 @@ from moldau.broker.server.context import ConfigHolder, Peer
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 if TYPE_CHECKING:
     from moldau.broker.server.dispatch import Dispatcher

@@ -13,7 +13,7 @@ from moldau.broker.server.error_responses import error_response
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 _CHANGES_LOGS = {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS}
 

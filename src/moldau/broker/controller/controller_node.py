@@ -29,7 +29,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import AbortTransactionRecord
 from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest
-from moldau.protocol.schema import Message, Struct
+from moldau.protocol.wire.schema import Message, Struct
 from moldau.storage.disk.failures import DiskFullError
 
 if TYPE_CHECKING:

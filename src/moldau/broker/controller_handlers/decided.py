@@ -3,7 +3,7 @@
 from moldau.broker.server.context import RequestContext
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 
 async def handle_decided(ctx: RequestContext, request: Message) -> Message:

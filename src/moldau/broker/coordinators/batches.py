@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from moldau.core.coordinator.effects import Append, Writer
 from moldau.core.coordinator.records import CoordinatorRecord, encode_record
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import BATCH_HEADER_SIZE, Record
-from moldau.protocol.compression import Compression
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import BATCH_HEADER_SIZE, Record
+from moldau.protocol.records.compression import Compression
 
 _RECORD_OVERHEAD_BYTES_MAX = 36
 

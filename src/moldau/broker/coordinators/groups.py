@@ -23,7 +23,6 @@ from moldau.core.groups.member import Caller
 from moldau.core.groups.settings import GroupSettings
 from moldau.core.groups.shard import GroupShard
 from moldau.net.slices import Slices, slices_of
-from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.delete_groups import DeletableGroupResult
@@ -39,6 +38,7 @@ from moldau.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+from moldau.protocol.records.compression import Compression
 from moldau.types import Uuid
 
 if TYPE_CHECKING:

@@ -37,16 +37,16 @@ from moldau.core.coordinator.effects import (
 from moldau.core.coordinator.playback import Decoder, replay_batch
 from moldau.core.coordinator.refusals import as_coordinator_error
 from moldau.core.coordinator.shard import Shard
-from moldau.protocol.batches import iterate_batches
-from moldau.protocol.compression import Compression
-from moldau.protocol.control_records import (
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.records.batches import iterate_batches
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.control_records import (
     ControlType,
     EndTransactionMarker,
     MarkerOrigin,
     end_transaction_marker,
 )
-from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.storage.log.append import AppendResult, VerifiedBatch
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.state import TRANSACTION_VERSION_UNKNOWN, AppendOrigin

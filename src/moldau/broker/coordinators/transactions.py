@@ -19,11 +19,11 @@ from moldau.core.transactions.states import PREPARED
 from moldau.core.transactions.transaction import NO_TIMEOUT_MS, ProducerIdAndEpoch
 from moldau.core.transactions.transaction_records import decode_transaction_record
 from moldau.net.tasks import Tasks
-from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from moldau.protocol.records.compression import Compression
 from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from moldau.broker.cluster.cluster_view import authorized_operations
 from moldau.broker.server.context import RequestContext
 from moldau.broker.server.exchange import ANSWER_BYTES_MAX
 from moldau.net.slices import in_slices
-from moldau.protocol.codec import encode
 from moldau.protocol.enums import ResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -18,6 +17,7 @@ from moldau.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from moldau.protocol.wire.codec import encode
 
 
 def handle_describe_groups(

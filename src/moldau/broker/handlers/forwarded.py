@@ -3,7 +3,7 @@ By then the broker's own metadata has what was changed.
 """
 
 from moldau.broker.server.context import RequestContext
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 
 async def handle_forwarded(ctx: RequestContext, request: Message) -> Message:

@@ -30,14 +30,6 @@ from moldau.broker.server.context import RequestContext, Staged
 from moldau.core.partition.leader import ACKS_ALL
 from moldau.net.frames_in import SCRATCH_BYTES
 from moldau.net.slices import Slices, others_first
-from moldau.protocol.batches import (
-    ATTRIBUTES_OFFSET,
-    BATCH_HEADER_SIZE,
-    COMPRESSION_MASK,
-    PRODUCER_ID_OFFSET,
-    TRANSACTIONAL_FLAG,
-)
-from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.messages.produce import (
@@ -50,6 +42,14 @@ from moldau.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from moldau.protocol.records.batches import (
+    ATTRIBUTES_OFFSET,
+    BATCH_HEADER_SIZE,
+    COMPRESSION_MASK,
+    PRODUCER_ID_OFFSET,
+    TRANSACTIONAL_FLAG,
+)
+from moldau.protocol.records.compression import Compression
 from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.log.append import PreparedBatch, VerifiedBatch
 from moldau.storage.producers.verification import Verification

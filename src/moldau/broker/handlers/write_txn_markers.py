@@ -11,12 +11,6 @@ from moldau.broker.server.context import RequestContext
 from moldau.core.controller.topic_names import CONSUMER_OFFSETS
 from moldau.core.coordinator.effects import Marker
 from moldau.net.slices import others_first
-from moldau.protocol.control_records import (
-    ControlType,
-    EndTransactionMarker,
-    MarkerOrigin,
-    end_transaction_marker,
-)
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.write_txn_markers import (
@@ -26,6 +20,12 @@ from moldau.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
+)
+from moldau.protocol.records.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    MarkerOrigin,
+    end_transaction_marker,
 )
 from moldau.storage.producers.state import AppendOrigin
 

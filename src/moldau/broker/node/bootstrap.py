@@ -15,7 +15,7 @@ from moldau.core.metadata.snapshot_file import (
 )
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.log_records import FeatureLevelRecord
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.filesystem import FileSystem, read_whole, write_atomically
 

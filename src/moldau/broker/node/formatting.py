@@ -27,9 +27,9 @@ from moldau.core.metadata.starting_features import (
 from moldau.core.quorum.machine import encode_kraft_version
 from moldau.core.quorum.voters import Voter, VoterEndpoint, VoterKey, VoterSet
 from moldau.frozen import frozen
-from moldau.protocol.control_records import ControlType
 from moldau.protocol.errors import MoldauError
-from moldau.protocol.schema import Message
+from moldau.protocol.records.control_records import ControlType
+from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import directory_name, format_directory
 from moldau.storage.directory.meta_properties import (
     META_PROPERTIES_FILE,

@@ -21,11 +21,11 @@ from moldau.core.quorum.election import (
     encode_election,
 )
 from moldau.core.quorum.voters import VoterSet
-from moldau.protocol.batches import RecordBatch, iterate_batches
-from moldau.protocol.codec import decode
-from moldau.protocol.control_records import ControlType
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.log_records import KRaftVersionRecord
+from moldau.protocol.records.batches import RecordBatch, iterate_batches
+from moldau.protocol.records.control_records import ControlType
+from moldau.protocol.wire.codec import decode
 from moldau.storage.directory.checkpoints import read_offsets, write_offsets
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.directory.logs import CLUSTER_METADATA_TOPIC

@@ -47,11 +47,11 @@ from moldau.core.quorum.voters import (
     VoterSet,
 )
 from moldau.net.clock import Clock, Timer
-from moldau.protocol.control_records import ControlPlace, ControlType, control_batch
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
 from moldau.protocol.log_records import NoOpRecord
-from moldau.protocol.schema import Message
+from moldau.protocol.records.control_records import ControlPlace, ControlType, control_batch
+from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.log.state import LogState
 from moldau.types import ZERO_UUID

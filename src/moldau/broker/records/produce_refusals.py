@@ -5,10 +5,10 @@ tools print them; what else is known goes to the log.
 import logging
 
 from moldau.broker.replicas.partition import Partition
-from moldau.protocol.batch_validation import InvalidRecordsError
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
+from moldau.protocol.records.batch_validation import InvalidRecordsError
 
 _log = logging.getLogger(__name__)
 

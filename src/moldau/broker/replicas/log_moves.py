@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from moldau.protocol.batches import RecordBatch
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batches import RecordBatch
 from moldau.storage.directory.directory import DirectoryKind, directory_name
 from moldau.storage.disk.failures import DiskFullError
 from moldau.storage.log.read import Isolation

@@ -28,10 +28,10 @@ from moldau.broker.server.outbox import Outbox
 from moldau.broker.server.turns import SLICE_MS
 from moldau.net.frames_in import READ_BYTES_MAX, FramesIn
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.codec import MessageTooLargeError
 from moldau.protocol.errors import MalformedRequestError
-from moldau.protocol.frame import AnswerTooLongError
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.codec import MessageTooLargeError
+from moldau.protocol.wire.frame import AnswerTooLongError
+from moldau.protocol.wire.schema import Message
 from moldau.unexpected import log_unexpected
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 if TYPE_CHECKING:
     from moldau.broker.cluster.metadata_feed import MetadataFeed

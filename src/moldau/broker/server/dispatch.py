@@ -18,13 +18,13 @@ from moldau.broker.server.large_messages import AT_ONCE, AT_ONCE_BYTES, LargeMes
 from moldau.broker.server.loop_watch import LoopWatch, Watched
 from moldau.broker.server.request_pieces import SHAPES, serve_in_pieces
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
-from moldau.protocol.codec import decode_prefix
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
-from moldau.protocol.frame import request_header_version
 from moldau.protocol.messages import request_class
 from moldau.protocol.messages.request_header import RequestHeader
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.codec import decode_prefix
+from moldau.protocol.wire.frame import request_header_version
+from moldau.protocol.wire.schema import Message
 from moldau.types import Buffer
 from moldau.unexpected import log_unexpected
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages import response_class
-from moldau.protocol.schema import Message, Struct, contains, struct_named
+from moldau.protocol.wire.schema import Message, Struct, contains, struct_named
 
 # One thing has several names in the protocol.
 _PARTITION_NAMES = ("index", "partition_index", "partition", "partition_id")

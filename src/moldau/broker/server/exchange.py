@@ -11,11 +11,11 @@ from moldau.broker.server.dispatch import Begun, failed
 from moldau.broker.server.large_messages import QUESTIONS
 from moldau.broker.server.message_weight import weight_of
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.codec import NO_BUDGET, MessageTooLargeError
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
-from moldau.protocol.frame import LENGTH_MAX, AnswerTooLongError, build_response
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.codec import NO_BUDGET, MessageTooLargeError
+from moldau.protocol.wire.frame import LENGTH_MAX, AnswerTooLongError, build_response
+from moldau.protocol.wire.schema import Message
 from moldau.types import Buffer
 from moldau.unexpected import log_unexpected
 

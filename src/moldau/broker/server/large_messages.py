@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from moldau.net.frames_in import SCRATCH_BYTES
 from moldau.protocol.api_keys import ApiKey
-from moldau.protocol.codec import decode_prefix
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.codec import decode_prefix
+from moldau.protocol.wire.schema import Message
 from moldau.types import Buffer
 
 if TYPE_CHECKING:

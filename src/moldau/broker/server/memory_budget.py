@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 from moldau.broker.server.large_answers import LargeAnswers
-from moldau.protocol.frame import FRAME_BYTES_MAX
+from moldau.protocol.wire.frame import FRAME_BYTES_MAX
 
 READ_AGAIN_SHARE = 0.8
 SMALL_BYTES = 16 * 1024

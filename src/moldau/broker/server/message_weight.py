@@ -5,7 +5,7 @@ once, as an answer often says the same of many.
 
 from typing import Any
 
-from moldau.protocol.schema import Message, Struct
+from moldau.protocol.wire.schema import Message, Struct
 
 _LOOKED_AT = 16
 _NUMBER_BYTES = 16

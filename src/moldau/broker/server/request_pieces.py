@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from moldau.net.slices import others_first
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.schema import Message, Struct
+from moldau.protocol.wire.schema import Message, Struct
 
 PIECE_ELEMENTS = 400
 """A few milliseconds for a handler."""

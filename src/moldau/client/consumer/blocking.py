@@ -26,7 +26,7 @@ from moldau.client.consumer.engine import Engine
 from moldau.client.consumer.face import CLOSE_PATIENCE_S, consumer_config
 from moldau.client.consumer.handing_out import HandingOut
 from moldau.client.consumer.user_calls import UserCalls
-from moldau.protocol.record_loops import ConsumerRecord
+from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
 

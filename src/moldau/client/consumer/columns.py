@@ -6,15 +6,15 @@ from typing import Any
 from moldau.client.consumer.fetching import Fetching
 from moldau.client.errors import ClientError
 from moldau.frozen import frozen
-from moldau.protocol.arrow import (
+from moldau.protocol.errors import MoldauError
+from moldau.protocol.records.arrow import (
     COLUMNS,
     ArrowRead,
     arrow_schema,
     decode_scanned_to_arrow,
     imported_pyarrow,
 )
-from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
-from moldau.protocol.errors import MoldauError
+from moldau.protocol.records.compression import STORED_OUTPUT_BYTES_MAX
 
 # Tables of this size are cheap to make and small enough for a cache.
 _BYTES_MAX_DEFAULT = 32 << 20

@@ -27,7 +27,7 @@ from moldau.core.client.positions import OffsetAndMetadata, PartitionState, Posi
 from moldau.core.client.resets import ResetKind, ResetPolicy
 from moldau.net.tasks import Tasks
 from moldau.protocol.errors import MoldauError
-from moldau.protocol.record_loops import ConsumerRecord
+from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
 _log = logging.getLogger(__name__)

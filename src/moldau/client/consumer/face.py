@@ -22,7 +22,7 @@ from moldau.client.consumer.desk import OffsetDesk
 from moldau.client.consumer.engine import Engine
 from moldau.client.consumer.handing_out import HandingOut
 from moldau.config.client_settings.consumer import ConsumerConfig
-from moldau.protocol.record_loops import ConsumerRecord
+from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
 CLOSE_PATIENCE_S = 30.0

@@ -32,7 +32,7 @@ from moldau.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
-from moldau.protocol.record_loops import ConsumerRecord
+from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ from moldau.protocol.messages.heartbeat import HeartbeatResponse
 from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 _log = logging.getLogger(__name__)
 

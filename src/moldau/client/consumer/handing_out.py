@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from operator import length_hint
 
 from moldau.core.client.positions import PartitionState, Positions
-from moldau.protocol.record_loops import ConsumerRecord
+from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
 

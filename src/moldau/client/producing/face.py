@@ -15,8 +15,8 @@ from moldau.client.producing.preparing import Preparation, ProducerRecord
 from moldau.client.producing.transactor import Transactor
 from moldau.client.settings import cluster_settings
 from moldau.core.client.batching import Batch, Delivery, Patience, Piece
-from moldau.protocol.batches import BATCH_HEADER_SIZE
 from moldau.protocol.errors import MoldauError
+from moldau.protocol.records.batches import BATCH_HEADER_SIZE
 
 
 class ProducerFace:

@@ -12,9 +12,9 @@ from moldau.config.client_settings.producer import ProducerConfig
 from moldau.core.client.backoff import Backoff
 from moldau.core.client.sending import SendRules
 from moldau.frozen import frozen
-from moldau.protocol.compression import COMPRESSION_NAMES, Compression
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.compression import COMPRESSION_NAMES, Compression
 
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 _IN_FLIGHT_MAX_NUMBERED = 5

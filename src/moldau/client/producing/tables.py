@@ -8,11 +8,11 @@ from moldau.client.errors import ClientError, did_you_mean
 from moldau.client.metadata import Topic
 from moldau.client.producing.engine import ProducerEngine
 from moldau.core.client.batching import Batch, partitions_of_keys
-from moldau.protocol.arrow import COLUMNS as READ_COLUMNS
-from moldau.protocol.arrow import imported_pyarrow, source_columns
-from moldau.protocol.batches import BATCH_HEADER_SIZE
-from moldau.protocol.record_columns import SourceColumns
-from moldau.protocol.record_loops import encode_columns
+from moldau.protocol.records.arrow import COLUMNS as READ_COLUMNS
+from moldau.protocol.records.arrow import imported_pyarrow, source_columns
+from moldau.protocol.records.batches import BATCH_HEADER_SIZE
+from moldau.protocol.records.record_columns import SourceColumns
+from moldau.protocol.records.record_loops import encode_columns
 
 BATCH_BYTES = 1_000_000
 """What a broker takes in one batch if nobody told it otherwise: what a request costs beside its

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from moldau.core.client.assignors.contract import Subscription
-from moldau.protocol.codec import decode_prefix, encode
 from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from moldau.protocol.messages.consumer_protocol_assignment import (
@@ -15,7 +14,8 @@ from moldau.protocol.messages.consumer_protocol_assignment import (
 )
 from moldau.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from moldau.protocol.messages.consumer_protocol_subscription import TopicPartition as OwnedTopic
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.codec import decode_prefix, encode
+from moldau.protocol.wire.schema import Message
 from moldau.types import TopicPartition
 
 PROTOCOL_TYPE = "consumer"

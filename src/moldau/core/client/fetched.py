@@ -7,7 +7,9 @@ from typing import Any
 
 from moldau.core.client.positions import PartitionState
 from moldau.frozen import frozen
-from moldau.protocol.batches import (
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batches import (
     APPEND_TIME_FLAG,
     BATCH_HEADER_SIZE,
     COMPRESSION_MASK,
@@ -15,11 +17,9 @@ from moldau.protocol.batches import (
     TRANSACTIONAL_FLAG,
     RecordBatch,
 )
-from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
-from moldau.protocol.control_records import committed_batches
-from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
-from moldau.protocol.record_loops import (
+from moldau.protocol.records.compression import STORED_OUTPUT_BYTES_MAX
+from moldau.protocol.records.control_records import committed_batches
+from moldau.protocol.records.record_loops import (
     ConsumerRecord,
     RecordCursor,
     ScannedBatch,

@@ -12,7 +12,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.join_group import JoinGroupResponse
 from moldau.protocol.messages.sync_group import SyncGroupResponse
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.types import TopicPartition
 
 Partitions = tuple[TopicPartition, ...]

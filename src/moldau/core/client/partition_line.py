@@ -7,7 +7,7 @@ from collections import deque
 from typing import NamedTuple
 
 from moldau.core.client.batching import Batch
-from moldau.protocol.batches import add_to_sequence
+from moldau.protocol.records.batches import add_to_sequence
 from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Buffer, TopicPartition
 
 

@@ -10,9 +10,9 @@ from moldau.core.client.backoff import Backoff
 from moldau.core.client.batching import Batch
 from moldau.core.client.partition_line import NOBODY, Outgoing, PartitionLine, ProducerIdentity
 from moldau.frozen import frozen
-from moldau.protocol.batch_builder import BatchFacts, BatchOptions, finish_batch
-from moldau.protocol.compression import Compression
 from moldau.protocol.error_codes import RETRIABLE, ErrorCode
+from moldau.protocol.records.batch_builder import BatchFacts, BatchOptions, finish_batch
+from moldau.protocol.records.compression import Compression
 from moldau.types import Buffer, TopicPartition
 
 EPOCH_MAX = 2**15 - 1

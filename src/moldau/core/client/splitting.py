@@ -1,8 +1,8 @@
 """A batch that the broker finds too large becomes two."""
 
 from moldau.core.client.batching import Batch
-from moldau.protocol.batches import BATCH_HEADER_SIZE, Record
-from moldau.protocol.record_loops import decode_records, encode_records
+from moldau.protocol.records.batches import BATCH_HEADER_SIZE, Record
+from moldau.protocol.records.record_loops import decode_records, encode_records
 
 
 def halves(batch: Batch) -> list[Batch]:

@@ -12,7 +12,7 @@ from moldau.protocol.log_records import (
     EndTransactionRecord,
     FeatureLevelRecord,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 
 def first_records(bootstrap: Sequence[Message], min_insync_replicas: int) -> list[Message]:

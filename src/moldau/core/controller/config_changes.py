@@ -28,7 +28,7 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import ClearElrRecord, ConfigRecord
 from moldau.protocol.messages import alter_configs as legacy
 from moldau.protocol.messages import incremental_alter_configs as incremental
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 Changes = Mapping[str, str | None]
 """A setting's new value; None takes it away."""

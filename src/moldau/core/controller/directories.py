@@ -22,7 +22,7 @@ from moldau.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsResponsePartitionData,
     AssignReplicasToDirsResponseTopicData,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.types import Uuid
 
 

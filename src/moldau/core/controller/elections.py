@@ -13,7 +13,7 @@ from moldau.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 _ELECTIONS = {
     ElectionType.PREFERRED: Election.PREFERRED,

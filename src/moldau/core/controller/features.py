@@ -24,7 +24,7 @@ from moldau.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 if TYPE_CHECKING:
     from moldau.config.broker import BrokerConfig

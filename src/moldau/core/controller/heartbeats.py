@@ -29,7 +29,7 @@ from moldau.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 
 class BrokerState(Enum):

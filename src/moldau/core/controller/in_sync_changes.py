@@ -17,7 +17,7 @@ from moldau.protocol.messages.alter_partition import (
     AlterPartitionResponseTopicData,
     BrokerState,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 _EPOCHS_FROM = 3
 """From this version on every member of the set is named with its broker epoch."""

@@ -16,7 +16,7 @@ from moldau.protocol.log_records import (
     PartitionChangeRecord,
     UnregisterBrokerRecord,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.types import Uuid
 
 ELECTIONS_AT_ONCE_MAX = 1_000

@@ -21,7 +21,7 @@ from moldau.protocol.log_records import (
     UnregisterBrokerRecord,
 )
 from moldau.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 if TYPE_CHECKING:
     import random

@@ -21,7 +21,7 @@ from moldau.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 
 def decide_create_partitions(

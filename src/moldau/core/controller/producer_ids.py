@@ -9,7 +9,7 @@ from moldau.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 BLOCK_SIZE = 1000
 _LAST_ID = 2**63 - 1

@@ -24,7 +24,7 @@ from moldau.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 
 def decide_alter_reassignments(

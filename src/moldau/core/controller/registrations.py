@@ -35,7 +35,7 @@ from moldau.protocol.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.types import Uuid, uuid_text
 
 _CLEAN_STOP_KNOWN_FROM = 3

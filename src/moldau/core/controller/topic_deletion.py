@@ -17,7 +17,7 @@ from moldau.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.types import ZERO_UUID, Uuid
 
 _DISABLED_KNOWN_FROM = 3

@@ -32,7 +32,7 @@ from moldau.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 _DEFAULT = -1

@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.core.coordinator.shard import Shard
-from moldau.protocol.batches import RecordBatch
-from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
-from moldau.protocol.control_records import ControlType, marker_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batches import RecordBatch
+from moldau.protocol.records.compression import STORED_OUTPUT_BYTES_MAX
+from moldau.protocol.records.control_records import ControlType, marker_of
 from moldau.types import NO_PRODUCER_ID, Buffer
 
 Decoder: TypeAlias = Callable[[Buffer, Buffer | None], CoordinatorRecord | None]

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from moldau.protocol.schema import Message
-from moldau.protocol.stored_records import encode_coordinator_key, encode_coordinator_value
+from moldau.protocol.records.stored_records import encode_coordinator_key, encode_coordinator_value
+from moldau.protocol.wire.schema import Message
 
 
 class CoordinatorRecord(NamedTuple):

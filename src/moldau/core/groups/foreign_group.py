@@ -6,8 +6,8 @@ from enum import Enum
 from typing import Any, cast
 
 from moldau.core.coordinator.records import CoordinatorRecord
-from moldau.protocol.schema import Message
-from moldau.protocol.stored_records import encode_coordinator_key
+from moldau.protocol.records.stored_records import encode_coordinator_key
+from moldau.protocol.wire.schema import Message
 
 
 class ForeignKind(Enum):

@@ -17,12 +17,12 @@ from moldau.protocol.log_records.group_metadata import (
 )
 from moldau.protocol.log_records.legacy_offset_commit import LegacyOffsetCommitKey
 from moldau.protocol.log_records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from moldau.protocol.schema import Message
-from moldau.protocol.stored_records import (
+from moldau.protocol.records.stored_records import (
     CoordinatorTopic,
     decode_coordinator_key,
     decode_coordinator_value,
 )
+from moldau.protocol.wire.schema import Message
 from moldau.types import Buffer
 
 GROUP_METADATA_VERSION = 3

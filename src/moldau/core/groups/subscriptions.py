@@ -4,9 +4,9 @@ Everything else in it is between the members.
 
 from collections.abc import Iterable
 
-from moldau.protocol.codec import decode_prefix
 from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from moldau.protocol.wire.codec import decode_prefix
 
 CONSUMER_PROTOCOL = "consumer"
 _VERSION_BYTES = 2

@@ -23,7 +23,7 @@ from moldau.core.metadata.levels import check_level
 from moldau.core.metadata.replay_errors import MetadataReplayError
 from moldau.core.metadata.topic_changes import TopicChanges
 from moldau.protocol.enums import ConfigResourceType
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.types import TopicPartition, Uuid, uuid_text
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from moldau.protocol.log_records import (
     PartitionRecord,
     RegisterBrokerRecord,
 )
-from moldau.protocol.schema import Message
-from moldau.protocol.stored_records import encode_metadata_record
+from moldau.protocol.records.stored_records import encode_metadata_record
+from moldau.protocol.wire.schema import Message
 
 LEVELS = {version.name: version.level for version in METADATA_VERSIONS}
 OLDEST_LEVEL = METADATA_VERSIONS[0].level

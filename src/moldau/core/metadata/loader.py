@@ -13,7 +13,7 @@ from moldau.protocol.log_records import (
     BeginTransactionRecord,
     EndTransactionRecord,
 )
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 
 class CommittedBatch(NamedTuple):

@@ -10,20 +10,20 @@ from typing import TypeAlias
 
 from moldau.core.metadata.levels import encode_records, level_after
 from moldau.frozen import frozen
-from moldau.protocol.batch_builder import BatchOptions, build_batch
-from moldau.protocol.batches import Record, RecordBatch, iterate_batches
-from moldau.protocol.codec import decode, encode
-from moldau.protocol.control_records import (
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
+from moldau.protocol.log_records import SnapshotFooterRecord, SnapshotHeaderRecord
+from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.batches import Record, RecordBatch, iterate_batches
+from moldau.protocol.records.control_records import (
     ControlPlace,
     ControlType,
     control_batch,
     control_type_of,
 )
-from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
-from moldau.protocol.log_records import SnapshotFooterRecord, SnapshotHeaderRecord
-from moldau.protocol.schema import Message
-from moldau.protocol.stored_records import decode_metadata_record
+from moldau.protocol.records.stored_records import decode_metadata_record
+from moldau.protocol.wire.codec import decode, encode
+from moldau.protocol.wire.schema import Message
 from moldau.types import Buffer
 
 RECORDS_IN_BATCH_MAX = 1024

@@ -27,11 +27,11 @@ from moldau.core.quorum.voters import (
     VoterSet,
 )
 from moldau.frozen import frozen
-from moldau.protocol.codec import encode
-from moldau.protocol.control_records import ControlType
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.log_records import KRaftVersionRecord, LeaderChangeMessage
 from moldau.protocol.log_records.leader_change_message import Voter as LeaderChangeVoter
+from moldau.protocol.records.control_records import ControlType
+from moldau.protocol.wire.codec import encode
 
 LEADER_CHANGE_VERSION = 0
 KRAFT_VERSION_RECORD_VERSION = 0

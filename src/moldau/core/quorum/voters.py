@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from moldau.frozen import frozen
-from moldau.protocol.codec import decode, encode
 from moldau.protocol.log_records import VotersRecord
 from moldau.protocol.log_records.voters_record import Endpoint, KRaftVersionFeature
 from moldau.protocol.log_records.voters_record import Voter as VoterFields
+from moldau.protocol.wire.codec import decode, encode
 from moldau.types import ZERO_UUID, Buffer, Uuid, uuid_text
 
 VOTERS_RECORD_VERSION = 0

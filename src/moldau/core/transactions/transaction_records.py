@@ -10,7 +10,7 @@ from moldau.protocol.log_records.transaction_log import (
     TransactionLogKey,
     TransactionLogValue,
 )
-from moldau.protocol.stored_records import (
+from moldau.protocol.records.stored_records import (
     CoordinatorTopic,
     decode_coordinator_key,
     decode_coordinator_value,

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from moldau.protocol.schema import Message
+    from moldau.protocol.wire.schema import Message
 
     from moldau.protocol.log_records.abort_transaction_record import AbortTransactionRecord as AbortTransactionRecord
     from moldau.protocol.log_records.access_control_entry_record import AccessControlEntryRecord as AccessControlEntryRecord

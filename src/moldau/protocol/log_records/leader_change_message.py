@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message, Struct, UNSET
+from moldau.protocol.wire.schema import Message, Struct, UNSET
 from moldau.types import ZERO_UUID, Uuid
 
 

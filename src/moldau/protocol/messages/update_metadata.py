@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 
 
 class UpdateMetadataRequest(Message):

@@ -8,7 +8,7 @@ seen (KIP-534) and go when it has passed; readers have had that long to see them
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from moldau.protocol.batches import (
+from moldau.protocol.records.batches import (
     APPEND_TIME_FLAG,
     ATTRIBUTES_OFFSET,
     BATCH_HEADER,
@@ -21,15 +21,15 @@ from moldau.protocol.batches import (
     TRANSACTIONAL_FLAG,
     RecordBatch,
 )
-from moldau.protocol.checksum import crc32c
-from moldau.protocol.compression import (
+from moldau.protocol.records.checksum import crc32c
+from moldau.protocol.records.compression import (
     STORED_OUTPUT_BYTES_MAX,
     codec_of,
     compress,
     decompress,
 )
-from moldau.protocol.control_records import ControlType, control_type_of
-from moldau.protocol.record_loops import ScannedBatch
+from moldau.protocol.records.control_records import ControlType, control_type_of
+from moldau.protocol.records.record_loops import ScannedBatch
 from moldau.storage.compaction.loops import OffsetMap, filter_records, rebase_timestamps
 from moldau.storage.compaction.plan import LastRecord
 from moldau.storage.compaction.transactions import TransactionTracker

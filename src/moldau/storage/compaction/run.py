@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from moldau.frozen import frozen
-from moldau.protocol.batches import (
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.records.batches import (
     CONTROL_FLAG,
     LOG_OVERHEAD,
     MAX_TIMESTAMP_OFFSET,
     PRODUCER_ID_OFFSET,
     TRANSACTIONAL_FLAG,
 )
-from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError, MoldauError
-from moldau.protocol.record_loops import INCOMPLETE, ScannedBatch, scan_batches
+from moldau.protocol.records.record_loops import INCOMPLETE, ScannedBatch, scan_batches
 from moldau.storage.compaction.filter import (
     BatchFilter,
     FilterCounts,

@@ -4,7 +4,7 @@ with the transactional and the control batches in log order; pure.
 
 from collections.abc import Iterable
 
-from moldau.protocol.control_records import ControlType
+from moldau.protocol.records.control_records import ControlType
 from moldau.storage.segment.transaction_index import AbortedTransaction
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from moldau.protocol.checksum import crc32c
+from moldau.protocol.records.checksum import crc32c
 from moldau.storage.directory.checkpoints import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from moldau.protocol.checksum import crc32c
+from moldau.protocol.records.checksum import crc32c
 from moldau.storage.inspection.source import WINDOW_BYTES, InspectedFile
 
 HEADER_BYTES = 61

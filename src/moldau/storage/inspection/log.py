@@ -5,9 +5,9 @@ their records if asked, and a problem for everything that a reader or a recovery
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from moldau.protocol.batches import Record, RecordBatch
-from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
 from moldau.protocol.errors import MoldauError
+from moldau.protocol.records.batches import Record, RecordBatch
+from moldau.protocol.records.compression import STORED_OUTPUT_BYTES_MAX
 from moldau.storage.inspection.batches import BatchHeader, Damage, Step, walk_batches
 from moldau.storage.inspection.items import (
     BatchFound,

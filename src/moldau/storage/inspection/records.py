@@ -9,9 +9,18 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 from moldau.protocol import log_records, messages
-from moldau.protocol.codec import decode
 from moldau.protocol.errors import MalformedRequestError, MoldauError
-from moldau.protocol.schema import BYTES, RECORDS, UUID, Message, Plan, Step, build_plan, is_default
+from moldau.protocol.wire.codec import decode
+from moldau.protocol.wire.schema import (
+    BYTES,
+    RECORDS,
+    UUID,
+    Message,
+    Plan,
+    Step,
+    build_plan,
+    is_default,
+)
 from moldau.storage.inspection.items import Decoded
 from moldau.storage.inspection.options import Decoding
 from moldau.types import Uuid, uuid_text

@@ -7,14 +7,16 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.protocol.batch_builder import recompress
-from moldau.protocol.batch_validation import (
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batch_builder import recompress
+from moldau.protocol.records.batch_validation import (
     ValidationRules,
     sole_batch,
     timestamp_range,
     validate_batch,
 )
-from moldau.protocol.batches import (
+from moldau.protocol.records.batches import (
     CONTROL_FLAG,
     RecordBatch,
     TimestampType,
@@ -23,10 +25,8 @@ from moldau.protocol.batches import (
     patch_leader_epoch,
     patch_max_timestamp,
 )
-from moldau.protocol.compression import Compression
-from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
-from moldau.protocol.record_loops import INCOMPLETE, ScannedBatch, scan_batches, stamp_batch
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.record_loops import INCOMPLETE, ScannedBatch, scan_batches, stamp_batch
 from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.disk.failures import WRITES_REFUSED, refusal
 from moldau.storage.producers.entry import BatchMetadata, ProducerEntry

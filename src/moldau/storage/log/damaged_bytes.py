@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from moldau.protocol.checksum import crc32c
-from moldau.protocol.record_loops import BAD_OFFSETS, ScannedBatch, scan_batches
+from moldau.protocol.records.checksum import crc32c
+from moldau.protocol.records.record_loops import BAD_OFFSETS, ScannedBatch, scan_batches
 from moldau.storage.disk.filesystem import File
 from moldau.storage.segment.scan import STRAY_OFFSETS, SegmentScan
 

@@ -5,10 +5,10 @@ by indexes and headers alone: those who wait for more need only its size.
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.protocol.batches import RecordBatch
-from moldau.protocol.compression import STORED_OUTPUT_BYTES_MAX
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batches import RecordBatch
+from moldau.protocol.records.compression import STORED_OUTPUT_BYTES_MAX
 from moldau.storage.disk.cached_reads import CachedReads
 from moldau.storage.segment.segment import Segment
 from moldau.storage.segment.transaction_index import AbortedTransaction

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moldau.frozen import frozen
-from moldau.protocol.record_loops import ScannedBatch
+from moldau.protocol.records.record_loops import ScannedBatch
 from moldau.storage.directory.clean_stop_manifest import LogInventory, checksum_of
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.failures import CorruptCheckpointError, CorruptIndexError, refused_if_full

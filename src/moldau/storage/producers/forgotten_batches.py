@@ -6,8 +6,8 @@ files of its own that it opens by their names.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.protocol.batches import CONTROL_FLAG
-from moldau.protocol.record_loops import ScannedBatch
+from moldau.protocol.records.batches import CONTROL_FLAG
+from moldau.protocol.records.record_loops import ScannedBatch
 from moldau.storage.disk.cached_reads import Adopt, NotCachedError
 from moldau.storage.disk.failures import DamagedFileError
 from moldau.storage.log.damaged_bytes import TolerantScan

@@ -4,9 +4,9 @@ truncation, and wherever a snapshot is older than the log.
 
 from collections.abc import Iterable
 
-from moldau.protocol.batches import CONTROL_FLAG, TRANSACTIONAL_FLAG, RecordBatch
-from moldau.protocol.control_records import ControlType, marker_of
-from moldau.protocol.record_loops import ScannedBatch
+from moldau.protocol.records.batches import CONTROL_FLAG, TRANSACTIONAL_FLAG, RecordBatch
+from moldau.protocol.records.control_records import ControlType, marker_of
+from moldau.protocol.records.record_loops import ScannedBatch
 from moldau.storage.log.damaged_bytes import TolerantScan
 from moldau.storage.producers.entry import DataBatch, EndMarker
 from moldau.storage.producers.state import (

@@ -8,8 +8,8 @@ from bisect import insort
 from collections.abc import Iterable
 from pathlib import Path
 
-from moldau.protocol.checksum import crc32c
 from moldau.protocol.errors import MoldauError
+from moldau.protocol.records.checksum import crc32c
 from moldau.storage.disk.failures import DiskFullError, refused_if_full
 from moldau.storage.disk.filesystem import FileSystem, read_whole, sync_path
 from moldau.storage.producers.entry import BatchMetadata, ProducerEntry, decrement_sequence

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from moldau.protocol.batches import TRANSACTIONAL_FLAG
-from moldau.protocol.record_loops import ScannedBatch
+from moldau.protocol.records.batches import TRANSACTIONAL_FLAG
+from moldau.protocol.records.record_loops import ScannedBatch
 from moldau.storage.producers.append import (
     TRANSACTION_VERSION_UNKNOWN,
     AppendOrigin,

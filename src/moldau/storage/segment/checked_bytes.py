@@ -6,7 +6,7 @@ had dropped are checked again when they come back from the disk.
 from pathlib import Path
 from typing import NamedTuple
 
-from moldau.protocol.record_loops import BAD_OFFSETS, INCOMPLETE, ScannedBatch, scan_batches
+from moldau.protocol.records.record_loops import BAD_OFFSETS, INCOMPLETE, ScannedBatch, scan_batches
 from moldau.storage.segment.scan import PIECE_BYTES, STRAY_OFFSETS
 from moldau.storage.segment.walk import CorruptSegmentError
 from moldau.types import Buffer

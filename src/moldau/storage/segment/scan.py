@@ -5,7 +5,7 @@ piece is scanned with the next one; what is wrong with the first bad batch is to
 from collections.abc import Iterator
 from itertools import takewhile
 
-from moldau.protocol.record_loops import BAD_OFFSETS, INCOMPLETE, ScannedBatch, scan_batches
+from moldau.protocol.records.record_loops import BAD_OFFSETS, INCOMPLETE, ScannedBatch, scan_batches
 from moldau.storage.disk.filesystem import File
 
 PIECE_BYTES = 512 * 1024

@@ -4,7 +4,7 @@ are in segment/files.py, the keeping of its indexes in indexed_segment.py.
 
 from collections.abc import Iterator
 
-from moldau.protocol.record_loops import batches_within
+from moldau.protocol.records.record_loops import batches_within
 from moldau.storage.disk.cached_reads import CachedReads
 from moldau.storage.disk.failures import CorruptIndexError
 from moldau.storage.segment.files import SegmentSettings

@@ -9,11 +9,11 @@ from struct import Struct
 from typing import NamedTuple
 
 from moldau.protocol import log_records
-from moldau.protocol.codec import TRUSTED_ELEMENT_BUDGET, decode, encode
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
-from moldau.protocol.primitives import read_unsigned_varint, unsigned_varint
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.codec import TRUSTED_ELEMENT_BUDGET, decode, encode
+from moldau.protocol.wire.primitives import read_unsigned_varint, unsigned_varint
+from moldau.protocol.wire.schema import Message
 from moldau.types import Buffer
 
 METADATA_FRAME_VERSION = 1

@@ -14,11 +14,11 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from moldau.protocol.checksum import crc32c
+from moldau.protocol.records.checksum import crc32c
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
-from moldau.protocol.record import Record
-from moldau.protocol.record_columns import BinaryColumn, DecodedColumns, EncodedRows, HeaderColumns
+from moldau.protocol.records.record import Record
+from moldau.protocol.records.record_columns import BinaryColumn, DecodedColumns, EncodedRows, HeaderColumns
 
 cdef extern from "Python.h":
     Py_ssize_t PY_SSIZE_T_MAX

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import cramjam
 
-from moldau.protocol.compression import Compression, too_large
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.compression import Compression, too_large
 from moldau.types import Buffer
 
 GZIP_LEVEL_DEFAULT = 6

@@ -6,7 +6,7 @@ from struct import Struct as Layout
 from typing import Any, TypeVar
 
 from moldau.protocol.errors import MalformedRequestError
-from moldau.protocol.primitives import (
+from moldau.protocol.wire.primitives import (
     BYTES_LIKE_ELEMENT,
     ELEMENT_BUDGET,
     INLINE_BYTES_MAX,
@@ -20,7 +20,7 @@ from moldau.protocol.primitives import (
     unsigned_varint,
     unwritable,
 )
-from moldau.protocol.schema import (
+from moldau.protocol.wire.schema import (
     BOOL,
     FLOAT64,
     INT8,

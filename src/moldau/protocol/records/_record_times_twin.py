@@ -2,7 +2,7 @@
 _record_times.pxi, which does it without holding the interpreter's lock.
 """
 
-from moldau.protocol._records_twin import _wrap64, checked_body, parse_record
+from moldau.protocol.records._records_twin import _wrap64, checked_body, parse_record
 from moldau.types import Buffer
 
 

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from moldau.protocol.checksum import crc32c
-from moldau.protocol.compression import Compression, codec_of, decompress, output_limit
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.protocol.record import Record as Record  # noqa: PLC0414  (offered from here)
-from moldau.protocol.record_loops import decode_records, first_record_at
+from moldau.protocol.records.checksum import crc32c
+from moldau.protocol.records.compression import Compression, codec_of, decompress, output_limit
+from moldau.protocol.records.record import Record as Record  # noqa: PLC0414  (offered from here)
+from moldau.protocol.records.record_loops import decode_records, first_record_at
 from moldau.types import NO_SEQUENCE, Buffer
 
 if TYPE_CHECKING:
-    from moldau.protocol.batch_validation import ValidatedBatch, ValidationRules
+    from moldau.protocol.records.batch_validation import ValidatedBatch, ValidationRules
 
 BATCH_HEADER_SIZE = 61
 LOG_OVERHEAD = 12
@@ -226,7 +226,7 @@ class RecordBatch:
 
     def validate(self, rules: "ValidationRules") -> "ValidatedBatch":
         """The full produce-time check; see batch_validation.py."""
-        from moldau.protocol.batch_validation import validate_batch
+        from moldau.protocol.records.batch_validation import validate_batch
 
         return validate_batch(self, rules)
 

@@ -19,9 +19,9 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
-from moldau.protocol import primitives, schema
+from moldau.protocol.wire import primitives, schema
 from moldau.protocol.errors import MalformedRequestError
-from moldau.protocol.primitives import EncodingError, MessageTooLargeError
+from moldau.protocol.wire.primitives import EncodingError, MessageTooLargeError
 
 cdef extern from *:
     """

@@ -5,7 +5,9 @@ Codes, order and words are those of Kafka 4.3's log validator, stricter where no
 from typing import NamedTuple
 
 from moldau.frozen import frozen
-from moldau.protocol.batches import (
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batches import (
     LENGTH_OFFSET,
     LOG_OVERHEAD,
     RecordBatch,
@@ -14,10 +16,8 @@ from moldau.protocol.batches import (
     patch_leader_epoch,
     patch_max_timestamp,
 )
-from moldau.protocol.compression import Compression
-from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
-from moldau.protocol.record_loops import (
+from moldau.protocol.records.compression import Compression
+from moldau.protocol.records.record_loops import (
     BAD_NULL,
     BAD_OFFSET_DELTA,
     BAD_TIMESTAMP,

@@ -6,7 +6,12 @@ from struct import Struct
 from typing import NamedTuple
 
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
-from moldau.protocol.codec import (
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
+from moldau.protocol.messages import request_class
+from moldau.protocol.messages.request_header import RequestHeader
+from moldau.protocol.messages.response_header import ResponseHeader
+from moldau.protocol.wire.codec import (
     ELEMENT_BUDGET,
     NO_BUDGET,
     decode,
@@ -14,12 +19,7 @@ from moldau.protocol.codec import (
     encode,
     encode_chunks,
 )
-from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
-from moldau.protocol.messages import request_class
-from moldau.protocol.messages.request_header import RequestHeader
-from moldau.protocol.messages.response_header import ResponseHeader
-from moldau.protocol.schema import Message
+from moldau.protocol.wire.schema import Message
 from moldau.types import Buffer
 
 LENGTH_BYTES = 4

@@ -54,7 +54,7 @@ def compress(codec: Compression, content: Buffer, level: int | None = None) -> B
     """`level` None is the codec's own default; snappy has none and ignores it."""
     if codec is Compression.NONE:
         return content
-    from moldau.protocol.codecs import COMPRESSORS
+    from moldau.protocol.records.codecs import COMPRESSORS
 
     return COMPRESSORS[codec](content, level)
 
@@ -67,7 +67,7 @@ def decompress(codec: Compression, content: Buffer, output_max: int) -> Buffer:
         if len(content) > output_max:
             raise too_large(output_max)
         return content
-    from moldau.protocol.codecs import expanded
+    from moldau.protocol.records.codecs import expanded
 
     return expanded(codec, content, output_max)
 

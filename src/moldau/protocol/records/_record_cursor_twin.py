@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from moldau.protocol._records_twin import (
+from moldau.protocol.records._records_twin import (
     _invalid,
     _read_headers,
     _wrap64,

@@ -4,7 +4,8 @@ import struct
 import sys
 from array import array
 
-from moldau.protocol._records_twin import (
+from moldau.protocol.errors import MoldauError
+from moldau.protocol.records._records_twin import (
     INT64_MIN,
     _invalid,
     _read_headers,
@@ -14,8 +15,7 @@ from moldau.protocol._records_twin import (
     checked_body,
     parse_record,
 )
-from moldau.protocol.errors import MoldauError
-from moldau.protocol.record_columns import (
+from moldau.protocol.records.record_columns import (
     BinaryColumn,
     DecodedColumns,
     EncodedRows,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from moldau.compiled import USE_COMPILED
-from moldau.protocol._records_twin import (
+from moldau.protocol.records._records_twin import (
     BAD_CRC,
     BAD_LENGTH,
     BAD_MAGIC,
@@ -18,10 +18,10 @@ from moldau.protocol._records_twin import (
 )
 
 if TYPE_CHECKING or not USE_COMPILED:
-    from moldau.protocol._record_columns_twin import ColumnSink, encode_columns
-    from moldau.protocol._record_cursor_twin import ConsumerRecord, RecordCursor
-    from moldau.protocol._record_times_twin import first_record_at
-    from moldau.protocol._records_twin import (
+    from moldau.protocol.records._record_columns_twin import ColumnSink, encode_columns
+    from moldau.protocol.records._record_cursor_twin import ConsumerRecord, RecordCursor
+    from moldau.protocol.records._record_times_twin import first_record_at
+    from moldau.protocol.records._records_twin import (
         batches_within,
         decode_records,
         encode_records,
@@ -30,7 +30,7 @@ if TYPE_CHECKING or not USE_COMPILED:
         validate_records,
     )
 else:
-    from moldau.protocol._records import (
+    from moldau.protocol.records._records import (
         ColumnSink,
         ConsumerRecord,
         RecordCursor,

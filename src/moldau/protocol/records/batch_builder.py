@@ -5,7 +5,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from moldau.frozen import frozen
-from moldau.protocol.batches import (
+from moldau.protocol.records.batches import (
     APPEND_TIME_FLAG,
     ATTRIBUTES_OFFSET,
     BATCH_HEADER,
@@ -21,9 +21,9 @@ from moldau.protocol.batches import (
     RecordBatch,
     TimestampType,
 )
-from moldau.protocol.checksum import crc32c
-from moldau.protocol.compression import Compression, compress
-from moldau.protocol.record_loops import encode_records
+from moldau.protocol.records.checksum import crc32c
+from moldau.protocol.records.compression import Compression, compress
+from moldau.protocol.records.record_loops import encode_records
 from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
 
 

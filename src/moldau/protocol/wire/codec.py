@@ -11,7 +11,7 @@ one `bytes`, `encode_chunks` leaves long `records` uncopied and raises MessageTo
 from typing import TYPE_CHECKING
 
 from moldau.compiled import USE_COMPILED
-from moldau.protocol.primitives import (
+from moldau.protocol.wire.primitives import (
     ELEMENT_BUDGET,
     NO_BUDGET,
     TRUSTED_ELEMENT_BUDGET,
@@ -20,9 +20,9 @@ from moldau.protocol.primitives import (
 )
 
 if TYPE_CHECKING or not USE_COMPILED:
-    from moldau.protocol._codec_twin import decode, decode_prefix, encode, encode_chunks
+    from moldau.protocol.wire._codec_twin import decode, decode_prefix, encode, encode_chunks
 else:
-    from moldau.protocol._codec import decode, decode_prefix, encode, encode_chunks
+    from moldau.protocol.wire._codec import decode, decode_prefix, encode, encode_chunks
 
 __all__ = [
     "ELEMENT_BUDGET",

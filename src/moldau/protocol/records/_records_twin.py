@@ -6,10 +6,10 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from moldau.protocol.checksum import crc32c
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.protocol.record import Record
+from moldau.protocol.records.checksum import crc32c
+from moldau.protocol.records.record import Record
 from moldau.types import Buffer
 
 # position, size, base offset, last offset, leader epoch, max timestamp, attributes, producer id,

@@ -10,8 +10,14 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from moldau.frozen import frozen
-from moldau.protocol.batch_builder import DEFAULT_OPTIONS, BatchFacts, BatchOptions, finish_batch
-from moldau.protocol.batches import (
+from moldau.protocol.errors import MoldauError
+from moldau.protocol.records.batch_builder import (
+    DEFAULT_OPTIONS,
+    BatchFacts,
+    BatchOptions,
+    finish_batch,
+)
+from moldau.protocol.records.batches import (
     APPEND_TIME_FLAG,
     BATCH_HEADER_SIZE,
     COMPRESSION_MASK,
@@ -19,15 +25,14 @@ from moldau.protocol.batches import (
     add_to_sequence,
     iterate_batches,
 )
-from moldau.protocol.control_records import committed_batches
-from moldau.protocol.errors import MoldauError
-from moldau.protocol.record_columns import (
+from moldau.protocol.records.control_records import committed_batches
+from moldau.protocol.records.record_columns import (
     BinaryColumn,
     DecodedColumns,
     HeaderColumns,
     SourceColumns,
 )
-from moldau.protocol.record_loops import ColumnSink, ScannedBatch, encode_columns
+from moldau.protocol.records.record_loops import ColumnSink, ScannedBatch, encode_columns
 from moldau.types import NO_TIMESTAMP, Buffer
 
 COLUMNS = (
