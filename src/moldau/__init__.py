@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from moldau.client.admin.blocking import Admin
     from moldau.client.consumer.blocking import Consumer
     from moldau.client.producing.producer import Producer
-    from moldau.core.client.positions import OffsetAndMetadata
+    from moldau.core.consumer.positions import OffsetAndMetadata
     from moldau.types import TopicPartition
 
 __all__ = [
@@ -25,7 +25,7 @@ __version__ = "0.2.0"
 _LAZY = {
     "Admin": "moldau.client.admin.blocking",
     "Consumer": "moldau.client.consumer.blocking",
-    "OffsetAndMetadata": "moldau.core.client.positions",
+    "OffsetAndMetadata": "moldau.core.consumer.positions",
     "Producer": "moldau.client.producing.producer",
     "TopicPartition": "moldau.types",
 }

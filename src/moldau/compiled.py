@@ -19,7 +19,7 @@ def _choose() -> bool:
         "moldau.protocol.records._records",
         "moldau.storage.compaction._compaction",
         "moldau.storage.disk._file_views",
-        "moldau.core.client._batching",
+        "moldau.core.producer._batching",
         "moldau.core.coordinator._placement",
     )
     if all(importlib.util.find_spec(name) for name in loops):

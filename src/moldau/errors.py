@@ -20,7 +20,7 @@ from moldau.client.errors import (
     UnknownTopicError,
     UnsupportedError,
 )
-from moldau.core.client.transactions import (
+from moldau.core.producer.transaction_states import (
     MustAbortError,
     MustStopError,
     TransactionMisuseError,

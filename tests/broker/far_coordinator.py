@@ -5,7 +5,7 @@ from typing import Any
 
 from broker.data_node import DataNode
 
-from moldau.core.controller.topic_names import TRANSACTION_STATE
+from moldau.core.controller.topics.topic_names import TRANSACTION_STATE
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import RegisterBrokerRecord

@@ -11,7 +11,7 @@ from moldau.broker.cluster.metadata_feed import MetadataFeed
 from moldau.broker.coordinators.groups import GroupCoordinator
 from moldau.broker.server.context import RequestContext
 from moldau.broker.server.dispatch import broker_table
-from moldau.core.controller.topic_names import CONSUMER_OFFSETS
+from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.join_group import (

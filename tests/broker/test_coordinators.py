@@ -9,8 +9,8 @@ from broker.data_node import batch
 from broker.group_node import OFFSETS_TOPIC_NUMBER, running_groups
 from proofs import proves
 
-from moldau.core.controller.topic_names import CONSUMER_OFFSETS
-from moldau.core.groups.shard import EXPIRY_GROUPS_MAX
+from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
+from moldau.core.groups.group_shard import EXPIRY_GROUPS_MAX
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from moldau.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse

@@ -17,7 +17,7 @@ from broker.transaction_node import (
 )
 from proofs import proves
 
-from moldau.core.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from moldau.core.transactions.states import TransactionState
 from moldau.net.request_channel import ChannelError
 from moldau.protocol.api_keys import ApiKey

@@ -14,7 +14,7 @@ from broker.test_producer_ids import Controller
 
 from moldau.broker.cluster.producer_ids import ProducerIds
 from moldau.broker.coordinators.transactions import FEATURE, TransactionCoordinator
-from moldau.core.controller.topic_names import TRANSACTION_STATE
+from moldau.core.controller.topics.topic_names import TRANSACTION_STATE
 from moldau.core.transactions.states import TransactionState
 from moldau.core.transactions.transaction import Transaction
 from moldau.protocol.error_codes import ErrorCode

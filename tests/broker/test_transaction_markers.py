@@ -8,7 +8,7 @@ import pytest
 from broker.marker_node import MarkerNode, running_markers
 
 from moldau.broker.coordinators.markers import REQUESTS_IN_FLIGHT_MAX, RETRY_DELAY_MS_MAX
-from moldau.core.controller.topic_names import CONSUMER_OFFSETS
+from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
 from moldau.core.coordinator.placement import partition_for
 from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.error_codes import ErrorCode

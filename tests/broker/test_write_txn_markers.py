@@ -10,7 +10,7 @@ from broker.group_node import OFFSETS_TOPIC_NUMBER
 from broker.marker_node import marker, running_markers
 
 from moldau.broker.handlers.write_txn_markers import AT_ONCE
-from moldau.core.controller.topic_names import CONSUMER_OFFSETS
+from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from moldau.types import TopicPartition

@@ -10,7 +10,7 @@ from client.clusters import fresh_topic
 from client.produced import PATIENCE_S, numbered, producer_of, stored, values_of
 
 import moldau
-from moldau.core.client.batching import murmur2
+from moldau.core.producer.batching import murmur2
 from moldau.errors import (
     ClientError,
     ClientTimeoutError,

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from moldau import Consumer
 from moldau.client.consumer.errors import DeserializationError, NoOffsetError, WakeupError
 from moldau.client.errors import ClientError, ClosedError, ConfigError, UnsupportedError
-from moldau.core.client.positions import OffsetAndMetadata
+from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.testing import ThreadBroker
 from moldau.types import TopicPartition
 

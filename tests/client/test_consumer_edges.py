@@ -12,9 +12,9 @@ from client.consumed import consumer_of, fresh_name, fresh_topic, produce, read,
 
 from moldau import Admin, Consumer
 from moldau.client.admin.groups import Group
-from moldau.core.client.assignors import RangeAssignor
-from moldau.core.client.membership import RejoinWanted
-from moldau.core.client.positions import OffsetAndMetadata
+from moldau.core.consumer.assignors import RangeAssignor
+from moldau.core.consumer.membership import RejoinWanted
+from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.errors import ClientError, ConfigError, KafkaError
 from moldau.testing import ThreadBroker, broker
 from moldau.types import TopicPartition

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer as ConfluentConsumer
 
 from moldau import Consumer
 from moldau.client.consumer.errors import CommitFailedError
-from moldau.core.client.assignors import MemberView, RebalanceProtocol, Shares, TopicRacks
-from moldau.core.client.positions import OffsetAndMetadata
+from moldau.core.consumer.assignors import MemberView, RebalanceProtocol, Shares, TopicRacks
+from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.testing import ThreadBroker, broker

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from interop.apache import ApacheOracle
 
-from moldau.core.client.assignors import ASSIGNORS, MemberView, Shares, Subscription
+from moldau.core.consumer.assignors import ASSIGNORS, MemberView, Shares, Subscription
 
 if TYPE_CHECKING:
     from moldau.types import TopicPartition

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 from interop.apache import ApacheOracle
 
-from moldau.core.client.batching import murmur2, partitions_of_keys
-from moldau.core.client.partitioners import named_partitioner
+from moldau.core.producer.batching import murmur2, partitions_of_keys
+from moldau.core.producer.partitioners import named_partitioner
 
 pytestmark = pytest.mark.interop
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from moldau.net.frames_in import SCRATCH_BYTES, FramesIn
+from moldau.net.frame_reader import SCRATCH_BYTES, FramesIn
 from moldau.protocol.errors import MalformedRequestError
 
 

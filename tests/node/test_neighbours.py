@@ -14,7 +14,7 @@ from running_node import QUICK_SETTINGS, RunningNode, freeze, wait_for
 from wire_client import WireClient, create_topic
 
 from moldau.broker.server.deadlines import Deadlines
-from moldau.core.controller.topic_names import CONSUMER_OFFSETS
+from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
 from moldau.net.clock import Clock
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 import moldau.pipelines as mp
-from moldau.core.pipelines.errors import StaleCheckpointError
+from moldau.core.spark.errors import StaleCheckpointError
 from moldau.pipelines.delta_table import DeltaTarget
 
 pytestmark = pytest.mark.spark

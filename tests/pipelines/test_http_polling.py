@@ -10,8 +10,7 @@ from pipelines.http_server import Told, serving
 from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
-from moldau.core.pipelines.errors import HttpError, OptionError
-from moldau.core.pipelines.http_polling import (
+from moldau.core.connectors.http_polling import (
     HttpOptions,
     Place,
     address_of,
@@ -22,6 +21,7 @@ from moldau.core.pipelines.http_polling import (
     rows_of,
     write_place,
 )
+from moldau.core.spark.errors import HttpError, OptionError
 from moldau.pipelines.run_folder import folder_of
 from moldau.spark.http_answers import KeptAnswers, PassingError, ask
 

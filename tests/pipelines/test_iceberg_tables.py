@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 import moldau.pipelines as mp
-from moldau.core.pipelines.errors import StaleCheckpointError
+from moldau.core.spark.errors import StaleCheckpointError
 from moldau.pipelines.iceberg_table import IcebergTarget
 
 pytestmark = pytest.mark.spark

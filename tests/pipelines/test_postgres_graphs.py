@@ -6,10 +6,7 @@ import pytest
 from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
-from moldau.core.pipelines.errors import OptionError
-from moldau.core.pipelines.graph import FormatKind, Mode, OnError, Postgres, Topic
-from moldau.core.pipelines.graph_checks import problems_of
-from moldau.core.pipelines.postgres_sql import (
+from moldau.core.connectors.postgres_sql import (
     Cursor,
     Merge,
     Written,
@@ -20,6 +17,9 @@ from moldau.core.pipelines.postgres_sql import (
     spark_kind_of,
     write_position,
 )
+from moldau.core.pipelines.graph import FormatKind, Mode, OnError, Postgres, Topic
+from moldau.core.pipelines.graph_checks import problems_of
+from moldau.core.spark.errors import OptionError
 
 YAML = """\
 sources:

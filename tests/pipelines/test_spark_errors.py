@@ -39,7 +39,7 @@ ValueError: no such user: a: b
 orders.py:7
 {QUERY}""",
     "orders-0: records from 4 to 9 cannot be read": f"""{PROXY}\
-moldau.core.pipelines.errors.DataLossError: orders-0: records from 4 to 9 cannot be read
+moldau.core.spark.errors.DataLossError: orders-0: records from 4 to 9 cannot be read
 {QUERY}""",
     "record orders-0 offset 1: no json": f"""{PROXY}\
 {CAPTURED}.X: [USER_RAISED_EXCEPTION] record orders-0 offset 1: no json SQLSTATE: P0001

@@ -82,7 +82,7 @@ def test_topic(moldau_topic): pass
 OTHER_SYNCS = """
 from platforms import as_on_macos
 from pathlib import Path
-from moldau.core.pipelines.http_polling import Place, digest_of_body
+from moldau.core.connectors.http_polling import Place, digest_of_body
 from moldau.pipelines.run_folder import RunFolder
 from moldau.spark.http_answers import KeptAnswers
 RunFolder(Path({folder!r})).write("status.json", {{}})
@@ -92,7 +92,7 @@ print(as_on_macos.full_syncs)
 """
 AN_ANSWER = """
 from platforms import as_on_windows
-from moldau.core.pipelines.http_polling import Place, digest_of_body
+from moldau.core.connectors.http_polling import Place, digest_of_body
 from moldau.spark.http_answers import KeptAnswers
 answers = KeptAnswers({folder!r})
 answers.keep(Place(poll=1, digest=digest_of_body(b"rows")), b"rows")

@@ -16,7 +16,7 @@ import pytest
 from protocol.codec_loops import COMPILED, TWIN
 from protocol.codec_values import all_class_versions, example_message
 
-from moldau.net.frames_in import FramesIn
+from moldau.net.frame_reader import FramesIn
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.messages import message_class
 from moldau.protocol.wire.frame import read_request

@@ -13,7 +13,7 @@ from spark_jobs.rows import fresh_topic, read_batch, values
 
 from moldau import Admin, Producer
 from moldau.admin import Committed, FeatureUpdate, UpgradeType
-from moldau.core.pipelines.errors import FencedRunError, OptionError
+from moldau.core.spark.errors import FencedRunError, OptionError
 from moldau.protocol.errors import MoldauError
 from moldau.spark.transaction import DriverTransaction, TransactionTicket
 from moldau.spark.transaction_tasks import RowEncoder, TransactionWriter, forget

@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from spark_jobs.rows import fresh_topic, read_batch, schema, source, values
 
 from moldau import Producer
-from moldau.core.pipelines.errors import OptionError
+from moldau.core.spark.errors import OptionError
 from moldau.spark.schema import HEADERS, source_schema
 from moldau.testing import ThreadBroker
 

@@ -21,7 +21,7 @@ from spark_jobs.rows import (
 
 from moldau import Admin, Producer
 from moldau.client.errors import UnknownTopicError
-from moldau.core.pipelines.errors import DataLossError, OptionError
+from moldau.core.spark.errors import DataLossError, OptionError
 from moldau.protocol.errors import MoldauError
 from moldau.spark.range_reader import ROWS_PER_BATCH
 from moldau.testing import ThreadBroker

@@ -11,8 +11,8 @@ from spark_jobs.rows import fresh_topic, read_parts, send, source, values
 
 from moldau import Admin, Producer
 from moldau.admin import Committed
-from moldau.core.pipelines.errors import DataLossError
-from moldau.core.pipelines.exactly_once import Marker, write_marker
+from moldau.core.spark.errors import DataLossError
+from moldau.core.spark.exactly_once import Marker, write_marker
 from moldau.spark.stream_reader import StreamReader
 from moldau.testing import ThreadBroker
 from moldau.types import TopicPartition

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark_jobs.rows import fresh_topic, read_batch, schema, send, source, values
 
 from moldau import Admin, Producer
-from moldau.core.pipelines.errors import DataLossError, OptionError
+from moldau.core.spark.errors import DataLossError, OptionError
 from moldau.protocol.errors import MoldauError
 from moldau.spark.range_reader import FETCH_BYTES, PIECE_BYTES
 from moldau.testing import ThreadBroker

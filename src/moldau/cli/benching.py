@@ -16,7 +16,7 @@ from moldau.client.errors import ClientError
 from moldau.client.metadata import Topic
 from moldau.client.producing.aio_producer import Producer
 from moldau.client.start_positions import Place, StartAt, end_positions, start_positions
-from moldau.core.client.batching import Delivery
+from moldau.core.producer.batching import Delivery
 from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
 

@@ -12,7 +12,7 @@ from moldau.protocol.errors import MoldauError
 from moldau.types import TopicPartition
 
 if TYPE_CHECKING:
-    from moldau.core.client.batching import Delivery
+    from moldau.core.producer.batching import Delivery
 
 TOPIC = "orders"
 PARTITIONS = 2

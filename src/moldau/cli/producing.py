@@ -17,8 +17,8 @@ from moldau.client.cluster import Cluster
 from moldau.client.errors import ClientError, UnknownTopicError
 from moldau.client.metadata import Topic
 from moldau.client.producing.aio_producer import Producer
-from moldau.core.client.batching import Delivery
-from moldau.core.client.outcomes import NO_OFFSET
+from moldau.core.producer.batching import Delivery
+from moldau.core.producer.outcomes import NO_OFFSET
 from moldau.frozen import frozen
 from moldau.net.clock import Clock
 from moldau.protocol.errors import MoldauError

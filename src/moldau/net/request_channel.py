@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from moldau.frozen import frozen
 from moldau.net.clock import Clock, Timer
-from moldau.net.frames_in import FramesIn
+from moldau.net.frame_reader import FramesIn
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import MalformedRequestError, MoldauError

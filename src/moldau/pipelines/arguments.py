@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeVar
 
-from moldau.core.pipelines.errors import OptionError, suggestion
 from moldau.core.pipelines.graph import (
     Expectation,
     Format,
@@ -15,6 +14,7 @@ from moldau.core.pipelines.graph import (
     Spot,
     Trigger,
 )
+from moldau.core.spark.errors import OptionError, suggestion
 
 _STARTS = ("latest", "earliest", "group")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}

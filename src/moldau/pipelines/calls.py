@@ -8,8 +8,8 @@ from inspect import Parameter, signature
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from moldau.core.pipelines.errors import suggestion
 from moldau.core.pipelines.graph import PipelineError
+from moldau.core.spark.errors import suggestion
 from moldau.pipelines.arguments import wrong
 from moldau.pipelines.spots import caller
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from moldau.core.pipelines.errors import OptionError, suggestion
 from moldau.core.pipelines.graph import (
     Catalog,
     Cursor,
@@ -32,6 +31,7 @@ from moldau.core.pipelines.graph import (
     Trigger,
 )
 from moldau.core.pipelines.sql_inputs import tables_in
+from moldau.core.spark.errors import OptionError, suggestion
 from moldau.frozen import frozen
 from moldau.pipelines.arguments import (
     check_whole,

@@ -8,8 +8,8 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
-from moldau.core.pipelines.errors import StaleCheckpointError
 from moldau.core.pipelines.graph import Table
+from moldau.core.spark.errors import StaleCheckpointError
 from moldau.pipelines.disk import Disk, aside_folder, new_aside, settled, write_aside
 from moldau.pipelines.spark_errors import short_text
 from moldau.protocol.errors import MoldauError

@@ -7,9 +7,9 @@ from typing import Any
 
 from pyspark.sql import functions as sql
 
-from moldau.core.pipelines.errors import suggestion
 from moldau.core.pipelines.graph import Expectation, Flow, OnError
 from moldau.core.pipelines.query_progress import EXPECTED
+from moldau.core.spark.errors import suggestion
 from moldau.pipelines.arguments import wrong
 from moldau.pipelines.spark_errors import short_text
 

@@ -6,8 +6,8 @@ pyiceberg, no jar.
 from pathlib import Path
 from typing import Any
 
-from moldau.core.pipelines.exactly_once import Marker, Verdict, digest_of, judge, write_marker
 from moldau.core.pipelines.graph import Table
+from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
 from moldau.pipelines.disk import Disk, aside_folder, new_aside, settled, write_aside
 from moldau.pipelines.spark_errors import short_text
 from moldau.protocol.errors import MoldauError

@@ -6,8 +6,8 @@ recognised by what is written down; moves that were not done are done then.
 import json
 from typing import Any
 
-from moldau.core.pipelines.exactly_once import Marker, Verdict, digest_of, judge, write_marker
 from moldau.core.pipelines.graph import Table
+from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
 from moldau.pipelines.disk import Disk, aside_folder, new_aside, write_aside
 from moldau.spark.exactly_once_sink import offset_lines
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from moldau.core.pipelines.errors import suggestion
+from moldau.core.spark.errors import suggestion
 from moldau.protocol.errors import MoldauError
 
 PATIENCE_S = 60.0

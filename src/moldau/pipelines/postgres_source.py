@@ -22,9 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from moldau.core.pipelines.errors import suggestion
-from moldau.core.pipelines.graph import OnError, Postgres
-from moldau.core.pipelines.postgres_sql import (
+from moldau.core.connectors.postgres_sql import (
     BAD_REASON,
     BAD_ROW,
     Cursor,
@@ -35,6 +33,8 @@ from moldau.core.pipelines.postgres_sql import (
     spark_kind_of,
     write_position,
 )
+from moldau.core.pipelines.graph import OnError, Postgres
+from moldau.core.spark.errors import suggestion
 from moldau.frozen import frozen
 from moldau.pipelines.postgres_server import (
     PATIENCE_S,

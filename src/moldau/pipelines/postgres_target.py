@@ -7,10 +7,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from moldau.core.pipelines.errors import suggestion
-from moldau.core.pipelines.exactly_once import Marker, Verdict, digest_of, judge, write_marker
-from moldau.core.pipelines.graph import Mode, Postgres
-from moldau.core.pipelines.postgres_sql import (
+from moldau.core.connectors.postgres_sql import (
     DELETED,
     MARKERS,
     Merge,
@@ -22,6 +19,9 @@ from moldau.core.pipelines.postgres_sql import (
     quoted_table,
     stage_prefix,
 )
+from moldau.core.pipelines.graph import Mode, Postgres
+from moldau.core.spark.errors import suggestion
+from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
 from moldau.pipelines.postgres_server import (
     PostgresError,
     ServerLostError,

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from moldau.core.pipelines.postgres_sql import BAD_REASON, BAD_ROW
+from moldau.core.connectors.postgres_sql import BAD_REASON, BAD_ROW
 from moldau.pipelines.postgres_server import PostgresError
 
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import DataSource
 
+from moldau.core.connectors.postgres_sql import write_position
 from moldau.core.pipelines.graph import Files, Http, OnError, Pipeline, Postgres, Source, Topic
-from moldau.core.pipelines.offset_json import Offsets, nested, parse_numbers
-from moldau.core.pipelines.options import SourceOptions, source_options
-from moldau.core.pipelines.postgres_sql import write_position
+from moldau.core.spark.offset_json import Offsets, nested, parse_numbers
+from moldau.core.spark.options import SourceOptions, source_options
 from moldau.pipelines.arguments import wrong
 from moldau.pipelines.postgres_source import (
     PostgresSource,

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import functions as sql
 
+from moldau.core.connectors.postgres_sql import BAD_REASON, BAD_ROW
 from moldau.core.pipelines.graph import (
     Files,
     Flow,
@@ -19,7 +20,6 @@ from moldau.core.pipelines.graph import (
     Source,
     Topic,
 )
-from moldau.core.pipelines.postgres_sql import BAD_REASON, BAD_ROW
 from moldau.core.pipelines.query_progress import EXPECTED, OBSERVED
 from moldau.pipelines.arguments import wrong
 from moldau.pipelines.change_events import (

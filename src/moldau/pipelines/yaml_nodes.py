@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from moldau.core.pipelines.errors import suggestion
 from moldau.core.pipelines.graph import PipelineError, Spot, Sql
+from moldau.core.spark.errors import suggestion
 from moldau.pipelines.arguments import whole_of, wrong
 from moldau.protocol.errors import MoldauError
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from moldau.core.pipelines.filters import Comparison, RowFilter
-from moldau.core.pipelines.options import SourceOptions
-from moldau.core.pipelines.places import AtTime
-from moldau.core.pipelines.planning import OffsetRange, split
+from moldau.core.spark.filters import Comparison, RowFilter
+from moldau.core.spark.offset_bounds import AtTime
+from moldau.core.spark.options import SourceOptions
+from moldau.core.spark.planning import OffsetRange, split
 from moldau.spark.connection import Connection, connection_to
 from moldau.spark.lookup import Terms, find_partitions, resolve
 from moldau.spark.range_reader import RangeReader, data_loss

@@ -12,7 +12,7 @@ from moldau.client.consumer.options import FetchOptions, fetch_options
 from moldau.client.errors import ConfigError
 from moldau.client.settings import cluster_settings
 from moldau.config.client_settings.consumer import ConsumerConfig
-from moldau.core.pipelines.errors import OptionError
+from moldau.core.spark.errors import OptionError
 
 Result = TypeVar("Result")
 

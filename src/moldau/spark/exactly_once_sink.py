@@ -1,5 +1,5 @@
 """Exactly-once into topics, on any Kafka with transactions: for `foreachBatch`. See
-core/pipelines/exactly_once.py for what is decided, and docs/spark.md for how it is used.
+core/spark/exactly_once.py for what is decided, and docs/spark.md for how it is used.
 """
 
 import json
@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.sql import functions as sql
 
 from moldau.client.admin.groups import Committed
-from moldau.core.pipelines.errors import FencedRunError, OptionError
-from moldau.core.pipelines.exactly_once import Marker, Verdict, digest_of, judge, write_marker
-from moldau.core.pipelines.offset_json import read_query_offsets
-from moldau.core.pipelines.options import sink_options
+from moldau.core.spark.errors import FencedRunError, OptionError
+from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
+from moldau.core.spark.offset_json import read_query_offsets
+from moldau.core.spark.options import sink_options
 from moldau.spark.schema import check_rows
 from moldau.spark.task_errors import comes_again, first_line
 from moldau.spark.transaction import DriverTransaction, TransactionTicket

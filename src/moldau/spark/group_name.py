@@ -3,7 +3,7 @@
 import hashlib
 import re
 
-from moldau.core.pipelines.options import (
+from moldau.core.spark.options import (
     Assign,
     SourceOptions,
     Strategy,

@@ -12,8 +12,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from moldau.core.pipelines.errors import HttpError
-from moldau.core.pipelines.http_polling import (
+from moldau.core.connectors.http_polling import (
     HttpOptions,
     Place,
     address_of,
@@ -22,6 +21,7 @@ from moldau.core.pipelines.http_polling import (
     read_place,
     write_place,
 )
+from moldau.core.spark.errors import HttpError
 from moldau.storage.disk.disk_calls import sync_file, sync_folder
 
 BODY_BYTES_MAX = 64 * 1024 * 1024

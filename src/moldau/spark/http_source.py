@@ -1,5 +1,5 @@
 """The data source `moldau_http`: an address that is asked again and again. Each answer that brings
-something new is a number; Spark's offsets count them. See core/pipelines/http_polling.py.
+something new is a number; Spark's offsets count them. See core/connectors/http_polling.py.
 """
 
 import logging
@@ -20,8 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from moldau.core.pipelines.errors import HttpError, OptionError
-from moldau.core.pipelines.http_polling import (
+from moldau.core.connectors.http_polling import (
     HttpOptions,
     Place,
     backoff_ms,
@@ -31,6 +30,7 @@ from moldau.core.pipelines.http_polling import (
     rows_of,
     write_place,
 )
+from moldau.core.spark.errors import HttpError, OptionError
 from moldau.net.clock import Clock
 from moldau.spark.http_answers import Answer, KeptAnswers, PassingError, ask
 

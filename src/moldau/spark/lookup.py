@@ -8,11 +8,9 @@ from moldau.client.admin.offsets import EARLIEST, LATEST, NO_OFFSET, list_offset
 from moldau.client.cluster import Cluster
 from moldau.client.errors import ClientError, UnknownTopicError
 from moldau.client.metadata import ClusterMetadata
-from moldau.core.pipelines import offset_json
-from moldau.core.pipelines.errors import OptionError
-from moldau.core.pipelines.offset_json import Offsets, check_covers
-from moldau.core.pipelines.options import Assign, Strategy, Subscribe, SubscribePattern
-from moldau.core.pipelines.places import (
+from moldau.core.spark import offset_json
+from moldau.core.spark.errors import OptionError
+from moldau.core.spark.offset_bounds import (
     AtGroup,
     AtOffsets,
     AtTime,
@@ -21,6 +19,8 @@ from moldau.core.pipelines.places import (
     Latest,
     Place,
 )
+from moldau.core.spark.offset_json import Offsets, check_covers
+from moldau.core.spark.options import Assign, Strategy, Subscribe, SubscribePattern
 from moldau.protocol.enums import IsolationLevel
 from moldau.types import ZERO_UUID, TopicPartition, Uuid
 

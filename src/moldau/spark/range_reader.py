@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from moldau.client.admin.offsets import EARLIEST, LATEST, list_offsets
 from moldau.client.errors import UnknownTopicError, check
 from moldau.client.node_connection import VersionRange, spoken
-from moldau.core.pipelines.errors import DataLossError
-from moldau.core.pipelines.planning import OffsetRange
+from moldau.core.spark.errors import DataLossError
+from moldau.core.spark.planning import OffsetRange
 from moldau.protocol.enums import IsolationLevel
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError

@@ -13,8 +13,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from moldau.core.pipelines.errors import OptionError
-from moldau.core.pipelines.options import wrong_columns
+from moldau.core.spark.errors import OptionError
+from moldau.core.spark.options import wrong_columns
 
 HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])

@@ -14,8 +14,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from moldau.core.pipelines.errors import OptionError
-from moldau.core.pipelines.options import (
+from moldau.core.spark.errors import OptionError
+from moldau.core.spark.options import (
     SinkOptions,
     check_names,
     sink_options,

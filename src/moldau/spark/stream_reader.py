@@ -15,17 +15,17 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from moldau.client.admin.groups import Committed, commit_offsets, committed_offsets
-from moldau.core.pipelines.exactly_once import is_marker
-from moldau.core.pipelines.offset_json import (
+from moldau.core.spark.exactly_once import is_marker
+from moldau.core.spark.offset_bounds import Latest, Place
+from moldau.core.spark.offset_json import (
     Offsets,
     QueryOffsets,
     read_query_offsets,
     write_query_offsets,
 )
-from moldau.core.pipelines.options import SourceOptions
-from moldau.core.pipelines.places import Latest, Place
-from moldau.core.pipelines.planning import split
-from moldau.core.pipelines.progress import (
+from moldau.core.spark.options import SourceOptions
+from moldau.core.spark.planning import split
+from moldau.core.spark.progress import (
     Limits,
     Loss,
     first_end,

@@ -9,9 +9,9 @@ from moldau.client.admin.groups import Committed, committed_offsets
 from moldau.client.blocking import LoopThread
 from moldau.client.producing.face import ProducerFace
 from moldau.client.producing.waiting import ThreadPatience, mark_own_thread
-from moldau.core.client.partition_line import ProducerIdentity
-from moldau.core.client.positions import OffsetAndMetadata
-from moldau.core.pipelines.errors import FencedRunError
+from moldau.core.consumer.positions import OffsetAndMetadata
+from moldau.core.producer.partition_queue import ProducerIdentity
+from moldau.core.spark.errors import FencedRunError
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import TopicPartition

@@ -12,10 +12,10 @@ from moldau.client.admin.offsets import LATEST, list_offsets
 from moldau.client.errors import ClientError
 from moldau.client.metadata import Topic
 from moldau.client.producing.tables import BATCH_BYTES, partition_numbers
-from moldau.core.client.batching import Batch, Delivery
-from moldau.core.client.outcomes import NO_OFFSET
-from moldau.core.client.partition_line import ProducerIdentity
-from moldau.core.pipelines.errors import OptionError
+from moldau.core.producer.batching import Batch, Delivery
+from moldau.core.producer.outcomes import NO_OFFSET
+from moldau.core.producer.partition_queue import ProducerIdentity
+from moldau.core.spark.errors import OptionError
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.records.arrow import source_columns
 from moldau.protocol.records.batches import BATCH_HEADER_SIZE

@@ -16,8 +16,8 @@ from moldau.client.errors import ConfigError
 from moldau.client.producing.options import producer_config
 from moldau.client.producing.producer import Producer
 from moldau.config.client_settings.producer import ProducerConfig
-from moldau.core.pipelines.errors import OptionError
-from moldau.core.pipelines.options import SinkOptions
+from moldau.core.spark.errors import OptionError
+from moldau.core.spark.options import SinkOptions
 from moldau.spark.worker_process import settle
 
 WRITTEN_COLUMNS = ("key", "value", "headers", "partition")

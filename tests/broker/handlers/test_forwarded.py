@@ -4,7 +4,7 @@ import pytest
 from broker.controller_bench import bench
 
 from moldau.broker.server.dispatch import CONTROLLER_HANDLERS, HANDLERS
-from moldau.core.controller.machine import DECISIONS, decision_of
+from moldau.core.controller.decisions import DECISIONS, decision_of
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.create_partitions import (

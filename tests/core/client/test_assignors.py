@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.core.client.assignors import ASSIGNORS, MemberView, Shares, Subscription
-from moldau.core.client.assignors.user_data import read_previous, write_previous
-from moldau.core.client.consumer_protocol import (
+from moldau.core.consumer.assignors import ASSIGNORS, MemberView, Shares, Subscription
+from moldau.core.consumer.assignors.user_data import read_previous, write_previous
+from moldau.core.consumer.consumer_protocol import (
     read_assignment,
     read_subscription,
     write_assignment,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.core.client import _batching_twin
+from moldau.core.producer import _batching_twin
 from moldau.protocol.records.batch_builder import (
     BatchFacts,
     BatchOptions,
@@ -21,8 +21,8 @@ from moldau.protocol.records.batch_builder import (
 from moldau.protocol.records.batches import Record, RecordBatch
 
 IMPLEMENTATIONS: list[Any] = [_batching_twin]
-if importlib.util.find_spec("moldau.core.client._batching"):
-    from moldau.core.client import _batching  # type: ignore[attr-defined, unused-ignore]
+if importlib.util.find_spec("moldau.core.producer._batching"):
+    from moldau.core.producer import _batching  # type: ignore[attr-defined, unused-ignore]
 
     IMPLEMENTATIONS.append(_batching)
 

@@ -4,14 +4,18 @@ from typing import Any
 
 import pytest
 
-from moldau.core.client.assignors import CooperativeStickyAssignor, RangeAssignor, RebalanceProtocol
-from moldau.core.client.classic_membership import (
+from moldau.core.consumer.assignors import (
+    CooperativeStickyAssignor,
+    RangeAssignor,
+    RebalanceProtocol,
+)
+from moldau.core.consumer.classic_membership import (
     ClassicMembership,
     MemberOptions,
     common_protocol,
 )
-from moldau.core.client.consumer_protocol import read_subscription, write_assignment
-from moldau.core.client.membership import (
+from moldau.core.consumer.consumer_protocol import read_subscription, write_assignment
+from moldau.core.consumer.membership import (
     Ask,
     AskFailed,
     Assigned,

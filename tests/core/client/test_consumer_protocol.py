@@ -12,8 +12,8 @@ from aiokafka.coordinator.protocol import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.core.client.assignors import ASSIGNORS, Subscription
-from moldau.core.client.consumer_protocol import (
+from moldau.core.consumer.assignors import ASSIGNORS, Subscription
+from moldau.core.consumer.consumer_protocol import (
     read_assignment,
     read_subscription,
     write_assignment,

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from moldau.core.client.commits import AutoCommit
-from moldau.core.client.fetch_sessions import FetchRow, FetchSession
-from moldau.core.client.fetched import DamagedBatchError, Fetched, FetchedBytes
-from moldau.core.client.positions import OffsetAndMetadata, PartitionState, Positions
-from moldau.core.client.resets import EARLIEST, ResetKind, parse_reset
+from moldau.core.consumer.commits import AutoCommit
+from moldau.core.consumer.fetch_sessions import FetchRow, FetchSession
+from moldau.core.consumer.fetched import DamagedBatchError, Fetched, FetchedBytes
+from moldau.core.consumer.positions import OffsetAndMetadata, PartitionState, Positions
+from moldau.core.consumer.resets import EARLIEST, ResetKind, parse_reset
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.control_records import (
     ControlType,

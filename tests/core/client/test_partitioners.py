@@ -5,7 +5,12 @@ from random import Random
 
 import pytest
 
-from moldau.core.client.partitioners import PARTITIONER_NAMES, fnv1a, named_partitioner, next_sticky
+from moldau.core.producer.partitioners import (
+    PARTITIONER_NAMES,
+    fnv1a,
+    named_partitioner,
+    next_sticky,
+)
 
 
 def test_every_partition_gets_its_turn() -> None:

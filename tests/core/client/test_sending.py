@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.core.client.backoff import Backoff
-from moldau.core.client.batching import Appender, Batch, TopicBuffers
-from moldau.core.client.partition_line import Outgoing, ProducerIdentity
-from moldau.core.client.sending import EPOCH_MAX, Sending, SendRules, Verdict
-from moldau.core.client.splitting import halves
+from moldau.core.producer.batching import Appender, Batch, TopicBuffers
+from moldau.core.producer.partition_queue import Outgoing, ProducerIdentity
+from moldau.core.producer.sending import EPOCH_MAX, Sending, SendRules, Verdict
+from moldau.core.producer.splitting import halves
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.records.batches import RecordBatch
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moldau.core.client.transactions import (
+from moldau.core.producer.transaction_states import (
     MustAbortError,
     MustStopError,
     Phase,

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from moldau.config.broker import BrokerConfig
+from moldau.core.controller.brokers.heartbeats import decide_fence_stale_broker
+from moldau.core.controller.decision_context import DecisionContext
+from moldau.core.controller.decisions import decide
 from moldau.core.controller.features import SUPPORTED_FEATURES
-from moldau.core.controller.heartbeats import decide_fence_stale_broker
-from moldau.core.controller.machine import Controller, decide, replayed
-from moldau.core.controller.situation import Situation
+from moldau.core.controller.machine import Controller, replayed
 from moldau.core.decision import Decision
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage
@@ -76,8 +77,8 @@ class Cluster:
         return self.controller.image
 
     @property
-    def situation(self) -> Situation:
-        return self.controller.situation(
+    def context(self) -> DecisionContext:
+        return self.controller.context(
             self.config,
             next_offset=len(self.log),
             now_ms=self.now_ms,
@@ -88,7 +89,7 @@ class Cluster:
         """The answer; the records of the decision are in the log."""
         if version is None:
             version = request.VERSIONS[1]
-        decision = decide(self.situation, request, version)
+        decision = decide(self.context, request, version)
         if decision.kraft_version is not None:
             self.kraft_version = decision.kraft_version
         self._append(decision.records)
@@ -100,7 +101,7 @@ class Cluster:
         return decision.response
 
     def fence_stale(self) -> tuple[int, int] | None:
-        decision = decide_fence_stale_broker(self.situation)
+        decision = decide_fence_stale_broker(self.context)
         self._append(decision.records)
         if decision.response is not None:
             self.controller.sessions.end(*decision.response)

@@ -234,7 +234,7 @@ def test_brokers_that_leave_get_no_new_replicas(cluster: Cluster) -> None:
     cluster.start(1, 2)
     cluster.create("t", [1, 2])
     cluster.heartbeat(1, want_shut_down=True)
-    usable = {broker.broker_id for broker in cluster.situation.usable_brokers()}
+    usable = {broker.broker_id for broker in cluster.context.usable_brokers()}
     assert usable == {2}
 
 
@@ -309,12 +309,12 @@ def test_replicas_are_assigned_to_directories(cluster: Cluster) -> None:
 def test_cordoned_directories_get_no_new_replicas(cluster: Cluster) -> None:
     cluster.start(1, 2)
     cluster.heartbeat(1, cordoned_log_dirs=[uuid_of(2)])
-    assert {broker.broker_id for broker in cluster.situation.usable_brokers()} == {2}
+    assert {broker.broker_id for broker in cluster.context.usable_brokers()} == {2}
     before = len(cluster.log)
     cluster.heartbeat(1, cordoned_log_dirs=[uuid_of(2)])
     assert len(cluster.log) == before
     cluster.heartbeat(1, cordoned_log_dirs=[])
-    assert {broker.broker_id for broker in cluster.situation.usable_brokers()} == {1, 2}
+    assert {broker.broker_id for broker in cluster.context.usable_brokers()} == {1, 2}
 
 
 def test_producer_ids_are_given_out_once(cluster: Cluster) -> None:

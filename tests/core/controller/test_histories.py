@@ -9,7 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from moldau.core.controller.leadership import preferred_leader_records, unclean_leader_records
+from moldau.core.controller.partitions.leadership import (
+    preferred_leader_records,
+    unclean_leader_records,
+)
 from moldau.core.decision import Decision
 from moldau.core.metadata.image import NO_LEADER
 from moldau.core.metadata.levels import encode_records
@@ -127,7 +130,7 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def look_after_leaders(self) -> None:
         for records_of in (preferred_leader_records, unclean_leader_records):
-            self.cluster.do(Decision(None, records_of(self.cluster.situation)))
+            self.cluster.do(Decision(None, records_of(self.cluster.context)))
 
     @invariant()
     def new_records_can_be_written(self) -> None:

@@ -4,7 +4,10 @@ from typing import Any
 import pytest
 from core.controller.cluster import Cluster
 
-from moldau.core.controller.leadership import preferred_leader_records, unclean_leader_records
+from moldau.core.controller.partitions.leadership import (
+    preferred_leader_records,
+    unclean_leader_records,
+)
 from moldau.core.decision import Decision
 from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.enums import ElectionType, LeaderRecoveryState
@@ -122,10 +125,10 @@ def test_uncleanness_is_looked_for_when_it_is_allowed_later(without_eligible: Cl
     cluster.create("careful", [1, 2])
     fence(cluster, 2, 1)
     cluster.heartbeat(2)
-    assert unclean_leader_records(cluster.situation) == []
+    assert unclean_leader_records(cluster.context) == []
     cluster = without_eligible
     set_topic(cluster, "t", "unclean.leader.election.enable", "true")
-    cluster.do(Decision(None, unclean_leader_records(cluster.situation)))
+    cluster.do(Decision(None, unclean_leader_records(cluster.context)))
     assert state(cluster) == (2, (2,))
     assert cluster.partition("careful").leader == NO_LEADER
 
@@ -156,10 +159,10 @@ def test_the_lead_goes_back_to_the_first_replica(cluster: Cluster) -> None:
         1: ErrorCode.ELECTION_NOT_NEEDED,
     }
     assert join(cluster, 0, 1, 2).error_code == ErrorCode.NONE
-    assert preferred_leader_records(cluster.situation)
+    assert preferred_leader_records(cluster.context)
     assert elect(cluster, ElectionType.PREFERRED) == {0: ErrorCode.NONE}
     assert state(cluster) == (1, (1, 2))
-    assert preferred_leader_records(cluster.situation) == []
+    assert preferred_leader_records(cluster.context) == []
 
 
 def test_unclean_elections_on_demand(without_eligible: Cluster) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.core.controller.placement import UsableBroker, place
+from moldau.core.controller.topics.placement import UsableBroker, place
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 

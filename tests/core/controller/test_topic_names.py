@@ -1,6 +1,6 @@
 import pytest
 
-from moldau.core.controller.topic_names import collision_key, is_internal, name_problem
+from moldau.core.controller.topics.topic_names import collision_key, is_internal, name_problem
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__consumer_offsets"])

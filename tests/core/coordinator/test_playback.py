@@ -5,8 +5,8 @@ import pytest
 from moldau.core.coordinator.playback import replay_batch
 from moldau.core.coordinator.records import CoordinatorRecord, encode_record
 from moldau.core.groups.group_records import decode_group_record, offset_record, offset_tombstone
+from moldau.core.groups.group_shard import GroupShard
 from moldau.core.groups.settings import GroupSettings
-from moldau.core.groups.shard import GroupShard
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.log_records.group_metadata import (

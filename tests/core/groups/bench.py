@@ -22,12 +22,12 @@ from moldau.core.coordinator.effects import (
 from moldau.core.coordinator.records import CoordinatorRecord, StoredPair, encode_record
 from moldau.core.coordinator.refusals import as_coordinator_error
 from moldau.core.groups.group_records import decode_group_record
+from moldau.core.groups.group_shard import GroupShard
 from moldau.core.groups.joining import Join
 from moldau.core.groups.listing import GroupFilter
 from moldau.core.groups.member import Caller
 from moldau.core.groups.registry import GroupRegistry
 from moldau.core.groups.settings import GroupSettings
-from moldau.core.groups.shard import GroupShard
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.heartbeat import HeartbeatRequest
 from moldau.protocol.messages.leave_group import MemberIdentity

@@ -19,10 +19,10 @@ from hypothesis.stateful import (
 
 from moldau.core.coordinator.effects import Ticket
 from moldau.core.groups.classic_group import ClassicGroup
+from moldau.core.groups.group_shard import GroupShard
 from moldau.core.groups.joining import Join
 from moldau.core.groups.member import Caller, Protocols
 from moldau.core.groups.settings import GroupSettings
-from moldau.core.groups.shard import GroupShard
 from moldau.core.groups.states import GroupState
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

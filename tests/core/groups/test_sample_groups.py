@@ -15,9 +15,9 @@ from moldau.core.coordinator.effects import Turn
 from moldau.core.coordinator.placement import partition_for
 from moldau.core.coordinator.playback import replay_batch
 from moldau.core.groups.group_records import decode_group_record
+from moldau.core.groups.group_shard import GroupShard
 from moldau.core.groups.listing import describe_group
 from moldau.core.groups.settings import GroupSettings
-from moldau.core.groups.shard import GroupShard
 from moldau.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from moldau.protocol.records.batches import iterate_batches
 

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from moldau.core.coordinator.effects import Marker
 from moldau.core.coordinator.records import StoredPair, encode_record
 from moldau.core.groups.group_records import offset_tombstone
+from moldau.core.groups.group_shard import GroupShard
 from moldau.core.groups.settings import GroupSettings
-from moldau.core.groups.shard import GroupShard
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.offset_commit import (
     OffsetCommitRequest,

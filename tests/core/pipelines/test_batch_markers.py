@@ -2,8 +2,8 @@
 
 import pytest
 
-from moldau.core.pipelines.errors import StaleCheckpointError
-from moldau.core.pipelines.exactly_once import (
+from moldau.core.spark.errors import StaleCheckpointError
+from moldau.core.spark.exactly_once import (
     Marker,
     Verdict,
     digest_of,

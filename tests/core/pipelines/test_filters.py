@@ -1,6 +1,6 @@
 """Conditions of a query that let a reader leave something out."""
 
-from moldau.core.pipelines.filters import Comparison, RowFilter
+from moldau.core.spark.filters import Comparison, RowFilter
 from moldau.types import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

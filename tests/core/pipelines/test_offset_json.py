@@ -2,8 +2,8 @@
 
 import pytest
 
-from moldau.core.pipelines.errors import OptionError
-from moldau.core.pipelines.offset_json import (
+from moldau.core.spark.errors import OptionError
+from moldau.core.spark.offset_json import (
     QueryOffsets,
     check_covers,
     parse_assignment,

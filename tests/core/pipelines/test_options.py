@@ -2,15 +2,8 @@
 
 import pytest
 
-from moldau.core.pipelines.errors import OptionError
-from moldau.core.pipelines.options import (
-    Assign,
-    Subscribe,
-    SubscribePattern,
-    sink_options,
-    source_options,
-)
-from moldau.core.pipelines.places import (
+from moldau.core.spark.errors import OptionError
+from moldau.core.spark.offset_bounds import (
     AtGroup,
     AtOffsets,
     AtTime,
@@ -18,6 +11,13 @@ from moldau.core.pipelines.places import (
     Earliest,
     Latest,
     Place,
+)
+from moldau.core.spark.options import (
+    Assign,
+    Subscribe,
+    SubscribePattern,
+    sink_options,
+    source_options,
 )
 from moldau.types import TopicPartition
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.core.pipelines.planning import OffsetRange, limited, split
+from moldau.core.spark.planning import OffsetRange, limited, split
 from moldau.types import TopicPartition
 
 PARTITIONS = [TopicPartition("t", number) for number in range(6)]

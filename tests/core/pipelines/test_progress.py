@@ -1,8 +1,8 @@
 """How a running query moves on when its topics change under it."""
 
-from moldau.core.pipelines.offset_json import QueryOffsets
-from moldau.core.pipelines.planning import OffsetRange
-from moldau.core.pipelines.progress import Limits, first_end, losses, next_end, ranges_between
+from moldau.core.spark.offset_json import QueryOffsets
+from moldau.core.spark.planning import OffsetRange
+from moldau.core.spark.progress import Limits, first_end, losses, next_end, ranges_between
 from moldau.types import TopicPartition, Uuid, uuid_text
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

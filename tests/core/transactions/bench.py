@@ -23,13 +23,13 @@ from moldau.core.coordinator.records import StoredPair, encode_record
 from moldau.core.coordinator.refusals import as_coordinator_error
 from moldau.core.transactions.requests import AddPartitions, Completed, End, Init, MarkersNeeded
 from moldau.core.transactions.settings import TransactionSettings
-from moldau.core.transactions.shard import TransactionShard
 from moldau.core.transactions.states import TransactionState
 from moldau.core.transactions.transaction import ProducerIdAndEpoch, Transaction
 from moldau.core.transactions.transaction_records import (
     decode_transaction_record,
     transaction_record,
 )
+from moldau.core.transactions.transaction_shard import TransactionShard
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.types import TopicPartition

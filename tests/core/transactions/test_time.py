@@ -7,9 +7,9 @@ from core.transactions.bench import ID, P0, TIMEOUT_MS, Bench
 from core.transactions.test_ends_of_transactions import EPOCH, LAST, PRODUCER, bench_with
 
 from moldau.core.transactions.settings import TransactionSettings
-from moldau.core.transactions.shard import COMPLETION_RETRY_MS
 from moldau.core.transactions.states import TransactionState
 from moldau.core.transactions.transaction import NO_TIMEOUT_MS
+from moldau.core.transactions.transaction_shard import COMPLETION_RETRY_MS
 from moldau.protocol.error_codes import ErrorCode
 
 S = TransactionState

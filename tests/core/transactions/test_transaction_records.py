@@ -15,7 +15,6 @@ from storage.samples import SAMPLES, unpack
 from moldau.core.coordinator.playback import replay_batch
 from moldau.core.coordinator.records import StoredPair, encode_record
 from moldau.core.transactions.settings import TransactionSettings
-from moldau.core.transactions.shard import TransactionShard
 from moldau.core.transactions.states import TransactionState
 from moldau.core.transactions.transaction import Transaction
 from moldau.core.transactions.transaction_records import (
@@ -24,6 +23,7 @@ from moldau.core.transactions.transaction_records import (
     transaction_record,
     transaction_tombstone,
 )
+from moldau.core.transactions.transaction_shard import TransactionShard
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records.transaction_log import TransactionLogKey, TransactionLogValue

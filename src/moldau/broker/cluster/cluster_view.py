@@ -4,7 +4,7 @@ replicas are out of reach, and what the client may do.
 
 from collections.abc import Iterable, Iterator
 
-from moldau.core.controller.situation import is_online
+from moldau.core.controller.decision_context import is_online
 from moldau.core.metadata.image import BrokerImage, Endpoint, MetadataImage, PartitionImage
 from moldau.protocol.enums import AclOperation, ResourceType
 from moldau.protocol.error_codes import ErrorCode

@@ -20,7 +20,7 @@ from moldau.config.describe import (
     describe_consumer_group,
     describe_topic,
 )
-from moldau.core.controller.topic_names import name_problem
+from moldau.core.controller.topics.topic_names import name_problem
 from moldau.core.metadata.image import MetadataImage
 from moldau.net.slices import in_slices
 from moldau.protocol.enums import ConfigResourceType

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from moldau.broker.server.context import ConfigHolder, ControllerChannel
 from moldau.broker.server.log_texts import few_of, short
 from moldau.config.broker import BrokerConfig
-from moldau.core.controller.topic_names import (
+from moldau.core.controller.topics.topic_names import (
     CONSUMER_OFFSETS,
     SHARE_GROUP_STATE,
     TRANSACTION_STATE,

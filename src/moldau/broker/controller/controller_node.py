@@ -15,10 +15,14 @@ from moldau.broker.quorum.quorum_node import QuorumListener, QuorumNode
 from moldau.broker.server.context import ConfigHolder
 from moldau.config.values import INT32_MAX
 from moldau.core.controller.activation import first_records
-from moldau.core.controller.heartbeats import decide_fence_stale_broker
-from moldau.core.controller.leadership import preferred_leader_records, unclean_leader_records
-from moldau.core.controller.machine import Controller, decide, replayed
-from moldau.core.controller.situation import Situation
+from moldau.core.controller.brokers.heartbeats import decide_fence_stale_broker
+from moldau.core.controller.decision_context import DecisionContext
+from moldau.core.controller.decisions import decide
+from moldau.core.controller.machine import Controller, replayed
+from moldau.core.controller.partitions.leadership import (
+    preferred_leader_records,
+    unclean_leader_records,
+)
 from moldau.core.decision import Decision
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import MetadataImage
@@ -88,11 +92,11 @@ def _count(struct: Struct, makes: str | None) -> int:
 
 
 def _decide_and_replay(
-    situation: Situation, request: Message, version: int
+    context: DecisionContext, request: Message, version: int
 ) -> tuple[Decision[Message, Any], MetadataDelta | None]:
     """Pure: in any thread. Records that need not be one batch are replayed batch by batch."""
-    decision = decide(situation, request, version)
-    delta = replayed(situation.image, decision.records) if decision.is_atomic else None
+    decision = decide(context, request, version)
+    delta = replayed(context.image, decision.records) if decision.is_atomic else None
     return decision, delta
 
 
@@ -194,8 +198,8 @@ class ControllerNode(QuorumListener):
 
     # Deciding
 
-    def _situation(self) -> Situation:
-        return self._controller.situation(
+    def _situation(self) -> DecisionContext:
+        return self._controller.context(
             self._settings.current,
             next_offset=self._quorum.last_offset + 1,
             now_ms=self._clock.mono_ms(),
@@ -210,11 +214,11 @@ class ControllerNode(QuorumListener):
         is tried again, and in the end made here.
         """
         for _ in range(_TRIES_IN_THREAD if is_large(request) else 0):
-            situation = self._situation()
-            decided = await asyncio.to_thread(_decide_and_replay, situation, request, version)
+            context = self._situation()
+            decided = await asyncio.to_thread(_decide_and_replay, context, request, version)
             if not self.is_active:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
-            if self._controller.image is situation.image:
+            if self._controller.image is context.image:
                 return decided
         return decide(self._situation(), request, version), None
 

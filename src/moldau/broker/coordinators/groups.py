@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 from moldau.broker.coordinators.runtime import ShardHosts, ShardKind
 from moldau.broker.coordinators.shard_host import HostOptions, HostServices, ShardHost
-from moldau.core.controller.topic_names import CONSUMER_OFFSETS
+from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
 from moldau.core.coordinator.effects import Append, Marker, Reply, Ticket, Turn, Writer
 from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.core.decision import Decision
 from moldau.core.groups.group_records import decode_group_record
+from moldau.core.groups.group_shard import GroupShard
 from moldau.core.groups.joining import Join
 from moldau.core.groups.listing import count_groups, count_members, describe_group
 from moldau.core.groups.member import Caller
 from moldau.core.groups.settings import GroupSettings
-from moldau.core.groups.shard import GroupShard
 from moldau.net.slices import Slices, slices_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

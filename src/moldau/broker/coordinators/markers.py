@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from moldau.core.controller.topic_names import TRANSACTION_STATE
+from moldau.core.controller.topics.topic_names import TRANSACTION_STATE
 from moldau.core.coordinator.placement import partition_for
 from moldau.core.metadata.image import NO_LEADER
 from moldau.net.tasks import Tasks

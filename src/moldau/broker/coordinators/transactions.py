@@ -11,13 +11,13 @@ from moldau.broker.coordinators.markers import MarkersToSend
 from moldau.broker.coordinators.runtime import ShardHosts, ShardKind
 from moldau.broker.coordinators.shard_host import HostOptions, HostServices, HostState, ShardHost
 from moldau.broker.server.log_texts import few_of, short
-from moldau.core.controller.topic_names import TRANSACTION_STATE
+from moldau.core.controller.topics.topic_names import TRANSACTION_STATE
 from moldau.core.transactions.requests import AddPartitions, Completed, End, Init, MarkersNeeded
 from moldau.core.transactions.settings import TransactionSettings
-from moldau.core.transactions.shard import TransactionShard
 from moldau.core.transactions.states import PREPARED
 from moldau.core.transactions.transaction import NO_TIMEOUT_MS, ProducerIdAndEpoch
 from moldau.core.transactions.transaction_records import decode_transaction_record
+from moldau.core.transactions.transaction_shard import TransactionShard
 from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from moldau.broker.replicas.partition import Partition
-from moldau.core.controller.topic_names import TRANSACTION_STATE
+from moldau.core.controller.topics.topic_names import TRANSACTION_STATE
 from moldau.core.coordinator.placement import partition_for
 from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.error_codes import ErrorCode

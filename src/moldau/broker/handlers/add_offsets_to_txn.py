@@ -3,7 +3,7 @@ is to say its partition of __consumer_offsets. Clients of transaction version 2 
 """
 
 from moldau.broker.server.context import RequestContext
-from moldau.core.controller.topic_names import CONSUMER_OFFSETS
+from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,

@@ -5,7 +5,7 @@ that is named again is answered once: Kafka answers it again, however many produ
 from collections.abc import Awaitable
 
 from moldau.broker.server.context import RequestContext
-from moldau.core.controller.topic_names import name_problem
+from moldau.core.controller.topics.topic_names import name_problem
 from moldau.net.slices import in_slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

@@ -4,7 +4,7 @@ cursor of an answer says where the next one goes on.
 
 from moldau.broker.cluster.cluster_view import ClusterView, authorized_operations
 from moldau.broker.server.context import RequestContext
-from moldau.core.controller.topic_names import is_internal, is_valid_name
+from moldau.core.controller.topics.topic_names import is_internal, is_valid_name
 from moldau.core.metadata.image import MetadataImage, PartitionImage, TopicImage
 from moldau.net.slices import Slices
 from moldau.protocol.enums import ResourceType

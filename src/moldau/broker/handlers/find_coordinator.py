@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from moldau.broker.server.context import RequestContext
 from moldau.broker.server.error_responses import INVALID_REQUEST_WORDS
-from moldau.core.controller.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from moldau.net.slices import in_slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.find_coordinator import (

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from moldau.broker.cluster.cluster_view import NO_LEADER, ClusterView, authorized_operations
 from moldau.broker.server.context import RequestContext
-from moldau.core.controller.topic_names import is_internal, is_valid_name
+from moldau.core.controller.topics.topic_names import is_internal, is_valid_name
 from moldau.core.metadata.image import MetadataImage, PartitionImage, TopicImage
 from moldau.net.slices import in_slices
 from moldau.protocol.enums import ResourceType

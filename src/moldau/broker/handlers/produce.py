@@ -28,7 +28,7 @@ from moldau.broker.replicas.partition import Partition
 from moldau.broker.replicas.topic_settings import INTERNAL_TOPICS
 from moldau.broker.server.context import RequestContext, Staged
 from moldau.core.partition.leader import ACKS_ALL
-from moldau.net.frames_in import SCRATCH_BYTES
+from moldau.net.frame_reader import SCRATCH_BYTES
 from moldau.net.slices import Slices, others_first
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError

@@ -6,7 +6,7 @@ to the transaction; before, AddOffsetsToTxn does.
 from collections.abc import Iterable
 
 from moldau.broker.server.context import RequestContext
-from moldau.core.controller.topic_names import CONSUMER_OFFSETS
+from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
 from moldau.core.coordinator.effects import Writer
 from moldau.core.coordinator.refusals import as_coordinator_error
 from moldau.protocol.error_codes import ErrorCode

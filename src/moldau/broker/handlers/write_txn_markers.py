@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from moldau.broker.replicas.partition import Partition
 from moldau.broker.server.context import RequestContext
-from moldau.core.controller.topic_names import CONSUMER_OFFSETS
+from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
 from moldau.core.coordinator.effects import Marker
 from moldau.net.slices import others_first
 from moldau.protocol.error_codes import ErrorCode

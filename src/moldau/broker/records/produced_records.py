@@ -2,7 +2,7 @@
 fit into the buffer that all connections read into lies in one of its own: its views stay valid.
 """
 
-from moldau.net.frames_in import SCRATCH_BYTES
+from moldau.net.frame_reader import SCRATCH_BYTES
 from moldau.protocol.messages.produce import ProduceRequest
 from moldau.types import Buffer
 

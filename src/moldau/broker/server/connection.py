@@ -26,7 +26,7 @@ from moldau.broker.server.large_messages import AT_ONCE
 from moldau.broker.server.memory_budget import TIGHT_READ_BYTES, Holder
 from moldau.broker.server.outbox import Outbox
 from moldau.broker.server.turns import SLICE_MS
-from moldau.net.frames_in import READ_BYTES_MAX, FramesIn
+from moldau.net.frame_reader import READ_BYTES_MAX, FramesIn
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.wire.codec import MessageTooLargeError

@@ -8,7 +8,7 @@ times as large.
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
-from moldau.net.frames_in import SCRATCH_BYTES
+from moldau.net.frame_reader import SCRATCH_BYTES
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.wire.codec import decode_prefix
 from moldau.protocol.wire.schema import Message

@@ -18,7 +18,7 @@ from moldau.broker.server.context import Peer
 from moldau.broker.server.dispatch import Dispatcher
 from moldau.broker.server.memory_budget import MemoryBudget
 from moldau.broker.server.turns import Turns
-from moldau.net.frames_in import SCRATCH_BYTES
+from moldau.net.frame_reader import SCRATCH_BYTES
 from moldau.protocol.errors import MoldauError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from moldau.client.cluster import Cluster
 from moldau.client.errors import check, error_code
 from moldau.client.node_connection import VersionRange
-from moldau.core.client.consumer_protocol import read_assignment
+from moldau.core.consumer.consumer_protocol import read_assignment
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moldau.client.errors import ClientError
-from moldau.core.client.positions import OffsetAndMetadata
+from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.types import TopicPartition
 
 FOREVER_MS = 2**31

@@ -7,7 +7,7 @@ from moldau.client.consumer.asked import CommitOffsets, Place
 from moldau.client.consumer.desk import OffsetAndTimestamp, OffsetDesk
 from moldau.client.consumer.offsets import GroupMetadata
 from moldau.client.consumer.user_calls import UserCalls
-from moldau.core.client.positions import OffsetAndMetadata
+from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.types import TopicPartition
 
 Result = TypeVar("Result")

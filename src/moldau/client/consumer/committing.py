@@ -20,10 +20,10 @@ from moldau.client.consumer.offsets import (
 )
 from moldau.client.errors import ConfigError
 from moldau.client.interceptors import ask
-from moldau.core.client.assignors.contract import NO_GENERATION
-from moldau.core.client.commits import AutoCommit
-from moldau.core.client.membership import CommitRefused
-from moldau.core.client.positions import OffsetAndMetadata, Positions
+from moldau.core.consumer.assignors.contract import NO_GENERATION
+from moldau.core.consumer.commits import AutoCommit
+from moldau.core.consumer.membership import CommitRefused
+from moldau.core.consumer.positions import OffsetAndMetadata, Positions
 from moldau.net.tasks import Tasks
 from moldau.protocol.errors import MoldauError
 from moldau.types import TopicPartition

@@ -16,8 +16,8 @@ from moldau.client.consumer.asked import (
 )
 from moldau.client.consumer.engine import Engine
 from moldau.client.consumer.offsets import GroupMetadata
-from moldau.core.client.positions import NO_EPOCH, NO_OFFSET, OffsetAndMetadata
-from moldau.core.client.resets import EARLIEST, LATEST, ResetPolicy
+from moldau.core.consumer.positions import NO_EPOCH, NO_OFFSET, OffsetAndMetadata
+from moldau.core.consumer.resets import EARLIEST, LATEST, ResetPolicy
 from moldau.protocol.enums import IsolationLevel, ListOffsetsTimestamp
 from moldau.types import TopicPartition
 

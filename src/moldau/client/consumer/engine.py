@@ -21,10 +21,10 @@ from moldau.client.metadata import ClusterMetadata
 from moldau.client.metadata_watch import MetadataWatch
 from moldau.client.settings import cluster_settings
 from moldau.config.client_settings.consumer import ConsumerConfig
-from moldau.core.client.commits import AutoCommit
-from moldau.core.client.membership import Assigned, Prepare, Subscribed
-from moldau.core.client.positions import OffsetAndMetadata, PartitionState, Positions
-from moldau.core.client.resets import ResetKind, ResetPolicy
+from moldau.core.consumer.commits import AutoCommit
+from moldau.core.consumer.membership import Assigned, Prepare, Subscribed
+from moldau.core.consumer.positions import OffsetAndMetadata, PartitionState, Positions
+from moldau.core.consumer.resets import ResetKind, ResetPolicy
 from moldau.net.tasks import Tasks
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.records.record_loops import ConsumerRecord

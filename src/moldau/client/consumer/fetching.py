@@ -16,9 +16,9 @@ from moldau.client.errors import check
 from moldau.client.metadata import Broker
 from moldau.client.metadata_watch import MetadataWatch
 from moldau.client.node_connection import VersionRange, spoken
-from moldau.core.client.fetch_sessions import FetchRow, FetchSession, SessionPlan
-from moldau.core.client.fetched import DamagedBatchError, Fetched, FetchedBytes
-from moldau.core.client.positions import NO_NODE, PartitionState, Positions
+from moldau.core.consumer.fetch_sessions import FetchRow, FetchSession, SessionPlan
+from moldau.core.consumer.fetched import DamagedBatchError, Fetched, FetchedBytes
+from moldau.core.consumer.positions import NO_NODE, PartitionState, Positions
 from moldau.net.request_channel import Address
 from moldau.net.tasks import Tasks
 from moldau.protocol.enums import IsolationLevel

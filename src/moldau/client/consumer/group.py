@@ -14,10 +14,10 @@ from moldau.client.consumer.options import GroupOptions
 from moldau.client.errors import ClientError, error_code
 from moldau.client.metadata import ClusterMetadata
 from moldau.client.node_connection import NodeConnection
-from moldau.core.client.assignors import Assignor, Shares, TopicRacks
-from moldau.core.client.classic_membership import ClassicMembership
-from moldau.core.client.consumer_protocol import write_assignment
-from moldau.core.client.membership import (
+from moldau.core.consumer.assignors import Assignor, Shares, TopicRacks
+from moldau.core.consumer.classic_membership import ClassicMembership
+from moldau.core.consumer.consumer_protocol import write_assignment
+from moldau.core.consumer.membership import (
     Ask,
     AskFailed,
     Assigned,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from operator import length_hint
 
-from moldau.core.client.positions import PartitionState, Positions
+from moldau.core.consumer.positions import PartitionState, Positions
 from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 

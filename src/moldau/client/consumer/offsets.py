@@ -6,7 +6,7 @@ from typing import NamedTuple
 from moldau.client.cluster import Cluster
 from moldau.client.consumer.errors import CommitFailedError
 from moldau.client.errors import check, error_code
-from moldau.core.client.positions import NO_OFFSET, OffsetAndMetadata
+from moldau.core.consumer.positions import NO_OFFSET, OffsetAndMetadata
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.offset_commit import (

@@ -6,10 +6,10 @@ from typing import Any
 from moldau.client.consumer.deserializers import deserializer
 from moldau.client.errors import ConfigError, UnsupportedError, did_you_mean
 from moldau.config.client_settings.consumer import ConsumerConfig
-from moldau.core.client.assignors import ASSIGNORS, Assignor
-from moldau.core.client.classic_membership import MemberOptions, common_protocol
-from moldau.core.client.fetched import Readers
-from moldau.core.client.resets import ResetPolicy, parse_reset
+from moldau.core.consumer.assignors import ASSIGNORS, Assignor
+from moldau.core.consumer.classic_membership import MemberOptions, common_protocol
+from moldau.core.consumer.fetched import Readers
+from moldau.core.consumer.resets import ResetPolicy, parse_reset
 from moldau.frozen import frozen
 from moldau.protocol.enums import IsolationLevel
 

@@ -10,8 +10,8 @@ from moldau.client.cluster import Cluster
 from moldau.client.consumer.errors import LogTruncationError, NoOffsetError
 from moldau.client.consumer.options import FetchOptions
 from moldau.client.errors import check
-from moldau.core.client.positions import NO_EPOCH, NO_OFFSET, PartitionState, Positions
-from moldau.core.client.resets import LATEST, ResetKind
+from moldau.core.consumer.positions import NO_EPOCH, NO_OFFSET, PartitionState, Positions
+from moldau.core.consumer.resets import LATEST, ResetKind
 from moldau.net.tasks import Tasks
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.errors import MoldauError

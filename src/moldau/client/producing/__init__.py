@@ -1,3 +1,3 @@
-"""The producer: `engine.py` does what `moldau.core.client.sending` decides, the faces are in
+"""The producer: `engine.py` does what `moldau.core.producer.sending` decides, the faces are in
 `producer.py` and `aio_producer.py`.
 """

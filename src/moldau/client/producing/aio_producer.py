@@ -13,7 +13,7 @@ from moldau.client.producing.engine import ProducerEngine
 from moldau.client.producing.face import ProducerFace
 from moldau.client.producing.preparing import Headers, ProducerRecord, in_lists
 from moldau.client.producing.waiting import LoopPatience
-from moldau.core.client.batching import Delivery, Piece
+from moldau.core.producer.batching import Delivery, Piece
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import TopicPartition
 

@@ -8,9 +8,9 @@ from random import Random
 from moldau.client.metadata import Partition
 from moldau.client.producing.options import EngineOptions
 from moldau.client.producing.topics import ProducerTopics
-from moldau.core.client.batching import TopicBuffers
-from moldau.core.client.partitioners import next_sticky
-from moldau.core.client.sending import Sending
+from moldau.core.producer.batching import TopicBuffers
+from moldau.core.producer.partitioners import next_sticky
+from moldau.core.producer.sending import Sending
 from moldau.net.clock import Clock
 
 

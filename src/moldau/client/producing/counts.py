@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from moldau.core.client.partition_line import Outgoing
+from moldau.core.producer.partition_queue import Outgoing
 
 
 class Counts:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from moldau.core.client.batching import Batch, Delivery, Piece, leaf_of
-from moldau.core.client.outcomes import NO_OFFSET, RecordMetadata, Written
+from moldau.core.producer.batching import Batch, Delivery, Piece, leaf_of
+from moldau.core.producer.outcomes import NO_OFFSET, RecordMetadata, Written
 
 
 class WrittenRange(NamedTuple):

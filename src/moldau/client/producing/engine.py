@@ -22,11 +22,11 @@ from moldau.client.producing.requests import (
     read_answer,
 )
 from moldau.client.producing.topics import ProducerTopics
-from moldau.core.client.batching import Appender, Batch, Outcome, Patience, TopicBuffers
-from moldau.core.client.outcomes import NO_OFFSET, Failed, Written, is_done
-from moldau.core.client.partition_line import Outgoing
-from moldau.core.client.sending import Sending, Verdict
-from moldau.core.client.splitting import halves
+from moldau.core.producer.batching import Appender, Batch, Outcome, Patience, TopicBuffers
+from moldau.core.producer.outcomes import NO_OFFSET, Failed, Written, is_done
+from moldau.core.producer.partition_queue import Outgoing
+from moldau.core.producer.sending import Sending, Verdict
+from moldau.core.producer.splitting import halves
 from moldau.net.request_channel import ChannelError
 from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import REFRESH_METADATA, ErrorCode

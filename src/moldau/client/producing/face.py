@@ -14,7 +14,7 @@ from moldau.client.producing.options import engine_options, producer_config
 from moldau.client.producing.preparing import Preparation, ProducerRecord
 from moldau.client.producing.transactor import Transactor
 from moldau.client.settings import cluster_settings
-from moldau.core.client.batching import Batch, Delivery, Patience, Piece
+from moldau.core.producer.batching import Batch, Delivery, Patience, Piece
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.records.batches import BATCH_HEADER_SIZE
 

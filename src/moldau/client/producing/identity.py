@@ -2,7 +2,7 @@
 
 from moldau.client.cluster import Cluster
 from moldau.client.errors import check
-from moldau.core.client.partition_line import ProducerIdentity
+from moldau.core.producer.partition_queue import ProducerIdentity
 from moldau.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,

@@ -10,7 +10,7 @@ from moldau.client.errors import ConfigError
 from moldau.client.producing.requests import ProduceTerms
 from moldau.config.client_settings.producer import ProducerConfig
 from moldau.core.client.backoff import Backoff
-from moldau.core.client.sending import SendRules
+from moldau.core.producer.sending import SendRules
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

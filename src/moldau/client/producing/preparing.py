@@ -11,8 +11,8 @@ from moldau.client.errors import ClientError, ConfigError, did_you_mean
 from moldau.client.interceptors import ask, interceptors_of
 from moldau.client.producing.serializers import as_bytes, serializer_of
 from moldau.config.client_settings.producer import ProducerConfig
-from moldau.core.client.batching import Delivery
-from moldau.core.client.partitioners import (
+from moldau.core.producer.batching import Delivery
+from moldau.core.producer.partitioners import (
     JAVA_NAMES,
     PARTITIONER_NAMES,
     Partitioner,

@@ -20,7 +20,7 @@ from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import TopicPartition
 
 if TYPE_CHECKING:
-    from moldau.core.client.batching import Piece
+    from moldau.core.producer.batching import Piece
 
 _EXIT_PATIENCE_S = 5.0
 _alive: "weakref.WeakSet[Producer]" = weakref.WeakSet()

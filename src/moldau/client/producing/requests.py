@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from moldau.client.errors import error_code
 from moldau.client.metadata import Broker, Topic
-from moldau.core.client.partition_line import Outgoing
-from moldau.core.client.sending import Sending
+from moldau.core.producer.partition_queue import Outgoing
+from moldau.core.producer.sending import Sending
 from moldau.net.request_channel import Address
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

@@ -7,7 +7,7 @@ from typing import Any
 from moldau.client.errors import ClientError, did_you_mean
 from moldau.client.metadata import Topic
 from moldau.client.producing.engine import ProducerEngine
-from moldau.core.client.batching import Batch, partitions_of_keys
+from moldau.core.producer.batching import Batch, partitions_of_keys
 from moldau.protocol.records.arrow import COLUMNS as READ_COLUMNS
 from moldau.protocol.records.arrow import imported_pyarrow, source_columns
 from moldau.protocol.records.batches import BATCH_HEADER_SIZE

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from moldau.client.consumer.asked import offsets_of
 from moldau.client.errors import ClientError, ClientTimeoutError, check
 from moldau.client.producing.engine import ProducerEngine
-from moldau.core.client.partition_line import NOBODY, ProducerIdentity
-from moldau.core.client.positions import OffsetAndMetadata
-from moldau.core.client.transactions import (
+from moldau.core.consumer.positions import OffsetAndMetadata
+from moldau.core.producer.partition_queue import NOBODY, ProducerIdentity
+from moldau.core.producer.transaction_states import (
     SECOND_PROTOCOL,
     TRANSACTION_VERSION_FEATURE,
     Phase,

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError
-from moldau.core.client.batching import Delivery, Outcome, leaf_of
+from moldau.core.producer.batching import Delivery, Outcome, leaf_of
 
 
 def outcome_of(delivery: Delivery) -> Outcome | None:

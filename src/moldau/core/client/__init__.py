@@ -1,1 +1,1 @@
-"""What clients decide: no I/O, no clock, no chance. `moldau.client` does it."""
+"""What both producers and consumers decide: back-off after errors, and logging in by SASL."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from moldau.core.controller.situation import ELIGIBLE_LEADER_REPLICAS
-from moldau.core.controller.topic_settings import MIN_INSYNC_REPLICAS
+from moldau.core.controller.decision_context import ELIGIBLE_LEADER_REPLICAS
+from moldau.core.controller.topics.topic_settings import MIN_INSYNC_REPLICAS
 from moldau.core.metadata.levels import TRANSACTIONS_FROM, level_after
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.log_records import (

@@ -13,13 +13,13 @@ from moldau.config.group import validate_group_configs
 from moldau.config.log import LogConfig
 from moldau.config.schema import Setting
 from moldau.config.topic import validate_topic_configs
-from moldau.core.controller.situation import (
+from moldau.core.controller.decision_context import (
     RECORDS_PER_REQUEST_MAX,
-    Situation,
+    DecisionContext,
     too_many_records,
 )
-from moldau.core.controller.topic_names import name_problem
-from moldau.core.controller.topic_settings import MIN_INSYNC_REPLICAS
+from moldau.core.controller.topics.topic_names import name_problem
+from moldau.core.controller.topics.topic_settings import MIN_INSYNC_REPLICAS
 from moldau.core.decision import Decision
 from moldau.core.metadata.image import ConfigResource
 from moldau.protocol.enums import ConfigResourceType
@@ -42,10 +42,10 @@ _LISTS_OF: Mapping[ConfigResourceType, Mapping[str, Setting]] = {
 
 
 def decide_alter_configs(
-    situation: Situation, request: legacy.AlterConfigsRequest, _version: int
+    context: DecisionContext, request: legacy.AlterConfigsRequest, _version: int
 ) -> Decision[Message, legacy.AlterConfigsResponse]:
     """Settings that are not mentioned are taken away."""
-    alteration = _Alteration(situation)
+    alteration = _Alteration(context)
     responses = [
         legacy.AlterConfigsResourceResponse(
             error_code=code, error_message=detail, resource_type=kind, resource_name=name
@@ -57,9 +57,9 @@ def decide_alter_configs(
 
 
 def decide_incremental_alter_configs(
-    situation: Situation, request: incremental.IncrementalAlterConfigsRequest, _version: int
+    context: DecisionContext, request: incremental.IncrementalAlterConfigsRequest, _version: int
 ) -> Decision[Message, incremental.IncrementalAlterConfigsResponse]:
-    alteration = _Alteration(situation)
+    alteration = _Alteration(context)
     responses = [
         incremental.AlterConfigsResourceResponse(
             error_code=code, error_message=detail, resource_type=kind, resource_name=name
@@ -71,16 +71,16 @@ def decide_incremental_alter_configs(
 
 
 def topic_config_records(
-    situation: Situation, topic_name: str, configs: Mapping[str, str]
+    context: DecisionContext, topic_name: str, configs: Mapping[str, str]
 ) -> list[Message]:
     """For a new topic. Raises INVALID_CONFIG."""
     if not configs:
         return []
     resource = ConfigResource(ConfigResourceType.TOPIC, topic_name)
     checked = replaced([Change(name, value) for name, value in configs.items()])
-    validate_topic_configs(checked, situation.config)
+    validate_topic_configs(checked, context.config)
     records = _records(resource, configs)
-    return [*records, *_clear_eligible(situation, records)]
+    return [*records, *_clear_eligible(context, records)]
 
 
 class _Outcome(NamedTuple):
@@ -91,8 +91,8 @@ class _Outcome(NamedTuple):
 
 
 class _Alteration:
-    def __init__(self, situation: Situation) -> None:
-        self._situation = situation
+    def __init__(self, context: DecisionContext) -> None:
+        self._situation = context
         self._records: list[ConfigRecord] = []
 
     def of_all(
@@ -171,19 +171,21 @@ def _operations(
     return {change.name: after.get(change.name) for change in changes}
 
 
-def _validate(situation: Situation, resource: ConfigResource, configs: Mapping[str, str]) -> None:
+def _validate(
+    context: DecisionContext, resource: ConfigResource, configs: Mapping[str, str]
+) -> None:
     """The resource's name, and all settings that it will have."""
     match resource.kind:
         case ConfigResourceType.TOPIC:
             _check_topic_name(resource.name)
-            validate_topic_configs(configs, situation.config)
+            validate_topic_configs(configs, context.config)
         case ConfigResourceType.BROKER:
             _check_broker_name(resource.name)
         case ConfigResourceType.GROUP:
             if not resource.name:
                 detail = "Default group resources are not allowed."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
-            validate_group_configs(configs, situation.config)
+            validate_group_configs(configs, context.config)
         case ConfigResourceType.CLIENT_METRICS:
             validate_client_metrics(resource.name, configs)
         case ConfigResourceType.UNKNOWN | ConfigResourceType.BROKER_LOGGER:
@@ -210,25 +212,25 @@ def _check_broker_name(name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
 
 
-def _check_exists(situation: Situation, resource: ConfigResource) -> None:
-    image = situation.image
+def _check_exists(context: DecisionContext, resource: ConfigResource) -> None:
+    image = context.image
     if resource.kind is ConfigResourceType.TOPIC and resource.name not in image.topics:
         detail = f"The topic '{resource.name}' does not exist."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
     if resource.kind is ConfigResourceType.BROKER and resource.name:
         node_id = int(resource.name)
-        known = {*image.brokers, *image.controllers, situation.config.node_id}
+        known = {*image.brokers, *image.controllers, context.config.node_id}
         if node_id not in known:
             detail = f"No node with id {node_id} found."
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, detail)
 
 
 def _check_min_insync_replicas(
-    situation: Situation, resource: ConfigResource, changes: Changes
+    context: DecisionContext, resource: ConfigResource, changes: Changes
 ) -> None:
     """Eligible leaders need one value for all brokers, and one that is always there."""
     is_broker = resource.kind is ConfigResourceType.BROKER
-    if not situation.has_eligible_replicas or not is_broker or MIN_INSYNC_REPLICAS not in changes:
+    if not context.has_eligible_replicas or not is_broker or MIN_INSYNC_REPLICAS not in changes:
         return
     if resource.name:
         detail = f"Broker-level {MIN_INSYNC_REPLICAS} cannot be altered while ELR is enabled."
@@ -238,9 +240,9 @@ def _check_min_insync_replicas(
         raise KafkaError(ErrorCode.INVALID_CONFIG, detail)
 
 
-def _clear_eligible(situation: Situation, records: Iterable[ConfigRecord]) -> list[Message]:
+def _clear_eligible(context: DecisionContext, records: Iterable[ConfigRecord]) -> list[Message]:
     """Who is eligible depends on min.insync.replicas: with another one it starts over."""
-    if not situation.has_eligible_replicas:
+    if not context.has_eligible_replicas:
         return []
     return [
         ClearElrRecord(

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from moldau.core.controller.situation import ELIGIBLE_LEADER_REPLICAS, Situation
-from moldau.core.controller.topic_settings import MIN_INSYNC_REPLICAS
+from moldau.core.controller.decision_context import ELIGIBLE_LEADER_REPLICAS, DecisionContext
+from moldau.core.controller.topics.topic_settings import MIN_INSYNC_REPLICAS
 from moldau.core.decision import Decision
 from moldau.core.metadata.image import KRAFT_VERSION, METADATA_VERSION
 from moldau.core.metadata.levels import (
@@ -56,19 +56,19 @@ class UpgradeType(IntEnum):
 
 
 def decide_update_features(
-    situation: Situation, request: UpdateFeaturesRequest, version: int
+    context: DecisionContext, request: UpdateFeaturesRequest, version: int
 ) -> Decision[Message, UpdateFeaturesResponse]:
     updates = {update.feature: update for update in request.feature_updates}
-    proposed = {**situation.image.features}
+    proposed = {**context.image.features}
     proposed |= {name: update.max_version_level for name, update in updates.items()}
     records: list[Message] = []
     try:
         for update in updates.values():
-            records += _update(situation, update, proposed)
+            records += _update(context, update, proposed)
     except KafkaError as error:
         return Decision(_refusal(error))
     if proposed.get(ELIGIBLE_LEADER_REPLICAS, 0) > 0 and ELIGIBLE_LEADER_REPLICAS in updates:
-        records = [*_eligible_replicas_records(situation), *records]
+        records = [*_eligible_replicas_records(context), *records]
     response = UpdateFeaturesResponse(error_message=None)
     if version <= _RESULTS_UNTIL:
         response.results = [
@@ -79,7 +79,7 @@ def decide_update_features(
     if request.validate_only:
         return Decision(response)
     level = proposed.get(KRAFT_VERSION, 0)
-    raised = level if level > situation.kraft_version else None
+    raised = level if level > context.kraft_version else None
     return Decision(response, records, kraft_version=raised)
 
 
@@ -92,16 +92,16 @@ def _refusal(error: KafkaError) -> UpdateFeaturesResponse:
 
 
 def _update(
-    situation: Situation, update: FeatureUpdateKey, proposed: Mapping[str, int]
+    context: DecisionContext, update: FeatureUpdateKey, proposed: Mapping[str, int]
 ) -> list[Message]:
     name, level = update.feature, update.max_version_level
     kind = _upgrade_type(update)
-    current = _current_level(situation, name)
+    current = _current_level(context, name)
     if kind is UpgradeType.UNKNOWN:
         raise _invalid(update, "The controller does not support the given upgrade type.")
     if level < 0:
         raise _invalid(update, "A feature version cannot be less than 0.")
-    reason = next(_reasons_against(situation, name, level), None)
+    reason = next(_reasons_against(context, name, level), None)
     if reason is not None:
         raise _invalid(update, reason)
     if level < current and kind is UpgradeType.UPGRADE:
@@ -126,21 +126,21 @@ def _upgrade_type(update: FeatureUpdateKey) -> UpgradeType:
     return UpgradeType(update.upgrade_type) if update.upgrade_type in known else UpgradeType.UNKNOWN
 
 
-def _current_level(situation: Situation, name: str) -> int:
+def _current_level(context: DecisionContext, name: str) -> int:
     if name == KRAFT_VERSION:
-        return situation.kraft_version
-    return situation.image.features.get(name, 0)
+        return context.kraft_version
+    return context.image.features.get(name, 0)
 
 
-def _reasons_against(situation: Situation, name: str, level: int) -> Iterator[str]:
-    node_id = situation.config.node_id
-    supported = supported_features(situation.config)
+def _reasons_against(context: DecisionContext, name: str, level: int) -> Iterator[str]:
+    node_id = context.config.node_id
+    supported = supported_features(context.config)
     yield from _not_in(supported, name, level, f"Local controller {node_id}")
-    for broker in situation.image.brokers.values():
+    for broker in context.image.brokers.values():
         yield from _not_in(broker.features, name, level, f"Broker {broker.broker_id}")
-    if situation.level < CONTROLLER_REGISTRATION_FROM:
+    if context.level < CONTROLLER_REGISTRATION_FROM:
         return
-    for controller in situation.image.controllers.values():
+    for controller in context.image.controllers.values():
         if controller.controller_id != node_id:
             who = f"Controller {controller.controller_id}"
             yield from _not_in(controller.features, name, level, who)
@@ -197,16 +197,16 @@ def _check_needs(update: FeatureUpdateKey, proposed: Mapping[str, int]) -> None:
                 )
 
 
-def _eligible_replicas_records(situation: Situation) -> Iterator[Message]:
+def _eligible_replicas_records(context: DecisionContext) -> Iterator[Message]:
     """Eligible leaders need one min.insync.replicas for all brokers, which nobody undercuts."""
-    if MIN_INSYNC_REPLICAS not in situation.image.config_of(ConfigResourceType.BROKER, ""):
+    if MIN_INSYNC_REPLICAS not in context.image.config_of(ConfigResourceType.BROKER, ""):
         yield ConfigRecord(
             resource_type=ConfigResourceType.BROKER,
             resource_name="",
             name=MIN_INSYNC_REPLICAS,
-            value=str(situation.config.min_insync_replicas),
+            value=str(context.config.min_insync_replicas),
         )
-    for resource, values in situation.image.configs.items():
+    for resource, values in context.image.configs.items():
         is_broker = resource.kind is ConfigResourceType.BROKER and resource.name != ""
         if is_broker and MIN_INSYNC_REPLICAS in values:
             yield ConfigRecord(

@@ -3,17 +3,14 @@ what it has heard from brokers is not durable. The shell asks for a decision, re
 its records, and tells the machine when that is done.
 """
 
-from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from moldau.core.controller.sessions import BrokerSessions
-from moldau.core.controller.situation import Situation
-from moldau.core.decision import Decision
+from moldau.core.controller.brokers.sessions import BrokerSessions
+from moldau.core.controller.decision_context import DecisionContext
 from moldau.core.metadata.cluster_changes import FENCED
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage
-from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.log_records import (
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
@@ -27,40 +24,6 @@ if TYPE_CHECKING:
     import random
 
     from moldau.config.broker import BrokerConfig
-
-Decide = Callable[[Situation, Any, int], Decision[Message, Any]]
-
-# Module and function of each decision. Imported at its first request: a node starts without most.
-DECISIONS: dict[ApiKey, tuple[str, str]] = {
-    ApiKey.CREATE_TOPICS: ("topics", "decide_create_topics"),
-    ApiKey.DELETE_TOPICS: ("topic_deletion", "decide_delete_topics"),
-    ApiKey.ALTER_CONFIGS: ("config_changes", "decide_alter_configs"),
-    ApiKey.CREATE_PARTITIONS: ("more_partitions", "decide_create_partitions"),
-    ApiKey.ELECT_LEADERS: ("elections", "decide_elect_leaders"),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: ("config_changes", "decide_incremental_alter_configs"),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ("reassignments", "decide_alter_reassignments"),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: ("reassignments", "decide_list_reassignments"),
-    ApiKey.ALTER_PARTITION: ("in_sync_changes", "decide_alter_partition"),
-    ApiKey.UPDATE_FEATURES: ("features", "decide_update_features"),
-    ApiKey.BROKER_REGISTRATION: ("registrations", "decide_register_broker"),
-    ApiKey.BROKER_HEARTBEAT: ("heartbeats", "decide_heartbeat"),
-    ApiKey.UNREGISTER_BROKER: ("registrations", "decide_unregister_broker"),
-    ApiKey.ALLOCATE_PRODUCER_IDS: ("producer_ids", "decide_allocate_producer_ids"),
-    ApiKey.CONTROLLER_REGISTRATION: ("registrations", "decide_register_controller"),
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS: ("directories", "decide_assign_directories"),
-}
-_PACKAGE = __name__.rpartition(".")[0]
-
-
-def decide(situation: Situation, request: Message, version: int) -> Decision[Message, Any]:
-    """Changes nothing. Raises KafkaError if the whole request is refused."""
-    return decision_of(ApiKey(request.API_KEY))(situation, request, version)
-
-
-def decision_of(api_key: ApiKey) -> Decide:
-    module, name = DECISIONS[api_key]
-    found: Decide = getattr(import_module(f"{_PACKAGE}.{module}"), name)
-    return found
 
 
 def replayed(image: MetadataImage, records: Sequence[Message]) -> MetadataDelta:
@@ -89,11 +52,11 @@ class Controller:
         others = [broker for broker in brokers if broker.broker_id != self._own_broker_id]
         self.sessions.activate(others, self.image.offset, now_ms)
 
-    def situation(
+    def context(
         self, config: "BrokerConfig", *, next_offset: int, now_ms: float, kraft_version: int = 1
-    ) -> Situation:
+    ) -> DecisionContext:
         """What a decision of now looks at, whose first record will stand at `next_offset`."""
-        return Situation(
+        return DecisionContext(
             image=self.image,
             sessions=self.sessions,
             config=config,

@@ -1,6 +1,6 @@
 """AllocateProducerIds: brokers get ids by the block, so that few of them go through the log."""
 
-from moldau.core.controller.situation import Situation
+from moldau.core.controller.decision_context import DecisionContext
 from moldau.core.decision import Decision
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -16,10 +16,10 @@ _LAST_ID = 2**63 - 1
 
 
 def decide_allocate_producer_ids(
-    situation: Situation, request: AllocateProducerIdsRequest, _version: int
+    context: DecisionContext, request: AllocateProducerIdsRequest, _version: int
 ) -> Decision[Message, AllocateProducerIdsResponse]:
-    situation.check_broker_epoch(request.broker_id, request.broker_epoch)
-    first = situation.image.next_producer_id
+    context.check_broker_epoch(request.broker_id, request.broker_epoch)
+    first = context.image.next_producer_id
     if first > _LAST_ID - BLOCK_SIZE:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been given out")
     record = ProducerIdsRecord(

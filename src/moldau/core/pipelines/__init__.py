@@ -1,1 +1,1 @@
-"""What the source and the sink of Spark decide, without Spark and without I/O."""
+"""A declared pipeline as plain data: its graph, its validation, and the progress of a query."""

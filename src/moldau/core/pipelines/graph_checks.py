@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 
 from moldau.config.log import LogConfig
-from moldau.core.pipelines.errors import suggestion
 from moldau.core.pipelines.graph import (
     Delivery,
     Files,
@@ -19,6 +18,7 @@ from moldau.core.pipelines.graph import (
     TableKind,
     Topic,
 )
+from moldau.core.spark.errors import suggestion
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from moldau.core.pipelines.offset_json import read_query_offsets
+from moldau.core.spark.offset_json import read_query_offsets
 
 OBSERVED = "moldau.read."
 """Before a source's name: what Spark counts of its records in a stream."""

@@ -1,0 +1,3 @@
+"""What connectors decide: pages and cursors of HTTP answers, statements for PostgreSQL. They send
+nothing themselves.
+"""

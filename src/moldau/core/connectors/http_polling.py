@@ -1,0 +1,191 @@
+"""What an HTTP source makes of answers: rows, where to go on, and what a query remembers of it."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from moldau.core.spark.errors import HttpError, OptionError, suggestion
+from moldau.frozen import frozen
+
+KNOWN_OPTIONS = (
+    "url", "everyMs", "timeoutMs", "attempts", "headers", "params", "path", "lines",
+    "skipFirstLine", "cursorParam", "cursorLast", "cursorNext", "cursorStart", "keep",
+)  # fmt: skip
+# So often the same may be tried again: the server, or the way to it, is at fault.
+_PASSING = frozenset({408, 425, 429})
+_SERVER_ERRORS = range(500, 600)
+_BACKOFF_MS_MAX = 60_000
+
+
+@frozen(kw_only=True)
+class HttpOptions:
+    url: str
+    every_ms: int = 10_000
+    timeout_ms: int = 30_000
+    attempts: int = 5
+    headers: tuple[tuple[str, str], ...] = ()
+    params: tuple[tuple[str, str], ...] = ()
+    path: str | None = None
+    is_lines: bool = False
+    skips_first_line: bool = False
+    cursor_param: str | None = None
+    cursor_last: str | None = None
+    cursor_next: str | None = None
+    cursor_start: str | None = None
+    keep: str = ""
+
+
+class Place(NamedTuple):
+    """What a query has seen: Spark writes it down with each batch."""
+
+    poll: int = 0
+    """The number of the last answer that counted."""
+    digest: str = ""
+    cursor: str | None = None
+    etag: str | None = None
+    modified: str | None = None
+
+
+class Row(NamedTuple):
+    value: bytes
+    error: str | None = None
+
+
+def read_options(given: Mapping[str, str]) -> HttpOptions:
+    """Raises OptionError."""
+    by_lower = {name.lower() for name in KNOWN_OPTIONS}
+    for name in given:
+        if name.lower() not in by_lower:
+            raise OptionError(f"there is no option '{name}'{suggestion(name, KNOWN_OPTIONS)}")
+    url = given.get("url", "")
+    if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
+        raise OptionError(f"url is http://host/… or https://host/…, not '{url}'")
+    return HttpOptions(
+        url=url,
+        every_ms=_whole(given, "everyMs", 10_000),
+        timeout_ms=_whole(given, "timeoutMs", 30_000),
+        attempts=_whole(given, "attempts", 5),
+        headers=_words(given, "headers"),
+        params=_words(given, "params"),
+        path=given.get("path"),
+        is_lines=given.get("lines", "false").lower() == "true",
+        skips_first_line=given.get("skipFirstLine", "false").lower() == "true",
+        cursor_param=given.get("cursorParam"),
+        cursor_last=given.get("cursorLast"),
+        cursor_next=given.get("cursorNext"),
+        cursor_start=given.get("cursorStart"),
+        keep=given.get("keep", ""),
+    )
+
+
+def _whole(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name, str(default))
+    if not text.isdecimal() or int(text) < 1:
+        raise OptionError(f"{name} is a whole number from 1, not '{text}'")
+    return int(text)
+
+
+def _words(given: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
+    try:
+        found = json.loads(given.get(name, "{}"))
+        return tuple((str(one), str(value)) for one, value in found.items())
+    except (ValueError, AttributeError):
+        raise OptionError(f"{name} is a JSON object of texts") from None
+
+
+def address_of(options: HttpOptions, place: Place) -> str:
+    """With parameters, and the cursor if there is one."""
+    parts = urlsplit(options.url)
+    query = [*parse_qsl(parts.query, keep_blank_values=True), *options.params]
+    cursor = options.cursor_start if place.cursor is None else place.cursor
+    if options.cursor_param is not None and cursor is not None:
+        query = [pair for pair in query if pair[0] != options.cursor_param]
+        query.append((options.cursor_param, cursor))
+    return urlunsplit(parts._replace(query=urlencode(query)))
+
+
+def digest_of_body(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:16]
+
+
+def rows_of(body: bytes, options: HttpOptions) -> Iterator[Row]:
+    """An answer without rows that can be found is one row, with what is wrong."""
+    if options.is_lines:
+        lines = body.splitlines()[1 if options.skips_first_line else 0 :]
+        yield from (Row(line) for line in lines if line.strip())
+        return
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        yield Row(body, f"the answer is no JSON: {error}")
+        return
+    try:
+        found = _dig(document, options.path)
+    except LookupError:
+        yield Row(body, f"the answer has nothing at '{options.path}'")
+        return
+    for one in found if isinstance(found, list) else [] if found is None else [found]:
+        yield Row(json.dumps(one, ensure_ascii=False).encode())
+
+
+def place_after(
+    before: Place, body: bytes, options: HttpOptions, marks: Mapping[str, str]
+) -> Place:
+    """`marks`: the answer's headers, in lower case. `before` itself: it brought nothing new."""
+    digest = digest_of_body(body)
+    rows = list(rows_of(body, options))
+    cursor = _next_cursor(before.cursor, body, rows, options)
+    if digest == before.digest or (not rows and cursor == before.cursor):
+        return before
+    return Place(before.poll + 1, digest, cursor, marks.get("etag"), marks.get("last-modified"))
+
+
+def _next_cursor(
+    before: str | None, body: bytes, rows: list[Row], options: HttpOptions
+) -> str | None:
+    try:
+        if options.cursor_next is not None:
+            found = _dig(json.loads(body), options.cursor_next)
+        elif options.cursor_last is not None and rows and rows[-1].error is None:
+            found = _dig(json.loads(rows[-1].value), options.cursor_last)
+        else:
+            return before
+    except (ValueError, LookupError, RecursionError):
+        return before
+    return before if found in {None, "", False} or isinstance(found, dict | list) else str(found)
+
+
+def _dig(document: Any, path: str | None) -> Any:
+    """Raises LookupError."""
+    for name in path.split(".") if path else ():
+        if isinstance(document, list) and name.isdecimal():
+            document = document[int(name)]
+        elif isinstance(document, dict):
+            document = document[name]
+        else:
+            raise LookupError(name)
+    return document
+
+
+def is_passing(status: int) -> bool:
+    """It may answer otherwise if it is asked again."""
+    return status in _PASSING or status in _SERVER_ERRORS
+
+
+def backoff_ms(failures: int) -> int:
+    return min(1000 << (failures - 1), _BACKOFF_MS_MAX)
+
+
+def write_place(place: Place) -> dict[str, Any]:
+    return {name: value for name, value in place._asdict().items() if value is not None}
+
+
+def read_place(given: Mapping[str, Any]) -> Place:
+    try:
+        return Place(**given)
+    except TypeError:
+        raise HttpError(
+            f"the checkpoint belongs to another source: {json.dumps(dict(given))}"
+        ) from None

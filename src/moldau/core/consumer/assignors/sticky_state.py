@@ -1,0 +1,77 @@
+"""What a sticky assignment begins with: who had what, whom to believe if two say the same, and the
+order in which members are looked at. Java's order is that of its hash maps; it is kept here, so
+that a group gets the same assignment whoever leads it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from moldau.core.consumer.assignors.contract import NO_GENERATION, Shares, Subscriptions
+from moldau.types import TopicPartition
+
+_FIRST_CAPACITY = 16
+
+
+class MemberPast(NamedTuple):
+    partitions: tuple[TopicPartition, ...]
+    generation: int | None
+    """None: not told."""
+
+
+class GroupPast(NamedTuple):
+    owned: Shares
+    claimed_twice: set[TopicPartition]
+    """By members of the same generation: nobody is believed."""
+    max_generation: int
+    same_topics: bool
+
+
+def find_past(
+    topics: set[str], members: Subscriptions, pasts: Mapping[str, MemberPast]
+) -> GroupPast:
+    owned: Shares = {}
+    owner_of: dict[TopicPartition, str] = {}
+    claimed_twice: set[TopicPartition] = set()
+    max_generation = NO_GENERATION
+    for member in members:
+        past = pasts[member]
+        generation = NO_GENERATION if past.generation is None else past.generation
+        max_generation = max(max_generation, generation)
+        mine = owned[member] = []
+        for partition in past.partitions:
+            if partition.topic not in topics:
+                continue
+            other = owner_of.get(partition)
+            if other is None:
+                mine.append(partition)
+                owner_of[partition] = member
+                continue
+            others = members[other].generation
+            if generation < others:
+                continue
+            if generation == others:
+                claimed_twice.add(partition)
+            else:
+                mine.append(partition)
+            if partition in owned[other]:
+                owned[other].remove(partition)
+            owner_of[partition] = member
+    distinct = {frozenset(one.topics) for one in members.values()}
+    return GroupPast(owned, claimed_twice, max_generation, len(distinct) <= 1)
+
+
+def in_java_order(names: Iterable[str]) -> list[str]:
+    """As java.util.HashMap iterates over them: by bucket, and in a bucket as they came."""
+    names = list(names)
+    capacity = _FIRST_CAPACITY
+    while len(names) > capacity * 3 // 4:
+        capacity *= 2
+    return sorted(names, key=lambda name: _spread_hash(name) & (capacity - 1))
+
+
+def _spread_hash(name: str) -> int:
+    units = name.encode("utf-16-be", "surrogatepass")
+    found = 0
+    for place in range(0, len(units), 2):
+        found = (31 * found + (units[place] << 8) + units[place + 1]) & 0xFFFF_FFFF
+    return found ^ (found >> 16)

@@ -1,0 +1,151 @@
+"""What a fetch brought for one partition, and how far it has been handed out. Records are made when
+they are asked for; bytes stay where the answer was read to.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from moldau.core.consumer.positions import PartitionState
+from moldau.frozen import frozen
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.records.batches import (
+    APPEND_TIME_FLAG,
+    BATCH_HEADER_SIZE,
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    TRANSACTIONAL_FLAG,
+    RecordBatch,
+)
+from moldau.protocol.records.compression import STORED_OUTPUT_BYTES_MAX
+from moldau.protocol.records.control_records import committed_batches
+from moldau.protocol.records.record_loops import (
+    ConsumerRecord,
+    RecordCursor,
+    ScannedBatch,
+    scan_batches,
+)
+from moldau.types import Buffer
+
+Readers = tuple[Any, Any]
+"""What makes keys and values of bytes; None leaves them."""
+
+
+@frozen(kw_only=True)
+class FetchedBytes:
+    buffer: Buffer
+    aborted: Sequence[tuple[int, int]] | None = None
+    """(producer id, first offset) in read_committed; None: everything is read."""
+    check_crcs: bool = True
+
+
+class DamagedBatchError(KafkaError):
+    """The batch at the position is damaged."""
+
+    def __init__(self, problem: str, next_offset: int | None) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, problem)
+        self.next_offset = next_offset
+        """After the batch, as its header says; None if the header cannot be right."""
+
+
+class Fetched:
+    """The batches of one partition, up to a damaged one. Raises DamagedBatchError if that is the
+    first.
+    """
+
+    def __init__(self, state: PartitionState, found: FetchedBytes) -> None:
+        self.state = state
+        self.version = state.version
+        self.buffer = found.buffer
+        self.start_offset = state.fetch_offset
+        self.aborted = found.aborted
+        batches, end, problem = scan_batches(found.buffer, 0, len(found.buffer), found.check_crcs)
+        is_progress = bool(batches) and batches[-1][3] >= state.fetch_offset
+        if problem is not None and not is_progress:
+            raise DamagedBatchError(problem, _claimed_end(found.buffer, end, state.fetch_offset))
+        self.size_bytes = batches[-1][0] + batches[-1][1] if batches else 0
+        self.next_offset = batches[-1][3] + 1 if batches else state.fetch_offset
+        self.last_epoch = batches[-1][4] if batches else state.fetch_epoch
+        self.visible = self._visible(batches)
+        """Without markers, and in read_committed without what was aborted."""
+        self._batches = iter(self.visible)
+        self._cursor: RecordCursor | None = None
+        self._batch_end = 0
+        self._epoch = -1
+
+    @property
+    def is_stale(self) -> bool:
+        return self.version != self.state.version
+
+    def _visible(self, batches: list[ScannedBatch]) -> list[ScannedBatch]:
+        data = [one for one in batches if not one[6] & CONTROL_FLAG and one[11] > 0]
+        if not self.aborted or not any(one[6] & TRANSACTIONAL_FLAG for one in data):
+            return data
+        views = (RecordBatch(self.buffer, one[0]) for one in batches)
+        kept = {batch.position for batch in committed_batches(views, self.aborted)}
+        return [one for one in data if one[0] in kept]
+
+    def take(self, into: list[ConsumerRecord], count: int, readers: Readers) -> bool:
+        """Appends up to `count` records and moves the position. False: nothing is left."""
+        state = self.state
+        while count > 0:
+            if self._cursor is None and not self._open_next(readers):
+                self.finish()
+                return False
+            assert self._cursor is not None
+            count -= self._cursor.take(into, count)
+            state.position_epoch = self._epoch
+            if self._cursor.left:
+                state.position = self._cursor.next_offset
+            else:
+                state.position = self._batch_end
+                self._cursor = None
+        return True
+
+    def hand_out(self, count: int) -> bool:
+        """So many of the visible batches are handed out as a whole. False: nothing is left."""
+        if count == len(self.visible):
+            self.finish()
+            return False
+        last = self.visible[count - 1]
+        self.start_offset = self.state.position = last[3] + 1
+        self.state.position_epoch = last[4]
+        self._cursor = None
+        return True
+
+    def finish(self) -> None:
+        """All of it is handed out."""
+        self.state.position = self.next_offset
+        self.state.position_epoch = self.last_epoch
+        self.state.taken(self.size_bytes)
+
+    def _open_next(self, readers: Readers) -> bool:
+        for position, size, base, last, epoch, latest, flags, *_, count, first in self._batches:
+            if last < self.start_offset:
+                continue
+            buffer: Buffer = self.buffer
+            bounds = position + BATCH_HEADER_SIZE, position + size
+            if flags & COMPRESSION_MASK:
+                buffer, _ = RecordBatch(buffer, position).body(STORED_OUTPUT_BYTES_MAX)
+                bounds = 0, len(buffer)
+            topic, number = self.state.partition
+            self._cursor = RecordCursor(
+                buffer,
+                bounds,
+                count,
+                (base, first, latest if flags & APPEND_TIME_FLAG else None),
+                (topic, number, epoch, self.start_offset),
+                readers,
+            )
+            self._batch_end = last + 1
+            self._epoch = epoch
+            return True
+        return False
+
+
+def _claimed_end(buffer: Buffer, position: int, fetch_offset: int) -> int | None:
+    if len(buffer) - position < BATCH_HEADER_SIZE:
+        return None
+    batch = RecordBatch(buffer, position)
+    is_possible = batch.base_offset <= batch.last_offset >= fetch_offset
+    return batch.last_offset + 1 if is_possible else None

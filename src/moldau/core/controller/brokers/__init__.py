@@ -1,0 +1,1 @@
+"""Which brokers and controllers exist and are alive: registrations, sessions, directories."""

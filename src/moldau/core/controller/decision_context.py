@@ -1,0 +1,136 @@
+"""All that a decision of the controller may look at. Nothing here changes; a decision is made in
+one go, and the next one gets a new context.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from moldau.core.controller.brokers.sessions import BrokerSessions
+from moldau.core.controller.topics.placement import UsableBroker
+from moldau.core.metadata.image import (
+    LOST_DIRECTORY,
+    MIGRATING_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+)
+from moldau.core.metadata.levels import DIRECTORIES_FROM
+from moldau.frozen import frozen
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.types import Uuid
+
+if TYPE_CHECKING:
+    import random
+
+    from moldau.config.broker import BrokerConfig
+
+ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
+RECORDS_PER_REQUEST_MAX = 10_000
+"""What one request may write; more is refused, for it is committed as one batch."""
+_RESERVED_DIRECTORIES = 100
+
+
+@frozen(kw_only=True)
+class DecisionContext:
+    image: MetadataImage
+    sessions: BrokerSessions
+    config: "BrokerConfig"
+    """In force on the active controller's node."""
+    cluster_id: str
+    next_offset: int
+    """Where the next record will stand in the log."""
+    now_ms: float
+    """Of the clock that never jumps."""
+    chance: "random.Random"
+    kraft_version: int = 1
+
+    @property
+    def level(self) -> int:
+        """Of metadata.version. The bootstrap records come before any decision."""
+        level = self.image.metadata_version
+        assert level is not None
+        return level
+
+    @property
+    def has_directories(self) -> bool:
+        return self.level >= DIRECTORIES_FROM
+
+    @property
+    def has_eligible_replicas(self) -> bool:
+        return self.image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) >= 1
+
+    def new_id(self) -> Uuid:
+        """A random id that Kafka would give, too: none whose text form starts with a dash."""
+        while True:
+            # Version 4, variant 1, as Java's UUID.randomUUID makes them.
+            drawn = bytearray(self.chance.randbytes(16))
+            drawn[6] = (drawn[6] & 0x0F) | 0x40
+            drawn[8] = (drawn[8] & 0x3F) | 0x80
+            # 62 of 64: the first six bits are the first character of the text form, "-".
+            if drawn[0] >> 2 != 62:
+                return Uuid(bytes(drawn))
+
+    def is_active(self, broker_id: int) -> bool:
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and not broker.is_fenced and not broker.in_controlled_shutdown
+
+    def may_lead(self, partition: PartitionImage, broker_id: int) -> bool:
+        """Whether the directory that holds the replica is online; not whether the broker is."""
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or broker_id not in partition.replicas:
+            return False
+        return is_online(broker, partition.directories[partition.replicas.index(broker_id)])
+
+    def usable_brokers(self) -> Iterator[UsableBroker]:
+        """Where new replicas may go."""
+        for broker in self.image.brokers.values():
+            is_leaving = self.sessions.shutdown_offset(broker.broker_id) is not None
+            if not is_leaving and has_uncordoned_directory(broker):
+                yield UsableBroker(broker.broker_id, broker.rack, broker.is_fenced)
+
+    def default_directory(self, broker_id: int) -> Uuid:
+        """Where a new replica is put until its broker says otherwise."""
+        broker = self.image.brokers.get(broker_id)
+        if not self.has_directories or (broker is not None and not broker.log_directories):
+            return MIGRATING_DIRECTORY
+        if broker is not None and len(broker.log_directories) == 1:
+            return broker.log_directories[0]
+        return UNASSIGNED_DIRECTORY
+
+    def check_broker_epoch(self, broker_id: int, broker_epoch: int) -> BrokerImage:
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            detail = f"No broker registration found for broker id {broker_id}"
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, detail)
+        if broker.epoch != broker_epoch:
+            detail = f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}"
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, detail)
+        return broker
+
+
+def is_online(broker: BrokerImage, directory: Uuid) -> bool:
+    if directory in {UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY}:
+        return True
+    # Registrations from before directories had ids name none: then all are.
+    return directory != LOST_DIRECTORY and (
+        not broker.log_directories or directory in broker.log_directories
+    )
+
+
+def has_uncordoned_directory(broker: BrokerImage) -> bool:
+    cordoned = broker.cordoned_log_directories
+    if not broker.log_directories or cordoned is None:
+        return True
+    return any(directory not in cordoned for directory in broker.log_directories)
+
+
+def is_reserved(directory: Uuid) -> bool:
+    """Ids that stand for something else than a directory."""
+    return int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES
+
+
+def too_many_records() -> KafkaError:
+    detail = "Unable to perform excessively large batch operation."
+    return KafkaError(ErrorCode.POLICY_VIOLATION, detail)

@@ -1,0 +1,1 @@
+"""Leaders and in-sync replicas: every election, every change of a partition, reassignments."""

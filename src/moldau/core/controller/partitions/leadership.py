@@ -1,0 +1,227 @@
+"""Who leads: what follows for partitions when a broker comes, goes or loses a directory, and
+elections that somebody asked for.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from moldau.core.controller.decision_context import DecisionContext
+from moldau.core.controller.partitions.partition_change import (
+    Election,
+    Rules,
+    Target,
+    change_record,
+)
+from moldau.core.controller.topics.topic_settings import (
+    effective_min_isr,
+    is_unclean_election_allowed,
+)
+from moldau.core.metadata.cluster_changes import FENCED, IN_CONTROLLED_SHUTDOWN, UNFENCED
+from moldau.core.metadata.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
+from moldau.core.metadata.levels import LEVELS
+from moldau.frozen import frozen
+from moldau.protocol.log_records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    UnregisterBrokerRecord,
+)
+from moldau.protocol.wire.schema import Message
+from moldau.types import Uuid
+
+ELECTIONS_AT_ONCE_MAX = 1_000
+_EPOCH_ON_SHRINK_UNTIL = LEVELS["3.6-IV0"]
+
+
+@frozen
+class PartitionAt:
+    topic: TopicImage
+    index: int
+    now: PartitionImage
+
+
+def all_partitions(context: DecisionContext) -> Iterator[PartitionAt]:
+    for topic in context.image.topics.values():
+        for index, partition in topic.partitions.items():
+            yield PartitionAt(topic, index, partition)
+
+
+@frozen(kw_only=True)
+class Movement:
+    """Brokers whose state is about to change; the image still shows the old one."""
+
+    leaving: int | None = None
+    coming: int | None = None
+    lost: int | None = None
+    """Stopped uncleanly: what it had acknowledged may be gone."""
+
+
+def movement_records(
+    context: DecisionContext, partitions: Iterable[PartitionAt], movement: Movement
+) -> Iterator[PartitionChangeRecord]:
+    gone = {movement.leaving, movement.lost}
+
+    def is_alive(broker_id: int) -> bool:
+        if broker_id in gone:
+            return False
+        return broker_id == movement.coming or context.is_active(broker_id)
+
+    lost = frozenset() if movement.lost is None else frozenset({movement.lost})
+    for at in partitions:
+        target = Target(
+            isr=tuple(replica for replica in at.now.isr if replica not in gone),
+            election=_online_election(context, at.topic),
+            lost_replicas=lost,
+        )
+        record = changed(context, at, target, is_alive)
+        if record is not None:
+            yield record
+
+
+def changed(
+    context: DecisionContext,
+    at: PartitionAt,
+    target: Target,
+    is_alive: Callable[[int], bool] | None = None,
+) -> PartitionChangeRecord | None:
+    """The record that makes the change, if anything changes."""
+    alive = context.is_active if is_alive is None else is_alive
+    rules = Rules(
+        may_lead=lambda broker: alive(broker) and context.may_lead(at.now, broker),
+        min_isr=effective_min_isr(context, at.topic),
+        has_eligible_replicas=context.has_eligible_replicas,
+        default_directory=context.default_directory if context.has_directories else None,
+        bumps_epoch_on_shrink=context.level < _EPOCH_ON_SHRINK_UNTIL,
+    )
+    return change_record(at.topic.topic_id, at.index, at.now, rules, target)
+
+
+def in_sync_on(context: DecisionContext, broker_id: int) -> Iterator[PartitionAt]:
+    return (at for at in all_partitions(context) if broker_id in at.now.isr)
+
+
+def eligible_on(context: DecisionContext, broker_id: int) -> Iterator[PartitionAt]:
+    return (at for at in all_partitions(context) if broker_id in at.now.eligible_leader_replicas)
+
+
+def leads_any(context: DecisionContext, broker_id: int) -> bool:
+    return any(at.now.leader == broker_id for at in all_partitions(context))
+
+
+def fence_records(context: DecisionContext, broker: BrokerImage) -> list[Message]:
+    broker_id = broker.broker_id
+    movement = Movement(leaving=broker_id)
+    return [
+        *movement_records(context, in_sync_on(context, broker_id), movement),
+        BrokerRegistrationChangeRecord(
+            broker_id=broker_id, broker_epoch=broker.epoch, fenced=FENCED
+        ),
+    ]
+
+
+def unfence_records(context: DecisionContext, broker: BrokerImage) -> list[Message]:
+    """Partitions without a leader may have one now."""
+    leaderless = (at for at in all_partitions(context) if at.now.leader == NO_LEADER)
+    return [
+        BrokerRegistrationChangeRecord(
+            broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=UNFENCED
+        ),
+        *movement_records(context, leaderless, Movement(coming=broker.broker_id)),
+    ]
+
+
+def controlled_shutdown_records(context: DecisionContext, broker: BrokerImage) -> list[Message]:
+    records: list[Message] = []
+    if not broker.in_controlled_shutdown:
+        records.append(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker.broker_id,
+                broker_epoch=broker.epoch,
+                in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN,
+            )
+        )
+    movement = Movement(leaving=broker.broker_id)
+    led_and_followed = in_sync_on(context, broker.broker_id)
+    records.extend(movement_records(context, led_and_followed, movement))
+    return records
+
+
+def unregister_records(context: DecisionContext, broker: BrokerImage) -> list[Message]:
+    broker_id = broker.broker_id
+    movement = Movement(leaving=broker_id)
+    return [
+        *movement_records(context, in_sync_on(context, broker_id), movement),
+        *movement_records(context, eligible_on(context, broker_id), movement),
+        UnregisterBrokerRecord(broker_id=broker_id, broker_epoch=broker.epoch),
+    ]
+
+
+def restart_records(context: DecisionContext, broker_id: int, *, was_clean: bool) -> list[Message]:
+    """A new incarnation of a broker registers: the former one is gone, with or without its last
+    writes.
+    """
+    if was_clean or not context.has_eligible_replicas:
+        movement = Movement(leaving=broker_id)
+        return list(movement_records(context, in_sync_on(context, broker_id), movement))
+    movement = Movement(lost=broker_id)
+    return [
+        *movement_records(context, in_sync_on(context, broker_id), movement),
+        *movement_records(context, eligible_on(context, broker_id), movement),
+    ]
+
+
+def offline_directory_records(
+    context: DecisionContext, broker: BrokerImage, offline: Iterable[Uuid]
+) -> list[Message]:
+    """For directories that the image still shows online."""
+    reported = set(offline)
+    lost = [each for each in broker.log_directories if each in reported]
+    if not lost:
+        return []
+    on_them = (
+        at for at in all_partitions(context) if _directory_of(at.now, broker.broker_id) in lost
+    )
+    left = [each for each in broker.log_directories if each not in reported]
+    return [
+        *movement_records(context, on_them, Movement(leaving=broker.broker_id)),
+        BrokerRegistrationChangeRecord(
+            broker_id=broker.broker_id, broker_epoch=broker.epoch, log_dirs=left
+        ),
+    ]
+
+
+def preferred_leader_records(context: DecisionContext) -> list[Message]:
+    """Gives the lead back to first replicas that are in sync again; at most so many at once."""
+    records: list[Message] = []
+    target = Target(election=Election.PREFERRED)
+    for at in all_partitions(context):
+        if at.now.leader != at.now.replicas[0]:
+            record = changed(context, at, target)
+            if record is not None:
+                records.append(record)
+        if len(records) >= ELECTIONS_AT_ONCE_MAX:
+            break
+    return records
+
+
+def unclean_leader_records(context: DecisionContext) -> list[Message]:
+    """For topics that rather lose records than be without a leader; at most so many at once."""
+    records: list[Message] = []
+    target = Target(election=Election.UNCLEAN)
+    for at in all_partitions(context):
+        if at.now.leader == NO_LEADER and is_unclean_election_allowed(context, at.topic.name):
+            record = changed(context, at, target)
+            if record is not None:
+                records.append(record)
+        if len(records) >= ELECTIONS_AT_ONCE_MAX:
+            break
+    return records
+
+
+def _online_election(context: DecisionContext, topic: TopicImage) -> Election:
+    unclean = is_unclean_election_allowed(context, topic.name)
+    return Election.UNCLEAN if unclean else Election.ONLINE
+
+
+def _directory_of(partition: PartitionImage, broker_id: int) -> Uuid | None:
+    if broker_id not in partition.replicas:
+        return None
+    return partition.directories[partition.replicas.index(broker_id)]

@@ -1,0 +1,1 @@
+"""Topics and the placement of their replicas: created, extended, described, deleted."""

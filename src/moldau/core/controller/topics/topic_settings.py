@@ -1,0 +1,26 @@
+"""The two settings of topics that decide about leadership: the topic's own value, or the node's."""
+
+from moldau.core.controller.decision_context import DecisionContext
+from moldau.core.metadata.image import TopicImage
+from moldau.protocol.enums import ConfigResourceType
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
+
+
+def effective_min_isr(context: DecisionContext, topic: TopicImage) -> int:
+    """Never above the number of replicas."""
+    text = _own_value(context, topic.name, MIN_INSYNC_REPLICAS)
+    wanted = context.config.min_insync_replicas if text is None else int(text)
+    return min(wanted, len(topic.partitions[0].replicas))
+
+
+def is_unclean_election_allowed(context: DecisionContext, topic_name: str) -> bool:
+    text = _own_value(context, topic_name, UNCLEAN_LEADER_ELECTION)
+    if text is None:
+        return context.config.unclean_leader_election_enable
+    return text.strip().lower() == "true"
+
+
+def _own_value(context: DecisionContext, topic_name: str, name: str) -> str | None:
+    return context.image.config_of(ConfigResourceType.TOPIC, topic_name).get(name)

@@ -1,0 +1,447 @@
+"""The producer's way from a record to a batch's bytes. Users' threads append while the loop's
+seals: here a guard keeps them apart, in the compiled module the interpreter's lock does.
+"""
+
+from array import array
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from moldau.types import Buffer
+
+if TYPE_CHECKING:
+    from moldau.core.producer.outcomes import RecordMetadata
+
+HEADER_BYTES = 61
+# A length in front and every varint at its longest: 5 + 1 + 10 + 5 + 5 + 5 + 5.
+RECORD_OVERHEAD = 36
+MANY_MAX = 4096
+
+_M = 0x5BD1E995
+_SEED = 0x9747B28C
+_MASK = 0xFFFF_FFFF
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+Piece: TypeAlias = "tuple[Batch, int, int]"
+"""A batch, the index of the first record, how many."""
+
+
+class Outcome(Protocol):
+    """What became of a batch."""
+
+    def error_of(self, index: int) -> Exception | None: ...
+    def metadata(self, batch: "Batch", index: int, timestamp: int) -> "RecordMetadata": ...
+
+
+class Patience(Protocol):
+    """How somebody waits for a delivery: with a thread, or in an event loop."""
+
+    def wait(self, delivery: "Delivery", timeout: float | None) -> Outcome: ...
+    def awaited(self, delivery: "Delivery") -> Any: ...
+
+
+Limits: TypeAlias = tuple[int, int, int, int]
+"""When a batch is ready, how far it grows while it waits, the largest record, all memory."""
+Hooks: TypeAlias = tuple[
+    Callable[[], int],
+    Callable[[], None],
+    "Callable[[TopicBuffers], int]",
+    Patience | None,
+    AbstractContextManager[Any],
+]
+"""The time; what to call when a batch is begun or ready; the next sticky partition; how to wait;
+the guard.
+"""
+
+
+def murmur2(content: bytes) -> int:
+    """Kafka's hash of keys, 32 bits without sign."""
+    length = len(content)
+    value = _SEED ^ length
+    whole = length & ~3
+    for place in range(0, whole, 4):
+        k = int.from_bytes(content[place : place + 4], "little") * _M & _MASK
+        k = (k ^ k >> 24) * _M & _MASK
+        value = value * _M & _MASK ^ k
+    if whole < length:
+        value = (value ^ int.from_bytes(content[whole:], "little")) * _M & _MASK
+    value = (value ^ value >> 13) * _M & _MASK
+    return value ^ value >> 15
+
+
+def partitions_of_keys(
+    offsets: Buffer, content: Buffer, start: int, rows: int, partition_count: int
+) -> bytearray:
+    """The partition of every key of a column, as int32: of `rows` rows from `start` on."""
+    if partition_count < 1 or start < 0 or rows < 0:
+        raise ValueError("impossible count of partitions or rows")
+    places = memoryview(offsets).cast("B").cast("i")
+    if len(places) < start + rows + 1:
+        raise ValueError("a column has fewer offsets than rows")
+    octets = memoryview(content).cast("B")
+    found = array("i")
+    for row in range(start, start + rows):
+        first, stop = places[row], places[row + 1]
+        if not 0 <= first <= stop <= len(octets):
+            raise ValueError("a column's offsets do not fit its bytes")
+        found.append((murmur2(bytes(octets[first:stop])) & 0x7FFF_FFFF) % partition_count)
+    return bytearray(found.tobytes())
+
+
+def _varint(value: int) -> bytes:
+    raw = (value << 1 ^ value >> 63) & 0xFFFF_FFFF_FFFF_FFFF
+    out = bytearray()
+    while raw >= 0x80:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+def _octets(content: bytes | None) -> bytes:
+    return b"\x01" if content is None else _varint(len(content)) + content
+
+
+def _is_plain(content: Any) -> bool:
+    return content is None or type(content) is bytes
+
+
+def _is_number(value: Any) -> bool:
+    """None, or an int from 0 up that fits."""
+    return value is None or (type(value) is int and 0 <= value < 1 << 63)
+
+
+def _encoded_headers(headers: Headers | None) -> bytes | None:
+    """None if they are not what can be written at once: pairs of str and bytes or None."""
+    parts = [_varint(len(headers or ()))]
+    for pair in headers or ():
+        if type(pair) is not tuple or len(pair) != 2:
+            return None
+        name, content = pair
+        if type(name) is not str or not _is_plain(content):
+            return None
+        parts.append(_octets(name.encode()))
+        parts.append(_octets(content))
+    return b"".join(parts)
+
+
+class Batch:
+    """Records of one partition on their way. Open until it is sealed; ready when it is large enough
+    to be sent at once; done when it has an outcome, or all of its parts have.
+    """
+
+    def __init__(self, topic: str, partition: int, capacity: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.count = 0
+        self.is_open = True
+        self.is_ready = False
+        self.base_timestamp = 0
+        self.max_timestamp = 0
+        self.held_bytes = max(capacity, HEADER_BYTES)
+        """What it counts for in the producer's memory."""
+        self.outcome: Outcome | None = None
+        self.parts: list[Batch] | None = None
+        self.callbacks: list[tuple[int, Callable[[Delivery], object], Delivery]] | None = None
+        self.patience: Patience | None = None
+        self._body: bytearray | None = bytearray(HEADER_BYTES)
+        self._size = HEADER_BYTES
+
+    @staticmethod
+    def of_rows(
+        topic: str, partition: int, body: bytearray, facts: tuple[int, int, int]
+    ) -> "Batch":
+        """A sealed one whose records are encoded already. Facts: count, base and latest time."""
+        batch = Batch(topic, partition, len(body))
+        batch._body = body
+        batch._size = batch.held_bytes = len(body)
+        batch.count, batch.base_timestamp, batch.max_timestamp = facts
+        batch.is_ready = True
+        batch.is_open = False
+        return batch
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size
+
+    def seal(self) -> bytearray:
+        """Nothing is added any more; the body, with room for the header in front."""
+        self.is_open = False
+        assert self._body is not None
+        return self._body
+
+    def release(self) -> None:
+        self._body = None
+
+    def _write(
+        self, timestamp: int, key: bytes | None, value: bytes | None, headers: bytes
+    ) -> None:
+        assert self._body is not None
+        if self.count == 0:
+            self.base_timestamp = self.max_timestamp = timestamp
+        self.max_timestamp = max(self.max_timestamp, timestamp)
+        record = b"".join(
+            (
+                b"\x00",
+                _varint(timestamp - self.base_timestamp),
+                _varint(self.count),
+                _octets(key),
+                _octets(value),
+                headers,
+            )
+        )
+        self._body += _varint(len(record))
+        self._body += record
+        self._size = len(self._body)
+        self.count += 1
+
+
+class Delivery:
+    """What became, or will become, of one record."""
+
+    __slots__ = ("batch", "index", "timestamp")
+
+    def __init__(self, batch: Batch, index: int, timestamp: int) -> None:
+        self.batch = batch
+        self.index = index
+        self.timestamp = timestamp
+
+    def done(self) -> bool:
+        """Whether its outcome is known."""
+        return leaf_of(self.batch, self.index)[0].outcome is not None
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """The error that it failed with, or None; waits as `result` does."""
+        place, index = leaf_of(self.batch, self.index)
+        outcome = place.outcome
+        if outcome is None:
+            assert self.batch.patience is not None
+            outcome = self.batch.patience.wait(self, timeout)
+            _, index = leaf_of(self.batch, self.index)
+        return outcome.error_of(index)
+
+    def result(self, timeout: float | None = None) -> "RecordMetadata":
+        """Where it was written. Waits for that, `timeout` seconds at most."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        place, index = leaf_of(self.batch, self.index)
+        assert place.outcome is not None
+        return place.outcome.metadata(place, index, self.timestamp)
+
+    def add_callback(self, fn: "Callable[[Delivery], object]") -> None:
+        """`fn(delivery)` runs when the outcome is known, in the client's own thread; at once if it
+        is known already.
+        """
+        place, index = leaf_of(self.batch, self.index)
+        if place.callbacks is None:
+            place.callbacks = []
+        place.callbacks.append((index, fn, self))
+        # Whoever finishes the batch takes the list away; what is still there was not seen.
+        if place.outcome is not None or place.parts is not None:
+            try:
+                place.callbacks.remove((index, fn, self))
+            except ValueError:
+                return
+            if place.outcome is not None:
+                fn(self)
+            else:
+                self.add_callback(fn)
+
+    def __await__(self) -> 'Generator[Any, None, "RecordMetadata"]':
+        assert self.batch.patience is not None
+        waiting: Generator[Any, None, RecordMetadata] = self.batch.patience.awaited(
+            self
+        ).__await__()
+        return waiting
+
+
+def leaf_of(batch: Batch, index: int) -> tuple[Batch, int]:
+    """Where a record is: a batch that was split knows its parts."""
+    while batch.parts is not None:
+        for part in batch.parts:
+            if index < part.count:
+                batch = part
+                break
+            index -= part.count
+        else:
+            raise IndexError(index)
+    return batch, index
+
+
+class TopicBuffers:
+    """The open batches of one topic. `hashes_keys`: keys go by murmur2; `is_sticky`: records
+    without one stay with a partition for a batch. Else somebody says which partition.
+    """
+
+    def __init__(self, name: str, partition_count: int, hashes_keys: bool, is_sticky: bool) -> None:
+        self.name = name
+        self.hashes_keys = hashes_keys
+        self.is_sticky = is_sticky
+        self.sticky = 0
+        self._sticky_bytes = 0
+        self._open: list[Batch | None] = []
+        self.resize(partition_count)
+
+    def resize(self, partition_count: int) -> None:
+        if partition_count < 1:
+            raise ValueError("a topic has at least one partition")
+        self.partition_count = partition_count
+        self._open += [None] * (partition_count - len(self._open))
+        if self.sticky >= partition_count:
+            self.sticky = 0
+
+
+class Appender:
+    """All open batches of a producer, and how much room is left. Any thread may append."""
+
+    def __init__(self, limits: Limits, hooks: Hooks) -> None:
+        self._topics: dict[str, TopicBuffers] = {}
+        self._begun: list[Batch] = []
+        self._batch_bytes, self._growth_bytes, self._record_bytes_max, self.room = limits
+        self.is_closed = False
+        self._is_woken = False
+        self._now_ms, self._wake, self._choose, self._patience, self._guard = hooks
+
+    def add_topic(self, topic: TopicBuffers) -> None:
+        self._topics[topic.name] = topic
+
+    def topic(self, name: str) -> TopicBuffers | None:
+        return self._topics.get(name)
+
+    def forget_topic(self, name: str) -> None:
+        self._topics.pop(name, None)
+
+    def take_begun(self) -> list[Batch]:
+        """Batches that were begun since the last time."""
+        with self._guard:
+            begun, self._begun = self._begun, []
+            self._is_woken = False
+        return begun
+
+    def append(
+        self,
+        name: str,
+        key: Any,
+        value: Any,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Any,
+    ) -> Delivery | None:
+        """A Delivery, or None if it needs a slower way: the topic is not known here, there is no
+        room, it is too large, its parts are no bytes, or somebody else chooses the partition.
+        """
+        if type(name) is not str or not _is_number(partition) or not _is_number(timestamp):
+            return None
+        topic = self._topics.get(name)
+        if topic is None or not (headers is None or type(headers) in {tuple, list}):
+            return None
+        time = self._now_ms() if timestamp is None else timestamp
+        with self._guard:
+            return self._add(topic, key, value, tuple(headers or ()), (partition, time))
+
+    def append_many(
+        self,
+        name: str,
+        values: list[Any],
+        keys: list[Any] | None,
+        options: tuple[int | None, int | None],
+        start: int,
+        pieces: list[Piece],
+    ) -> int:
+        """From `start` on, as many as fit and at most a few thousand: how many. `pieces` gets the
+        (batch, first, count) they went to. `options`: partition and time, or None.
+        """
+        topic = self._topics.get(name)
+        if topic is None or start < 0:
+            return 0
+        if keys is not None and len(keys) != len(values):
+            raise ValueError(f"{len(keys)} keys for {len(values)} values")
+        partition, timestamp = options
+        place = partition, self._now_ms() if timestamp is None else timestamp
+        row = start
+        last: tuple[Batch, int, int] | None = None
+        for row in range(start, min(len(values), start + MANY_MAX)):
+            key = None if keys is None else keys[row]
+            with self._guard:
+                delivery = self._add(topic, key, values[row], (), place)
+            if delivery is None:
+                break
+            if last is not None and delivery.batch is last[0] and delivery.index == sum(last[1:]):
+                last = last[0], last[1], last[2] + 1
+                continue
+            if last is not None:
+                pieces.append(last)
+            last = delivery.batch, delivery.index, 1
+        else:
+            row = max(start, min(len(values), start + MANY_MAX))
+        if last is not None:
+            pieces.append(last)
+        return row - start
+
+    def _add(
+        self,
+        topic: TopicBuffers,
+        key: Any,
+        value: Any,
+        headers: Headers,
+        place: tuple[int | None, int],
+    ) -> Delivery | None:
+        partition, timestamp = place
+        if self.is_closed or not _is_plain(value) or not _is_plain(key):
+            return None
+        encoded = _encoded_headers(headers)
+        if encoded is None:
+            return None
+        needed = RECORD_OVERHEAD + len(encoded) + len(key or b"") + len(value or b"")
+        if needed > self._record_bytes_max:
+            return None
+        number = self._route(topic, key, partition)
+        batch = None if number is None else self._room_in(topic, number, needed)
+        if batch is None:
+            return None
+        delivery = Delivery(batch, batch.count, timestamp)
+        batch._write(timestamp, key, value, encoded)
+        if partition is None and not (key is not None and topic.hashes_keys):
+            topic._sticky_bytes += needed
+        becomes_ready = not batch.is_ready and batch.size_bytes >= self._batch_bytes
+        if becomes_ready:
+            batch.is_ready = True
+        if (becomes_ready or batch.count == 1) and not self._is_woken:
+            self._is_woken = True
+            self._wake()
+        return delivery
+
+    def _route(self, topic: TopicBuffers, key: bytes | None, partition: int | None) -> int | None:
+        if partition is not None:
+            return partition if 0 <= partition < topic.partition_count else None
+        if key is not None and topic.hashes_keys:
+            return (murmur2(key) & 0x7FFF_FFFF) % topic.partition_count
+        if not topic.is_sticky:
+            return None
+        if topic._sticky_bytes >= self._batch_bytes and topic.partition_count > 1:
+            topic._sticky_bytes = 0
+            topic.sticky = self._choose(topic)
+        return topic.sticky
+
+    def _room_in(self, topic: TopicBuffers, partition: int, needed: int) -> Batch | None:
+        batch = topic._open[partition]
+        is_over = (
+            batch is not None and batch.count and batch.size_bytes + needed > self._growth_bytes
+        )
+        if batch is None or not batch.is_open or is_over:
+            capacity = max(self._batch_bytes, needed + HEADER_BYTES)
+            if self.room < capacity:
+                return None
+            batch = Batch(topic.name, partition, capacity)
+            batch.patience = self._patience
+            self.room -= capacity
+            topic._open[partition] = batch
+            self._begun.append(batch)
+        if batch.size_bytes + needed > batch.held_bytes:
+            wanted = max(2 * batch.held_bytes, batch.size_bytes + needed)
+            if self.room < wanted - batch.held_bytes:
+                return None
+            self.room -= wanted - batch.held_bytes
+            batch.held_bytes = wanted
+        return batch

@@ -1,0 +1,45 @@
+"""Batches, deliveries and the appender that fills them, compiled if possible. The twin documents
+and types them.
+"""
+
+from typing import TYPE_CHECKING
+
+from moldau.compiled import USE_COMPILED
+from moldau.core.producer._batching_twin import Headers, Hooks, Limits, Outcome, Patience, Piece
+
+if TYPE_CHECKING or not USE_COMPILED:
+    from moldau.core.producer._batching_twin import (
+        Appender,
+        Batch,
+        Delivery,
+        TopicBuffers,
+        leaf_of,
+        murmur2,
+        partitions_of_keys,
+    )
+else:
+    from moldau.core.producer._batching import (
+        Appender,
+        Batch,
+        Delivery,
+        TopicBuffers,
+        leaf_of,
+        murmur2,
+        partitions_of_keys,
+    )
+
+__all__ = [
+    "Appender",
+    "Batch",
+    "Delivery",
+    "Headers",
+    "Hooks",
+    "Limits",
+    "Outcome",
+    "Patience",
+    "Piece",
+    "TopicBuffers",
+    "leaf_of",
+    "murmur2",
+    "partitions_of_keys",
+]

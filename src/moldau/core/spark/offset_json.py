@@ -1,0 +1,129 @@
+"""Offsets as Spark writes them: `{"orders": {"0": 23, "1": -2}}`. Those of a running query also
+say which topic a name stood for, so that one that was deleted and made again is noticed.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from moldau.core.spark.errors import OptionError
+from moldau.types import TopicPartition
+
+LATEST = -1
+EARLIEST = -2
+# No topic can have these names.
+_IDS = "@topicIds"
+_BEGAN = "@began"
+
+Offsets = dict[TopicPartition, int]
+
+
+class QueryOffsets(NamedTuple):
+    """How far a query is."""
+
+    offsets: Offsets
+    topic_ids: dict[str, str]
+    """Texts; a topic of a broker without ids is left out."""
+    began: Offsets | None = None
+    """At the end of a query's first batch: where that began. Spark writes down where a batch ends,
+    and asks a source again where it begins if the first one did not finish.
+    """
+
+
+def parse_numbers(text: str, option: str, least: int = EARLIEST) -> Offsets:
+    """A number for each partition: an offset, or a time in ms. Raises OptionError."""
+    shape = f'{option} is JSON as {{"topic": {{"0": 23}}}}'
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise OptionError(f"{shape}; at character {error.pos + 1}: {error.msg}") from None
+    if not isinstance(found, dict):
+        raise OptionError(f"{shape}; it is {text}")
+    numbers: Offsets = {}
+    for topic, by_partition in found.items():
+        if not isinstance(by_partition, dict):
+            raise OptionError(f"{shape}; topic '{topic}' has {json.dumps(by_partition)}")
+        for partition, number in by_partition.items():
+            if not partition.isdecimal():
+                raise OptionError(f"{option}: '{partition}' of topic '{topic}' is no partition")
+            if not isinstance(number, int) or isinstance(number, bool) or number < least:
+                raise OptionError(
+                    f"{option}: {topic}-{partition} has {json.dumps(number)}; it is a whole number "
+                    + ("from 0" if least == 0 else "from 0, -1 for latest or -2 for earliest")
+                )
+            numbers[TopicPartition(topic, int(partition))] = number
+    return numbers
+
+
+def parse_assignment(text: str) -> frozenset[TopicPartition]:
+    """`{"orders": [0, 1]}`. Raises OptionError."""
+    shape = 'assign is JSON as {"topic": [0, 1]}'
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise OptionError(f"{shape}; at character {error.pos + 1}: {error.msg}") from None
+    if not isinstance(found, dict) or not found:
+        raise OptionError(f"{shape}; it is {text}")
+    chosen = set()
+    for topic, numbers in found.items():
+        if not isinstance(numbers, list) or not numbers or not all(map(_is_number, numbers)):
+            raise OptionError(f"{shape}; topic '{topic}' has {json.dumps(numbers)}")
+        chosen |= {TopicPartition(topic, number) for number in numbers}
+    return frozenset(chosen)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def write_query_offsets(position: QueryOffsets) -> dict[str, Any]:
+    """What a query's checkpoint keeps."""
+    found = nested(position.offsets)
+    topics = {partition.topic for partition in position.offsets}
+    ids = {name: topic_id for name, topic_id in position.topic_ids.items() if name in topics}
+    if ids:
+        found[_IDS] = dict(sorted(ids.items()))
+    if position.began is not None:
+        found[_BEGAN] = nested(position.began)
+    return found
+
+
+def read_query_offsets(stored: Mapping[str, Any]) -> QueryOffsets:
+    """Also what Spark's own source has stored."""
+    began = stored.get(_BEGAN)
+    return QueryOffsets(
+        _flat({name: found for name, found in stored.items() if name not in {_IDS, _BEGAN}}),
+        dict(stored.get(_IDS, {})),
+        None if began is None else _flat(began),
+    )
+
+
+def _flat(by_topic: Mapping[str, Any]) -> Offsets:
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, by_partition in by_topic.items()
+        for partition, offset in by_partition.items()
+    }
+
+
+def check_covers(
+    option: str, given: Iterable[TopicPartition], there: Iterable[TopicPartition]
+) -> None:
+    """Explicit offsets name exactly the partitions that are read. Raises OptionError."""
+    given, there = set(given), set(there)
+    if missing := sorted(there - given):
+        raise OptionError(f"{option} says nothing about {_some(missing)}, which is read")
+    if unknown := sorted(given - there):
+        raise OptionError(f"{option} names {_some(unknown)}, which is not read")
+
+
+def _some(partitions: list[TopicPartition]) -> str:
+    named = ", ".join(map(str, partitions[:3]))
+    return named if len(partitions) <= 3 else f"{named} and {len(partitions) - 3} more"

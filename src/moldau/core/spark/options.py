@@ -1,0 +1,335 @@
+"""The options of source and sink: names and meaning as those of Spark's own `kafka` format. Spark
+gives them with names in lower case. What is wrong is said in one line, before anything runs.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from moldau.core.spark.errors import OptionError, suggestion
+from moldau.core.spark.offset_bounds import (
+    AtGroup,
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    Earliest,
+    Latest,
+    Place,
+)
+from moldau.core.spark.offset_json import parse_assignment, parse_numbers
+from moldau.frozen import frozen
+from moldau.types import TopicPartition
+
+KAFKA_PREFIX = "kafka."
+SOURCE_OPTIONS = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "includeHeaders",
+    "groupIdPrefix",
+    "pushFilters",
+    "longPollMs",
+    "publishProgress",
+)
+SINK_OPTIONS = ("topic", "includeHeaders", "delivery")
+# Of Spark itself, and of its own source where they have nothing to do here.
+PASSED_OVER = (
+    "path",
+    "checkpointLocation",
+    "queryName",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "partition.metadata.cache.ttl.ms",
+)
+_ALL = (*SOURCE_OPTIONS, *SINK_OPTIONS, *PASSED_OVER)
+_LOWER = {name.lower() for name in _ALL}
+# What the source decides; Spark's own refuses these too.
+_REFUSED_SETTINGS = {
+    "auto.offset.reset": "use startingOffsets",
+    "enable.auto.commit": "the checkpoint keeps how far the query is",
+    "key.deserializer": "keys are bytes; cast them in the query",
+    "value.deserializer": "values are bytes; cast them in the query",
+    "interceptor.classes": "they are not called here",
+}
+_REFUSED_SINK_SETTINGS = {
+    "key.serializer": "keys are bytes or texts; cast them in the query",
+    "value.serializer": "values are bytes or texts; cast them in the query",
+}
+_TABLE = (
+    "CREATE TABLE ... USING moldau does not work, Spark loses its options; "
+    "write CREATE TEMPORARY VIEW ... USING moldau OPTIONS (...)"
+)
+_DELAY_MS_DEFAULT = 15 * 60 * 1000
+_LONG_POLL_MS_DEFAULT = 500
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@frozen
+class Subscribe:
+    topics: tuple[str, ...]
+
+
+@frozen
+class SubscribePattern:
+    pattern: str
+
+
+@frozen
+class Assign:
+    partitions: frozenset[TopicPartition]
+
+
+Strategy: TypeAlias = Subscribe | SubscribePattern | Assign
+
+
+@frozen(kw_only=True)
+class SourceOptions:
+    settings: dict[str, str]
+    """Of the client, without their prefix."""
+    strategy: Strategy
+    starting: Place
+    ending: Place
+    is_lenient_by_time: bool
+    """A time behind the last record means latest, where it is an error otherwise."""
+    fails_on_data_loss: bool
+    tasks_min: int | None
+    rows_per_task_max: int | None
+    rows_max: int | None
+    rows_min: int | None
+    delay_ms_max: int
+    has_headers: bool
+    group_prefix: str
+    pushes_filters: bool
+    long_poll_ms: int
+    publishes_progress: bool
+
+
+@frozen(kw_only=True)
+class SinkOptions:
+    settings: dict[str, str]
+    topic: str | None
+    """None: each row says it."""
+
+
+Given: TypeAlias = Mapping[str, str]
+
+
+def check_names(given: Given) -> None:
+    """Raises OptionError for an option that nobody knows."""
+    if "provider" in given:
+        # What Spark calls a table's format, among what it keeps of it.
+        raise OptionError(_TABLE)
+    for name in given:
+        if name.lower() not in _LOWER and not name.lower().startswith(KAFKA_PREFIX):
+            hint = suggestion(name, (*_ALL, "kafka.bootstrap.servers"))
+            raise OptionError(f"there is no option '{name}'{hint}")
+
+
+def source_options(given: Given, *, is_stream: bool) -> SourceOptions:
+    given = {name.lower(): value for name, value in given.items()}
+    check_names(given)
+    settings = _settings(given, _REFUSED_SETTINGS)
+    settings.setdefault("isolation.level", "read_committed")
+    starting = _place(given, "starting", Latest() if is_stream else Earliest())
+    ending = _place(given, "ending", Latest())
+    _check_places(given, starting, ending, is_stream=is_stream)
+    strategy_by_time = given.get("startingoffsetsbytimestampstrategy", "error").lower()
+    if strategy_by_time not in {"error", "latest"}:
+        raise OptionError(
+            f"startingOffsetsByTimestampStrategy is error or latest, not '{strategy_by_time}'"
+        )
+    rows_max = _whole(given, "maxOffsetsPerTrigger")
+    rows_min = _whole(given, "minOffsetsPerTrigger")
+    if rows_max is not None and rows_min is not None and rows_min > rows_max:
+        raise OptionError(
+            f"minOffsetsPerTrigger={rows_min} is more than maxOffsetsPerTrigger={rows_max}"
+        )
+    long_poll_ms = _whole(given, "longPollMs", least=0)
+    return SourceOptions(
+        settings=settings,
+        strategy=_strategy(given),
+        starting=starting,
+        ending=ending,
+        is_lenient_by_time=strategy_by_time == "latest",
+        fails_on_data_loss=_flag(given, "failOnDataLoss", True),
+        tasks_min=_whole(given, "minPartitions"),
+        rows_per_task_max=_whole(given, "maxRecordsPerPartition"),
+        rows_max=rows_max,
+        rows_min=rows_min,
+        delay_ms_max=_duration_ms(given, "maxTriggerDelay", _DELAY_MS_DEFAULT),
+        has_headers=_flag(given, "includeHeaders", False),
+        group_prefix=given.get("groupidprefix", "moldau.query"),
+        pushes_filters=_flag(given, "pushFilters", False),
+        long_poll_ms=_LONG_POLL_MS_DEFAULT if long_poll_ms is None else long_poll_ms,
+        publishes_progress=_flag(given, "publishProgress", True),
+    )
+
+
+def sink_options(given: Given) -> SinkOptions:
+    given = {name.lower(): value for name, value in given.items()}
+    check_names(given)
+    misplaced = [
+        name for name in SOURCE_OPTIONS if name.lower() in given and name not in SINK_OPTIONS
+    ]
+    if misplaced:
+        hint = "; write topic" if "subscribe" in misplaced else ""
+        raise OptionError(f"{misplaced[0]} is an option for reading, not for writing{hint}")
+    delivery = given.get("delivery", "at_least_once").strip().lower()
+    if delivery == "exactly_once":
+        raise OptionError(
+            "delivery=exactly_once needs one task per partition, which Spark gives no sink; "
+            "write with foreachBatch(moldau.spark.ExactlyOnceSink(...))"
+        )
+    if delivery != "at_least_once":
+        raise OptionError(f"delivery is at_least_once or exactly_once, not '{delivery}'")
+    topic = given.get("topic")
+    if topic is not None and not (topic := topic.strip()):
+        raise OptionError("topic is empty; name the topic to write to")
+    return SinkOptions(settings=_settings(given, _REFUSED_SINK_SETTINGS), topic=topic)
+
+
+def _settings(given: Given, refused: Mapping[str, str]) -> dict[str, str]:
+    settings = {
+        name.removeprefix(KAFKA_PREFIX): value
+        for name, value in given.items()
+        if name.startswith(KAFKA_PREFIX)
+    }
+    for name, reason in refused.items():
+        if name in settings:
+            raise OptionError(f"kafka.{name} is not supported; {reason}")
+    if given.keys() <= {"path"}:
+        raise OptionError(_TABLE)
+    if not settings.get("bootstrap.servers", "").strip():
+        raise OptionError('no broker is given; add .option("kafka.bootstrap.servers", "host:9092")')
+    return settings
+
+
+def _strategy(given: Given) -> Strategy:
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in given]
+    if len(ways) != 1:
+        found = " and ".join(ways) + " are given" if ways else "none is given"
+        raise OptionError(f"one of subscribe, subscribePattern and assign is needed; {found}")
+    text = given[ways[0].lower()].strip()
+    match ways[0]:
+        case "subscribe":
+            topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+            if not topics:
+                raise OptionError("subscribe is empty; name topics, separated by commas")
+            return Subscribe(topics)
+        case "subscribePattern":
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise OptionError(f"subscribePattern: '{text}' is no pattern: {error}") from None
+            if not text:
+                raise OptionError("subscribePattern is empty; orders.* is a pattern")
+            return SubscribePattern(text)
+        case _:
+            return Assign(parse_assignment(text))
+
+
+def _place(given: Given, side: str, default: Place) -> Place:
+    """A time for all comes before times, and times before offsets, as in Spark."""
+    option = f"{side}Timestamp"
+    if (text := given.get(option.lower())) is not None:
+        if not text.strip().isdecimal():
+            raise OptionError(f"{option}={text} is no time; write milliseconds since 1970")
+        return AtTime(int(text), option)
+    option = f"{side}OffsetsByTimestamp"
+    if (text := given.get(option.lower())) is not None:
+        return AtTimes(parse_numbers(text, option, least=0), option)
+    option = f"{side}Offsets"
+    text = given.get(option.lower())
+    if text is None:
+        return default
+    match text.strip().lower():
+        case "earliest":
+            return Earliest()
+        case "latest":
+            return Latest()
+        case "group":
+            return AtGroup()
+        case word if word.startswith("{"):
+            return AtOffsets(parse_numbers(text, option), option)
+        case word:
+            hint = suggestion(word, ("earliest", "latest", "group"))
+            raise OptionError(f"{option}={text} is not earliest, latest, group or JSON{hint}")
+
+
+def _check_places(given: Given, starting: Place, ending: Place, *, is_stream: bool) -> None:
+    if is_stream:
+        for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+            if name.lower() in given:
+                raise OptionError(f"{name} is for batch reading; a stream has no end")
+        return
+    if isinstance(starting, Latest):
+        raise OptionError("startingOffsets=latest reads nothing in a batch; write earliest")
+    if isinstance(ending, Earliest):
+        raise OptionError("endingOffsets=earliest reads nothing; write latest")
+    if isinstance(ending, AtGroup):
+        raise OptionError("endingOffsets=group is not supported; write latest or offsets")
+    _refuse_number(starting, -1, "latest at the beginning reads nothing")
+    _refuse_number(ending, -2, "earliest at the end reads nothing")
+
+
+def _refuse_number(place: Place, number: int, reason: str) -> None:
+    if isinstance(place, AtOffsets):
+        for partition, offset in place.offsets.items():
+            if offset == number:
+                raise OptionError(f"{place.option}: {partition} has {number}; {reason}")
+
+
+def _flag(given: Given, name: str, default: bool) -> bool:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    if text.strip().lower() not in {"true", "false"}:
+        raise OptionError(f"{name}={text} is neither true nor false")
+    return text.strip().lower() == "true"
+
+
+def _whole(given: Given, name: str, least: int = 1) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or int(text) < least:
+        raise OptionError(f"{name}={text} is not a whole number from {least}")
+    return int(text)
+
+
+def _duration_ms(given: Given, name: str, default_ms: int) -> int:
+    """`15m`, `90s`, `500ms`; a number alone is milliseconds."""
+    text = given.get(name.lower())
+    if text is None:
+        return default_ms
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if match is None or (match[2] and match[2] not in _UNITS_MS):
+        raise OptionError(f"{name}={text} is no duration; write 500ms, 90s, 15m or 2h")
+    return int(match[1]) * _UNITS_MS.get(match[2], 1)
+
+
+def wrong_columns(
+    wanted: Mapping[str, Any], known: Mapping[str, Any], name_of: Callable[[Any], str] = str
+) -> str | None:
+    """Why a schema of a user's does not fit; columns may be left out and come in any order."""
+    for name, kind in wanted.items():
+        if name not in known:
+            hint = suggestion(name, known)
+            return f"there is no column '{name}'{hint}; there are {', '.join(known)}"
+        if kind != known[name]:
+            return f"column {name} is {name_of(known[name])}, not {name_of(kind)}; cast it later"
+    return None if wanted else f"no column is chosen; there are {', '.join(known)}"

@@ -1,0 +1,68 @@
+"""From offsets to tasks: how much of a backlog a micro-batch takes, and how ranges are cut."""
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from math import ceil, floor
+from typing import NamedTuple
+
+from moldau.core.spark.offset_json import Offsets
+from moldau.types import TopicPartition
+
+
+class OffsetRange(NamedTuple):
+    """Records `start` to `stop - 1`; some of them may be gone by compaction."""
+
+    partition: TopicPartition
+    start: int
+    stop: int
+    topic_id: bytes | None = None
+    """None: whoever has the name."""
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+
+def limited(start: Mapping[TopicPartition, int], latest: Offsets, rows_max: int) -> Offsets:
+    """As far as `rows_max` offsets reach, each partition by its share of the backlog: all of
+    them move on, and the largest most. At least one of each that has any.
+    """
+    backlog = {one: max(end - start.get(one, 0), 0) for one, end in latest.items()}
+    total = sum(backlog.values())
+    if total <= rows_max:
+        return dict(latest)
+    found: Offsets = {}
+    for one, end in latest.items():
+        share = rows_max * backlog[one] / total
+        step = ceil(share) if share < 1 else floor(share)
+        found[one] = min(end, start.get(one, 0) + step) if backlog[one] else end
+    return found
+
+
+def backlog_of(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> int:
+    return sum(max(end - start.get(one, 0), 0) for one, end in latest.items())
+
+
+def split(
+    ranges: Iterable[OffsetRange],
+    tasks_min: int | None = None,
+    rows_max: int | None = None,
+) -> list[OffsetRange]:
+    """Nothing is left out, nothing is read twice. `tasks_min` is a wish: the sizes decide."""
+    whole = [one for one in ranges if one.size > 0]
+    if rows_max is not None:
+        whole = [part for one in whole for part in _cut(one, ceil(one.size / rows_max))]
+    if tasks_min is None or len(whole) >= tasks_min:
+        return whole
+    total = sum(one.size for one in whole)
+    return [
+        part
+        for one in whole
+        for part in _cut(one, max(floor(one.size / total * tasks_min + 0.5), 1))
+    ]
+
+
+def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+    parts = min(parts, whole.size)
+    bounds = [whole.start + whole.size * number // parts for number in range(parts + 1)]
+    return [whole._replace(start=start, stop=stop) for start, stop in pairwise(bounds)]

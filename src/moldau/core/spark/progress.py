@@ -1,0 +1,104 @@
+"""How a running query moves on: what became of its topics since the last batch, and how far the
+next one goes.
+"""
+
+from typing import NamedTuple
+
+from moldau.core.spark.offset_json import Offsets, QueryOffsets
+from moldau.core.spark.planning import OffsetRange, backlog_of, limited
+from moldau.types import TopicPartition, parse_uuid
+
+
+class Limits(NamedTuple):
+    rows_max: int | None = None
+    rows_min: int | None = None
+    delay_ms_max: int = 0
+
+
+class Loss(NamedTuple):
+    partition: TopicPartition
+    start: int
+    stop: int
+    reason: str
+
+
+def losses(position: QueryOffsets, latest: QueryOffsets) -> list[Loss]:
+    """What was to be read and is not there any more."""
+    found = []
+    for one, offset in sorted(position.offsets.items()):
+        end = latest.offsets.get(one)
+        if end is None:
+            found.append(Loss(one, offset, offset, "it is deleted"))
+        elif is_remade(one.topic, position, latest):
+            found.append(Loss(one, offset, end, "its topic was deleted and made again"))
+        elif end < offset:
+            found.append(Loss(one, offset, end, f"the log ends at {end} now"))
+    return found
+
+
+def is_remade(topic: str, before: QueryOffsets, after: QueryOffsets) -> bool:
+    """Both have an id for the name, and not the same."""
+    known = before.topic_ids.get(topic)
+    return known is not None and after.topic_ids.get(topic, known) != known
+
+
+def starts_within(position: QueryOffsets, latest: QueryOffsets) -> Offsets:
+    """Where each partition goes on: new ones, and those of topics that were made again, begin at
+    their first record.
+    """
+    return {
+        one: 0 if is_remade(one.topic, position, latest) else position.offsets.get(one, 0)
+        for one in latest.offsets
+    }
+
+
+def next_end(
+    position: QueryOffsets, latest: QueryOffsets, limits: Limits, waited_ms: float
+) -> QueryOffsets | None:
+    """Where the next batch ends. None: it is better to wait."""
+    starts = starts_within(position, latest)
+    backlog = backlog_of(starts, latest.offsets)
+    is_same = backlog == 0 and position.offsets == latest.offsets
+    if is_same and not any(is_remade(name, position, latest) for name in latest.topic_ids):
+        return None
+    if (limits.rows_min or 0) > backlog and waited_ms < limits.delay_ms_max:
+        return None
+    ends = latest.offsets
+    if limits.rows_max is not None:
+        ends = limited(starts, ends, limits.rows_max)
+    return QueryOffsets(dict(ends), latest.topic_ids)
+
+
+def first_end(
+    initial: QueryOffsets, latest: QueryOffsets, end: QueryOffsets | None
+) -> QueryOffsets:
+    """Of a query's first batch, which comes at once, even if it is empty: with it Spark writes down
+    where the query began.
+    """
+    end = latest if end is None else end
+    return end._replace(began=starts_within(initial, end))
+
+
+def ranges_between(start: QueryOffsets, end: QueryOffsets) -> tuple[list[OffsetRange], list[Loss]]:
+    """What a batch reads. A beginning behind its end is a loss: the end was written down by a run
+    before this one.
+    """
+    if start == end:
+        return [], []
+    if end.began is not None:
+        start = QueryOffsets(end.began, end.topic_ids)
+    ranges, lost = [], []
+    for one, begin in starts_within(start, end).items():
+        stop = end.offsets[one]
+        if begin > stop:
+            lost.append(Loss(one, begin, stop, _BACKWARDS))
+        elif begin < stop:
+            text = end.topic_ids.get(one.topic)
+            ranges.append(OffsetRange(one, begin, stop, None if text is None else parse_uuid(text)))
+    return ranges, lost
+
+
+_BACKWARDS = (
+    "the batch was planned by an earlier run which began elsewhere; "
+    "start with explicit startingOffsets"
+)

@@ -1,0 +1,342 @@
+"""The transaction coordinator's shard: the transactional ids of one partition of
+__transaction_state.
+
+A change is pending from its append to its commit; whoever asks meanwhile is told to come again.
+Only what is committed counts, so a change takes effect when it is.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from enum import Enum
+
+from moldau.core.coordinator.effects import Append, Reply, Ticket, TimerKey, Turn
+from moldau.core.coordinator.records import CoordinatorRecord
+from moldau.core.transactions.end_txn import decide_abort, decide_end
+from moldau.core.transactions.init_producer_id import decide_init
+from moldau.core.transactions.requests import (
+    AddPartitions,
+    Completed,
+    End,
+    Fence,
+    Init,
+    Known,
+    MarkersNeeded,
+)
+from moldau.core.transactions.settings import TransactionSettings
+from moldau.core.transactions.states import AT_REST, PREPARED, TransactionState
+from moldau.core.transactions.transaction import (
+    BUMPS_EPOCH_FROM,
+    NOBODY,
+    ProducerIdAndEpoch,
+    Transaction,
+)
+from moldau.core.transactions.transaction_records import (
+    stored_transaction,
+    transaction_record,
+    transaction_tombstone,
+)
+from moldau.core.transactions.transitions import completed, with_partitions
+from moldau.frozen import frozen
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.log_records.transaction_log import TransactionLogKey, TransactionLogValue
+from moldau.types import NO_PRODUCER_ID, TopicPartition
+
+EXPIRY_TIMER: TimerKey = ("expiry",)
+EXPIRY_IDS_MAX = 500
+"""How many ids are looked at in one turn; the others can wait for the next."""
+COMPLETION_RETRY_MS = 100
+
+
+class Step(Enum):
+    CHANGE = "change"
+    FENCE = "fence"
+    """A change that takes its epoch before it is in the log."""
+    COMPLETE = "complete"
+    """A change that must come about: its markers are written."""
+
+
+@frozen
+class Sequel:
+    """A change that is on its way into the log."""
+
+    after: Transaction
+    step: Step = Step.CHANGE
+
+
+@frozen
+class Expired:
+    transactional_ids: tuple[str, ...]
+
+
+class TransactionShard:
+    def __init__(self, settings: Callable[[], TransactionSettings]) -> None:
+        self.transactions: dict[str, Transaction] = {}
+        """By transactional id: what is committed."""
+        self._settings = settings
+        self._pending: dict[str, TransactionState] = {}
+        self._ongoing: set[str] = set()
+        """Those that may take too long."""
+        self._failed_fences: set[str] = set()
+        """Their epochs were raised, and nobody knows whether the log has it."""
+        self._to_expire: list[str] = []
+
+    # What the log says
+
+    def replay(
+        self, record: CoordinatorRecord, _offset: int, _producer_id: int = NO_PRODUCER_ID
+    ) -> None:
+        key, value = record.key, record.value
+        assert isinstance(key, TransactionLogKey)
+        if value is None:
+            self._forget(key.transactional_id)
+        else:
+            assert isinstance(value, TransactionLogValue)
+            self._set(stored_transaction(key, value))
+
+    def end_transaction(self, _producer_id: int, *, commits: bool) -> None:
+        """Nobody writes to this log in transactions."""
+
+    def _set(self, transaction: Transaction) -> None:
+        transactional_id = transaction.transactional_id
+        self.transactions[transactional_id] = transaction
+        if transaction.state is TransactionState.ONGOING:
+            self._ongoing.add(transactional_id)
+        else:
+            self._ongoing.discard(transactional_id)
+
+    def _forget(self, transactional_id: str) -> None:
+        self.transactions.pop(transactional_id, None)
+        self._ongoing.discard(transactional_id)
+        self._failed_fences.discard(transactional_id)
+
+    # Life
+
+    def loaded(self, turn: Turn) -> None:
+        """What was decided before is completed now."""
+        for transaction in list(self.transactions.values()):
+            if transaction.state in PREPARED:
+                self._need_markers(transaction, turn)
+        turn.start_timer(EXPIRY_TIMER, self._settings().expiry_check_interval_ms)
+
+    def unloaded(self, turn: Turn) -> None:
+        """Who waits for a commit has been refused by the shell."""
+
+    def timer_fired(self, key: TimerKey, turn: Turn) -> None:
+        if key == EXPIRY_TIMER:
+            self._expire(turn)
+        else:
+            _, transactional_id = key
+            self._complete(self.transactions[transactional_id], turn)
+
+    # What is asked
+
+    def needs_producer_id(self, transactional_id: str) -> bool:
+        """Whether the next question about this id may need a new one."""
+        current = self.transactions.get(transactional_id)
+        return current is None or current.is_epoch_exhausted
+
+    def init(self, init: Init, fresh_id: int | None, ticket: Ticket, turn: Turn) -> None:
+        """Answered with a producer id and epoch."""
+        self._check_settled(init.transactional_id)
+        current = self.transactions.get(init.transactional_id)
+        outcome = decide_init(current, init, fresh_id, turn.now_ms)
+        if isinstance(outcome, Fence):
+            assert current is not None
+            # The epoch that fences is not for its asker: it comes again, and gets the one after.
+            refusal = Reply(ticket, ErrorCode.CONCURRENT_TRANSACTIONS)
+            self._abort(current, fresh_id, turn, refusal)
+        else:
+            self._change(outcome, turn, Reply(ticket, outcome.producer))
+
+    def add_partitions(self, add: AddPartitions, ticket: Ticket, turn: Turn) -> None:
+        """Answered with nothing."""
+        # The first question: the producer may have an id that is only pending yet.
+        self._check_settled(add.transactional_id)
+        current = self._checked(add.transactional_id, add.producer)
+        if current.state is TransactionState.ONGOING and current.partitions.issuperset(
+            add.partitions
+        ):
+            turn.reply(ticket, None)
+        else:
+            after = with_partitions(current, add.partitions, add.client_version, turn.now_ms)
+            self._change(after, turn, Reply(ticket, None))
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: Collection[TopicPartition],
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether they are part of the open transaction. What is pending does not matter: the
+        append is checked once more.
+        """
+        members = self._checked(transactional_id, producer).partitions
+        return {
+            each: ErrorCode.NONE if each in members else ErrorCode.TRANSACTION_ABORTABLE
+            for each in partitions
+        }
+
+    def end(self, end: End, fresh_id: int | None, ticket: Ticket, turn: Turn) -> None:
+        """Answered with the producer id and epoch to go on with; with nobody's before version 2."""
+        outcome = decide_end(
+            self.transactions.get(end.transactional_id),
+            end,
+            fresh_id,
+            turn.now_ms,
+            is_pending=end.transactional_id in self._pending,
+        )
+        if isinstance(outcome, Known):
+            turn.reply(ticket, outcome.producer)
+            return
+        producer = NOBODY
+        if end.client_version >= BUMPS_EPOCH_FROM:
+            producer = completed(outcome, turn.now_ms).producer
+        self._change(outcome, turn, Reply(ticket, producer))
+
+    def overdue(self, now_ms: int) -> list[str]:
+        return [
+            each
+            for each in self._ongoing
+            if each not in self._pending and self.transactions[each].is_overdue(now_ms)
+        ]
+
+    def abort_overdue(self, transactional_id: str, fresh_id: int | None, turn: Turn) -> None:
+        """Unless something has happened since it was found to be."""
+        current = self.transactions.get(transactional_id)
+        is_free = transactional_id not in self._pending
+        if current is not None and is_free and current.is_overdue(turn.now_ms):
+            self._abort(current, fresh_id, turn)
+
+    def _check_settled(self, transactional_id: str) -> None:
+        if transactional_id in self._pending:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+    def _checked(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Transaction:
+        """The id's present state, if this producer may ask for it and it can change."""
+        current = self.transactions.get(transactional_id)
+        if current is None or current.producer_id != producer.producer_id:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if current.producer_epoch != producer.producer_epoch:
+            raise KafkaError(ErrorCode.PRODUCER_FENCED)
+        if current.state in PREPARED:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return current
+
+    # What changes
+
+    def _change(
+        self, after: Transaction, turn: Turn, *replies: Reply, step: Step = Step.CHANGE
+    ) -> None:
+        self._pending[after.transactional_id] = after.state
+        record = transaction_record(after, self._settings().transaction_version)
+        turn.append(
+            Append(
+                records=[record],
+                replies=list(replies),
+                sequel=Sequel(after, step),
+                # Different ids have nothing to do with each other, and one has one change at a
+                # time.
+                may_gather=True,
+            )
+        )
+
+    def _abort(
+        self, current: Transaction, fresh_id: int | None, turn: Turn, *replies: Reply
+    ) -> None:
+        transactional_id = current.transactional_id
+        version = self._settings().transaction_version
+        was_tried = transactional_id in self._failed_fences
+        fenced, after = decide_abort(current, version, fresh_id, turn.now_ms, was_tried=was_tried)
+        self._set(fenced)
+        step = Step.CHANGE if fenced is current else Step.FENCE
+        self._change(after, turn, *replies, step=step)
+
+    def _need_markers(self, prepared: Transaction, turn: Turn) -> None:
+        """Nothing else can happen to it until it is complete."""
+        self._failed_fences.discard(prepared.transactional_id)
+        self._pending[prepared.transactional_id] = completed(prepared, turn.now_ms).state
+        turn.request(
+            MarkersNeeded(
+                transactional_id=prepared.transactional_id,
+                producer=prepared.producer,
+                commits=prepared.state is TransactionState.PREPARE_COMMIT,
+                partitions=prepared.partitions,
+                transaction_version=prepared.client_version,
+            )
+        )
+
+    def markers_written(self, transactional_id: str, turn: Turn) -> None:
+        """Every partition has its marker, or is no more."""
+        current = self.transactions.get(transactional_id)
+        if current is not None and current.state in PREPARED:
+            self._complete(current, turn)
+
+    def _complete(self, prepared: Transaction, turn: Turn) -> None:
+        self._change(completed(prepared, turn.now_ms), turn, step=Step.COMPLETE)
+
+    # What became of it
+
+    def appended(self, sequel: object, turn: Turn) -> None:
+        pass
+
+    def committed(self, sequel: object, turn: Turn) -> None:
+        if isinstance(sequel, Expired):
+            for transactional_id in sequel.transactional_ids:
+                del self._pending[transactional_id]
+                self._forget(transactional_id)
+            return
+        assert isinstance(sequel, Sequel)
+        after = sequel.after
+        del self._pending[after.transactional_id]
+        self._set(after)
+        if after.state in PREPARED:
+            self._need_markers(after, turn)
+        elif sequel.step is Step.COMPLETE:
+            turn.request(Completed(after.transactional_id))
+
+    def failed(self, sequel: object, _code: ErrorCode, turn: Turn) -> None:
+        if isinstance(sequel, Expired):
+            for transactional_id in sequel.transactional_ids:
+                self._pending.pop(transactional_id, None)
+            return
+        assert isinstance(sequel, Sequel)
+        transactional_id = sequel.after.transactional_id
+        if sequel.step is Step.COMPLETE:
+            turn.start_timer(("complete", transactional_id), COMPLETION_RETRY_MS)
+            return
+        self._pending.pop(transactional_id, None)
+        if sequel.step is Step.FENCE:
+            self._failed_fences.add(transactional_id)
+
+    # What goes
+
+    def _expire(self, turn: Turn) -> None:
+        settings = self._settings()
+        if not self._to_expire:
+            self._to_expire = list(self.transactions)
+        asked = self._to_expire[:EXPIRY_IDS_MAX]
+        self._to_expire = self._to_expire[EXPIRY_IDS_MAX:]
+        oldest_ms = turn.now_ms - settings.id_expiration_ms
+        expired = [each for each in asked if self._is_expired(each, oldest_ms)]
+        if expired:
+            self._pending |= dict.fromkeys(expired, TransactionState.DEAD)
+            turn.append(
+                Append(
+                    records=[transaction_tombstone(each) for each in expired],
+                    sequel=Expired(tuple(expired)),
+                    is_atomic=False,
+                )
+            )
+        turn.start_timer(EXPIRY_TIMER, 0 if self._to_expire else settings.expiry_check_interval_ms)
+
+    def _is_expired(self, transactional_id: str, oldest_ms: int) -> bool:
+        current = self.transactions.get(transactional_id)
+        return (
+            current is not None
+            and transactional_id not in self._pending
+            and current.state in AT_REST
+            and current.update_ms <= oldest_ms
+        )
+
+    def __iter__(self) -> Iterator[Transaction]:
+        return iter(self.transactions.values())
