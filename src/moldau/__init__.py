@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from moldau.client.admin.blocking import Admin
     from moldau.client.consumer.blocking import Consumer
-    from moldau.client.producing.producer import Producer
+    from moldau.client.producer.blocking import Producer
     from moldau.core.consumer.positions import OffsetAndMetadata
     from moldau.types import TopicPartition
 
@@ -26,7 +26,7 @@ _LAZY = {
     "Admin": "moldau.client.admin.blocking",
     "Consumer": "moldau.client.consumer.blocking",
     "OffsetAndMetadata": "moldau.core.consumer.positions",
-    "Producer": "moldau.client.producing.producer",
+    "Producer": "moldau.client.producer.blocking",
     "TopicPartition": "moldau.types",
 }
 

@@ -28,7 +28,7 @@ from moldau.client.admin.transactions import (
     Transaction,
     TransactionFilter,
 )
-from moldau.client.metadata import Broker, Partition, Topic
+from moldau.client.cluster.metadata import Broker, Partition, Topic
 from moldau.protocol.enums import (
     ConfigResourceType,
     ElectionType,

@@ -3,16 +3,16 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from moldau.client.admin.face import Admin
-    from moldau.client.consumer.face import Consumer
-    from moldau.client.producing.aio_producer import Producer
+    from moldau.client.admin.aio import Admin
+    from moldau.client.consumer.aio import Consumer
+    from moldau.client.producer.aio import Producer
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
 _CLIENTS = {
-    "Admin": "moldau.client.admin.face",
-    "Consumer": "moldau.client.consumer.face",
-    "Producer": "moldau.client.producing.aio_producer",
+    "Admin": "moldau.client.admin.aio",
+    "Consumer": "moldau.client.consumer.aio",
+    "Producer": "moldau.client.producer.aio",
 }
 
 

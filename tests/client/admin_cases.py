@@ -35,8 +35,8 @@ from moldau.admin import (
 )
 from moldau.client.admin.features import FeatureUpdate
 from moldau.client.admin.topic_descriptions import describe_topics
-from moldau.client.cluster import Cluster
-from moldau.client.settings import client_settings
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.settings import client_settings
 from moldau.errors import ErrorCode, KafkaError, UnknownTopicError
 from moldau.types import TopicPartition
 

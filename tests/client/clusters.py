@@ -4,8 +4,8 @@ import itertools
 import os
 
 from moldau.aio import Consumer, Producer
-from moldau.client.cluster import Cluster
-from moldau.client.settings import client_settings
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.settings import client_settings
 from moldau.protocol.records.record import Record
 from moldau.testing import ThreadBroker
 from moldau.types import TopicPartition

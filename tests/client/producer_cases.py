@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition as PeerPartition
 import moldau
 import moldau.aio
 from moldau.admin import NewTopic
-from moldau.client.blocking import LoopThread
+from moldau.client.loop_thread import LoopThread
 from moldau.errors import ErrorCode, KafkaError, MoldauError, MustAbortError, MustStopError
 from moldau.types import TopicPartition
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from moldau.client.cluster.settings import client_settings, parse_addresses
 from moldau.client.errors import ClientError
-from moldau.client.settings import client_settings, parse_addresses
 from moldau.net.request_channel import Address
 
 

@@ -11,9 +11,9 @@ from moldau.client.admin.cluster import describe_cluster
 from moldau.client.admin.log_dirs import describe_log_dirs
 from moldau.client.admin.offsets import LATEST, MAX_TIMESTAMP, list_offsets
 from moldau.client.admin.quorum import describe_quorum
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.settings import client_settings
 from moldau.client.errors import ClientError, NoBrokerError, UnknownTopicError
-from moldau.client.settings import client_settings
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.api_versions import (

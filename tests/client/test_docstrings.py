@@ -4,11 +4,12 @@ import doctest
 
 import pytest
 
+from moldau.client.admin import aio as aio_admin
 from moldau.client.admin import blocking as blocking_admin
-from moldau.client.admin import face as aio_admin
+from moldau.client.consumer import aio as aio_consumer
 from moldau.client.consumer import blocking as blocking_consumer
-from moldau.client.consumer import face as aio_consumer
-from moldau.client.producing import aio_producer, producer
+from moldau.client.producer import aio as aio_producer
+from moldau.client.producer import blocking as producer
 
 MODULES = [
     producer,

@@ -8,10 +8,10 @@ import pytest
 from client.clusters import cluster_of, fresh_topic
 from client.strange_server import answer, next_request, strange_server
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.metadata_watch import MetadataWatch
+from moldau.client.cluster.settings import client_settings
 from moldau.client.errors import ClientTimeoutError, NoBrokerError
-from moldau.client.metadata_watch import MetadataWatch
-from moldau.client.settings import client_settings
 from moldau.net.clock import ShiftedClock
 from moldau.net.request_channel import Address
 from moldau.protocol.error_codes import ErrorCode

@@ -1,7 +1,7 @@
 """What a client knows of leaders: the newest word counts, from answers and from hints."""
 
-from moldau.client.known_cluster import KnownCluster
-from moldau.client.metadata import Broker, ClusterMetadata, Partition, Topic
+from moldau.client.cluster.known_cluster import KnownCluster
+from moldau.client.cluster.metadata import Broker, ClusterMetadata, Partition, Topic
 from moldau.net.request_channel import Address
 from moldau.types import TopicPartition, Uuid
 

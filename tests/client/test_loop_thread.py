@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from moldau.client.blocking import LoopThread
 from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError
+from moldau.client.loop_thread import LoopThread
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 
@@ -116,7 +116,7 @@ def test_a_callback_that_would_wait_for_itself_is_refused(thread: LoopThread) ->
 def test_a_forked_process_is_told_to_make_its_own(thread: LoopThread) -> None:
     program = """
 import asyncio, os, sys
-from moldau.client.blocking import LoopThread
+from moldau.client.loop_thread import LoopThread
 from moldau.client.errors import ClosedError
 
 thread = LoopThread("before the fork")
@@ -146,7 +146,7 @@ print("the parent goes on")
 def test_a_program_ends_though_nothing_was_closed() -> None:
     program = """
 import asyncio
-from moldau.client.blocking import LoopThread
+from moldau.client.loop_thread import LoopThread
 
 async def wait():
     try:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from moldau.client.cluster.settings import client_settings
 from moldau.client.errors import ConfigError
-from moldau.client.settings import client_settings
 
 LOGIN = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}
 TLS = {"security.protocol": "SSL"}

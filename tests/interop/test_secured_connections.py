@@ -17,10 +17,10 @@ from interop.secured_broker import (
     make_certificates,
 )
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.settings import admin_settings
 from moldau.client.config import client_config
 from moldau.client.errors import AuthenticationError
-from moldau.client.settings import admin_settings
 from moldau.config.client_settings.admin import AdminConfig
 from moldau.protocol.errors import MoldauError
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from moldau.net.frame_reader import SCRATCH_BYTES, FramesIn
+from moldau.net.frame_reader import SCRATCH_BYTES, FrameReader
 from moldau.protocol.errors import MalformedRequestError
 
 
@@ -12,7 +12,7 @@ def frame(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def deliver(frames: FramesIn, chunk: bytes) -> list[bytes]:
+def deliver(frames: FrameReader, chunk: bytes) -> list[bytes]:
     """As an event loop does: into the buffer, as much as fits."""
     got = []
     while chunk:
@@ -26,8 +26,8 @@ def deliver(frames: FramesIn, chunk: bytes) -> list[bytes]:
     return got
 
 
-def new_frames(limit: int = 100 << 20) -> FramesIn:
-    return FramesIn(memoryview(bytearray(SCRATCH_BYTES)), limit)
+def new_frames(limit: int = 100 << 20) -> FrameReader:
+    return FrameReader(memoryview(bytearray(SCRATCH_BYTES)), limit)
 
 
 @pytest.mark.parametrize("seed", range(30))

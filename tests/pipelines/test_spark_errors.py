@@ -140,7 +140,7 @@ def test_only_what_would_fail_again_is_not_tried_again(
         ("/home/me/pyspark/orders.py", True),
         (f"{OURS}/spark/transaction_tasks.py", False),
         (f"{OURS}/pipelines/values.py", False),
-        ("/opt/env/lib/python3.11/site-packages/moldau/client/cluster.py", False),
+        ("/opt/env/lib/python3.11/site-packages/moldau/client/cluster/cluster.py", False),
         ("/opt/spark/work/app-1/0/moldau.zip/moldau/spark/writer.py", False),
         ("/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", False),
         ("/opt/spark/python/pyspark/worker.py", False),

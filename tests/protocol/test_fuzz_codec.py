@@ -16,7 +16,7 @@ import pytest
 from protocol.codec_loops import COMPILED, TWIN
 from protocol.codec_values import all_class_versions, example_message
 
-from moldau.net.frame_reader import FramesIn
+from moldau.net.frame_reader import FrameReader
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.messages import message_class
 from moldau.protocol.wire.frame import read_request
@@ -184,7 +184,7 @@ def test_damaged_streams_end_in_clean_errors() -> None:
             key = rng.randrange(93).to_bytes(2, "big")
             body = key + rng.randrange(12).to_bytes(2, "big") + stream
             stream = len(body).to_bytes(4, "big") + body
-        frames = FramesIn(scratch, 1 << 20)
+        frames = FrameReader(scratch, 1 << 20)
         try:
             frames.buffer()[: len(stream)] = stream
             frames.received(len(stream))

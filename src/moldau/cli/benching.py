@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from moldau.cli.latencies import Latencies
 from moldau.cli.progress import Bar, progress_bar
 from moldau.client.admin.topics import NewTopic, create_topics, delete_topics
-from moldau.client.cluster import Cluster
-from moldau.client.consumer.face import Consumer
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.metadata import Topic
+from moldau.client.consumer.aio import Consumer
 from moldau.client.errors import ClientError
-from moldau.client.metadata import Topic
-from moldau.client.producing.aio_producer import Producer
+from moldau.client.producer.aio import Producer
 from moldau.client.start_positions import Place, StartAt, end_positions, start_positions
 from moldau.core.producer.batching import Delivery
 from moldau.frozen import frozen

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from moldau.client.admin.cluster import DescribedCluster
     from moldau.client.admin.log_dirs import Replica
     from moldau.client.admin.quorum import DescribedQuorum, QuorumReplica
-    from moldau.client.cluster import Cluster
+    from moldau.client.cluster.cluster import Cluster
     from moldau.protocol.messages.api_versions import ApiVersionsResponse
 
 app = new_app(help="Brokers, controller, features, API versions.", no_args_is_help=True)
@@ -216,7 +216,7 @@ def api_versions(
       moldau cluster api-versions --broker 1
     """
     from moldau.client.admin.cluster import served_versions
-    from moldau.client.node_connection import spoken
+    from moldau.client.cluster.node_connection import spoken
     from moldau.protocol.api_keys import API_VERSIONS, ApiKey
     from moldau.protocol.messages import request_class
 

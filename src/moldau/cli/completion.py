@@ -11,7 +11,7 @@ from moldau.cli.connection import DEFAULT_BOOTSTRAP, Connection
 from moldau.protocol.errors import MoldauError
 
 if TYPE_CHECKING:
-    from moldau.client.cluster import Cluster
+    from moldau.client.cluster.cluster import Cluster
 
 _TIMEOUT_MS = 1_000
 
@@ -46,7 +46,7 @@ def complete_transactional_ids(ctx: typer.Context, incomplete: str) -> list[str]
 def _matching(
     ctx: Any, incomplete: str, names: Callable[["Cluster"], Awaitable[list[str]]]
 ) -> list[str]:
-    from moldau.client.cluster import Cluster
+    from moldau.client.cluster.cluster import Cluster
     from moldau.core.client.backoff import Backoff
 
     given = ctx.params if ctx is not None else {}

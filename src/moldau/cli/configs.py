@@ -14,7 +14,7 @@ from moldau.cli.parsing import parse_settings
 
 if TYPE_CHECKING:
     from moldau.client.admin.configs import ConfigEntry, ConfigResource, Operation
-    from moldau.client.cluster import Cluster
+    from moldau.client.cluster.cluster import Cluster
 
 app = new_app(help="Settings of topics, brokers and groups.", no_args_is_help=True)
 

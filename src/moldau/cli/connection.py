@@ -16,8 +16,8 @@ import typer
 from moldau.cli.quiet_pipe import quiet_pipe
 
 if TYPE_CHECKING:
-    from moldau.client.cluster import Cluster
-    from moldau.client.settings import ClientSettings
+    from moldau.client.cluster.cluster import Cluster
+    from moldau.client.cluster.settings import ClientSettings
     from moldau.config.client_settings.common import ClientConfig
 
 Result = TypeVar("Result")
@@ -90,7 +90,7 @@ class Connection(NamedTuple):
     def settings(self) -> "ClientSettings":
         from dataclasses import replace
 
-        from moldau.client.settings import client_settings
+        from moldau.client.cluster.settings import client_settings
 
         settings = client_settings(self.bootstrap, self.properties())
         if self.patience_s != _PATIENCE_S:
@@ -137,7 +137,7 @@ def run(
     settings = connection.settings()
 
     async def work() -> Result:
-        from moldau.client.cluster import Cluster
+        from moldau.client.cluster.cluster import Cluster
         from moldau.client.errors import ClientError, NoBrokerError
 
         async with Cluster(settings) as cluster:

@@ -10,8 +10,8 @@ import typer
 from moldau.cli.parsing import parse_partitions
 from moldau.cli.progress import Bar, progress_bar
 from moldau.cli.record_formats import Formatter
-from moldau.client.cluster import Cluster
-from moldau.client.consumer.face import Consumer
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.consumer.aio import Consumer
 from moldau.client.errors import ClientError
 from moldau.client.start_positions import StartAt, start_positions
 from moldau.frozen import frozen

@@ -8,7 +8,7 @@ import typer
 from moldau.cli.completion import complete_groups, complete_topics
 
 if TYPE_CHECKING:
-    from moldau.client.cluster import Cluster
+    from moldau.client.cluster.cluster import Cluster
 
 Groups = Annotated[
     list[str] | None,

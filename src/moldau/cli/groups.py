@@ -16,7 +16,7 @@ from moldau.cli.parsing import parse_partitions
 if TYPE_CHECKING:
     from moldau.cli.group_details import GroupDetails
     from moldau.client.admin.groups import Group, ListedGroup
-    from moldau.client.cluster import Cluster
+    from moldau.client.cluster.cluster import Cluster
 
 # Of all kinds of groups, also those that only other brokers have.
 _STATES = (

@@ -12,7 +12,7 @@ from moldau.cli.parsing import parse_ago_ms, parse_time_ms
 
 if TYPE_CHECKING:
     from moldau.cli.reset_plan import Plan, ResetScope, Way
-    from moldau.client.cluster import Cluster
+    from moldau.client.cluster.cluster import Cluster
 
 _WHERE = "Where to"
 

@@ -12,7 +12,7 @@ from moldau.types import TopicPartition
 
 if TYPE_CHECKING:
     from moldau.client.admin.transactions import PartitionProducer
-    from moldau.client.cluster import Cluster
+    from moldau.client.cluster.cluster import Cluster
 
 # Kafka's default of transaction.max.timeout.ms: no transaction is open for longer.
 _LONGER_THAN = "15m"

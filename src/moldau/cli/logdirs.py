@@ -12,7 +12,7 @@ from moldau.cli.parsing import parse_numbers
 
 if TYPE_CHECKING:
     from moldau.client.admin.log_dirs import LogDirectory, Replica
-    from moldau.client.cluster import Cluster
+    from moldau.client.cluster.cluster import Cluster
 
 
 @connected

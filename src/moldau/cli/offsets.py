@@ -11,7 +11,7 @@ from moldau.cli.parsing import parse_partitions, parse_time_ms, time_text
 
 if TYPE_CHECKING:
     from moldau.client.admin.offsets import FoundOffset
-    from moldau.client.cluster import Cluster
+    from moldau.client.cluster.cluster import Cluster
     from moldau.types import TopicPartition
 
 _SPECIAL = ("earliest", "latest", "max-timestamp", "earliest-local", "latest-tiered")

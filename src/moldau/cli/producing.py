@@ -13,10 +13,10 @@ from typing import Any
 from moldau.cli.line_source import read_lines
 from moldau.cli.progress import Bar, progress_bar
 from moldau.cli.record_json import InputRecord, NotARecordError, parse_record
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.metadata import Topic
 from moldau.client.errors import ClientError, UnknownTopicError
-from moldau.client.metadata import Topic
-from moldau.client.producing.aio_producer import Producer
+from moldau.client.producer.aio import Producer
 from moldau.core.producer.batching import Delivery
 from moldau.core.producer.outcomes import NO_OFFSET
 from moldau.frozen import frozen

@@ -13,7 +13,7 @@ from moldau.cli.output import AsJson, Yes, complain, confirm, finish, show_json,
 from moldau.cli.parsing import parse_partitions
 
 if TYPE_CHECKING:
-    from moldau.client.cluster import Cluster
+    from moldau.client.cluster.cluster import Cluster
     from moldau.protocol.errors import MoldauError
     from moldau.types import TopicPartition
 

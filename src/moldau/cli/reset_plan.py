@@ -10,7 +10,7 @@ from typing import TypeAlias
 from moldau.cli.parsing import parse_partitions
 from moldau.client.admin.groups import committed_offsets
 from moldau.client.admin.offsets import LATEST, NO_OFFSET, list_offsets, offset_ranges
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
 from moldau.client.errors import ClientError
 from moldau.frozen import frozen
 from moldau.types import TopicPartition

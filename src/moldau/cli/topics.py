@@ -23,8 +23,8 @@ from moldau.cli.parsing import parse_numbers, parse_pattern, parse_settings
 if TYPE_CHECKING:
     from moldau.cli.topic_details import TopicDetails
     from moldau.client.admin.topics import CreatedTopic
-    from moldau.client.cluster import Cluster
-    from moldau.client.metadata import Topic
+    from moldau.client.cluster.cluster import Cluster
+    from moldau.client.cluster.metadata import Topic
     from moldau.protocol.errors import KafkaError
 
 app = new_app(help="Topics and their partitions.", no_args_is_help=True)

@@ -6,7 +6,7 @@ from typing import Any
 from moldau.cli.output import show_table
 from moldau.cli.parsing import parse_partitions, time_text
 from moldau.client.admin.transactions import ListedTransaction, PartitionProducer, Transaction
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
 from moldau.types import TopicPartition
 
 

@@ -20,7 +20,7 @@ from moldau.cli.transaction_details import (
 
 if TYPE_CHECKING:
     from moldau.client.admin.transactions import Transaction
-    from moldau.client.cluster import Cluster
+    from moldau.client.cluster.cluster import Cluster
 
 app = new_app(help="Transactions: state, producers, hanging ones.", no_args_is_help=True)
 

@@ -5,7 +5,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from moldau.client.admin.offsets import EARLIEST, LATEST, NO_OFFSET, list_offsets
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
 from moldau.protocol.enums import IsolationLevel
 from moldau.types import TopicPartition
 

@@ -28,7 +28,7 @@ _PRIVATE = (
 _NOTHING = memoryview(b"")
 
 
-class FramesIn:
+class FrameReader:
     """One connection's incoming side. `buffer` is where the socket writes next, `received` says how
     much it wrote, and `next_frame` gives the frames that are whole. They are views: of the scratch
     buffer, to be used or copied before the next read (`is_shared`), or of a buffer that nobody

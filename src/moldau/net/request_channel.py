@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from moldau.frozen import frozen
 from moldau.net.clock import Clock, Timer
-from moldau.net.frame_reader import FramesIn
+from moldau.net.frame_reader import FrameReader
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import MalformedRequestError, MoldauError
@@ -98,7 +98,7 @@ class RequestChannel(asyncio.BufferedProtocol):
         self._clock = clock
         self._options = options
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        self._frames = FramesIn(self._scratch, options.frame_bytes_max)
+        self._frames = FrameReader(self._scratch, options.frame_bytes_max)
         self._transport: asyncio.WriteTransport | None = None
         self._waiting: dict[int, _Waiting] = {}
         self._room = asyncio.Event()

@@ -5,12 +5,12 @@ settings. Spark uses its Python processes again and again, and so are the connec
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
-from moldau.client.blocking import LoopThread
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.settings import cluster_settings
 from moldau.client.config import client_config
 from moldau.client.consumer.options import FetchOptions, fetch_options
 from moldau.client.errors import ConfigError
-from moldau.client.settings import cluster_settings
+from moldau.client.loop_thread import LoopThread
 from moldau.config.client_settings.consumer import ConsumerConfig
 from moldau.core.spark.errors import OptionError
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from moldau.client.admin.groups import committed_offsets
 from moldau.client.admin.offsets import EARLIEST, LATEST, NO_OFFSET, list_offsets
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.metadata import ClusterMetadata
 from moldau.client.errors import ClientError, UnknownTopicError
-from moldau.client.metadata import ClusterMetadata
 from moldau.core.spark import offset_json
 from moldau.core.spark.errors import OptionError
 from moldau.core.spark.offset_bounds import (

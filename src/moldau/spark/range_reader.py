@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from moldau.client.admin.offsets import EARLIEST, LATEST, list_offsets
+from moldau.client.cluster.node_connection import VersionRange, spoken
 from moldau.client.errors import UnknownTopicError, check
-from moldau.client.node_connection import VersionRange, spoken
 from moldau.core.spark.errors import DataLossError
 from moldau.core.spark.planning import OffsetRange
 from moldau.protocol.enums import IsolationLevel

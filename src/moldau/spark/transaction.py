@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from moldau.client.admin.groups import Committed, committed_offsets
-from moldau.client.blocking import LoopThread
-from moldau.client.producing.face import ProducerFace
-from moldau.client.producing.waiting import ThreadPatience, mark_own_thread
+from moldau.client.loop_thread import LoopThread
+from moldau.client.producer.delivery_waiting import ThreadPatience, mark_own_thread
+from moldau.client.producer.session import ProducerSession
 from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.core.producer.partition_queue import ProducerIdentity
 from moldau.core.spark.errors import FencedRunError
@@ -39,7 +39,7 @@ class OpenProducer:
     """A transactional producer without a face for records."""
 
     def __init__(self, settings: Mapping[str, str], transactional_id: str) -> None:
-        self.face = ProducerFace(None, {**settings, "transactional.id": transactional_id}, {})
+        self.face = ProducerSession(None, {**settings, "transactional.id": transactional_id}, {})
         self.thread = LoopThread("moldau-transaction")
         self.thread.call(mark_own_thread)
         self.engine = self.thread.run(self.face.open(ThreadPatience(), is_shared=True))

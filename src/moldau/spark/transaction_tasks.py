@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from pyspark import TaskContext
 
 from moldau.client.admin.offsets import LATEST, list_offsets
+from moldau.client.cluster.metadata import Topic
 from moldau.client.errors import ClientError
-from moldau.client.metadata import Topic
-from moldau.client.producing.tables import BATCH_BYTES, partition_numbers
+from moldau.client.producer.tables import BATCH_BYTES, partition_numbers
 from moldau.core.producer.batching import Batch, Delivery
 from moldau.core.producer.outcomes import NO_OFFSET
 from moldau.core.producer.partition_queue import ProducerIdentity

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from moldau.client.node_connection import VersionRange, spoken
+from moldau.client.cluster.node_connection import VersionRange, spoken
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.messages.fetch import (
     FetchPartition,

@@ -13,8 +13,8 @@ from pyspark.sql.datasource import (
 )
 
 from moldau.client.errors import ConfigError
-from moldau.client.producing.options import producer_config
-from moldau.client.producing.producer import Producer
+from moldau.client.producer.blocking import Producer
+from moldau.client.producer.options import producer_config
 from moldau.config.client_settings.producer import ProducerConfig
 from moldau.core.spark.errors import OptionError
 from moldau.core.spark.options import SinkOptions

@@ -19,10 +19,10 @@ from moldau.core.consumer.membership import (
     Ask,
     AskFailed,
     Assigned,
-    Beaten,
     CommitRefused,
     Effect,
     Fail,
+    HeartbeatAnswered,
     Joined,
     Left,
     MakeShares,
@@ -133,7 +133,7 @@ def test_the_leader_shares_out() -> None:
 def test_an_eager_member_gives_up_everything_before_it_joins_again() -> None:
     one = member()
     settle(one, 1, A0, A1)
-    assert one.step(Beaten(1, "m", ErrorCode.REBALANCE_IN_PROGRESS)) == []
+    assert one.step(HeartbeatAnswered(1, "m", ErrorCode.REBALANCE_IN_PROGRESS)) == []
     assert one.needs_user
     assert sole(one.step(Polled())) == Prepare((A0, A1), False)
     one.step(Prepared())
@@ -167,7 +167,7 @@ def test_a_cooperative_member_gives_up_topics_that_it_does_not_want_any_more() -
 def test_who_is_unknown_has_lost_what_it_had(cooperative: bool) -> None:
     one = member(cooperative=cooperative)
     settle(one, 1, A0)
-    assert one.step(Beaten(1, "m", ErrorCode.UNKNOWN_MEMBER_ID)) == []
+    assert one.step(HeartbeatAnswered(1, "m", ErrorCode.UNKNOWN_MEMBER_ID)) == []
     assert not one.is_beating
     assert sole(one.step(Polled())) == Prepare((A0,), True)
     ask = sole(one.step(Prepared()))
@@ -178,8 +178,8 @@ def test_answers_to_who_it_was_do_not_count() -> None:
     one = member()
     settle(one, 2, A0)
     for event in (
-        Beaten(1, "m", ErrorCode.UNKNOWN_MEMBER_ID),
-        Beaten(2, "n", ErrorCode.UNKNOWN_MEMBER_ID),
+        HeartbeatAnswered(1, "m", ErrorCode.UNKNOWN_MEMBER_ID),
+        HeartbeatAnswered(2, "n", ErrorCode.UNKNOWN_MEMBER_ID),
         CommitRefused(1, ErrorCode.ILLEGAL_GENERATION),
         synced(2, A1),
         joined(one, 3),
@@ -246,7 +246,7 @@ def test_what_does_not_pass_is_the_users(code: ErrorCode) -> None:
 def test_who_is_fenced_stays_out() -> None:
     one = member(instance_id="i")
     settle(one, 1, A0)
-    failed = sole(one.step(Beaten(1, "m", ErrorCode.FENCED_INSTANCE_ID)))
+    failed = sole(one.step(HeartbeatAnswered(1, "m", ErrorCode.FENCED_INSTANCE_ID)))
     assert failed.error.code is ErrorCode.FENCED_INSTANCE_ID
     assert one.step(Polled()) == [failed]
     assert one.step(Polled()) == [failed]

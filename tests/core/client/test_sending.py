@@ -121,7 +121,7 @@ def test_nothing_is_sent_without_an_identity_or_a_leader() -> None:
     assert one.take() == []
     one.sending.identified(IDENTITY)
     plan = one.sending.plan(0, lambda _: None, lambda _: True)
-    assert (plan.requests, plan.homeless) == ({}, {TOPIC})
+    assert (plan.requests, plan.topics_without_leader) == ({}, {TOPIC})
 
 
 def test_a_node_that_takes_nothing_is_stalled_until_it_takes_something() -> None:

@@ -26,7 +26,7 @@ from moldau.broker.server.large_messages import AT_ONCE
 from moldau.broker.server.memory_budget import TIGHT_READ_BYTES, Holder
 from moldau.broker.server.outbox import Outbox
 from moldau.broker.server.turns import SLICE_MS
-from moldau.net.frame_reader import READ_BYTES_MAX, FramesIn
+from moldau.net.frame_reader import READ_BYTES_MAX, FrameReader
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.wire.codec import MessageTooLargeError
@@ -59,7 +59,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         self._clock = listener.clock
         self._turns = listener.turns
         self._backlog = listener.backlog
-        self._frames = FramesIn(listener.scratch, listener.frame_bytes_max)
+        self._frames = FrameReader(listener.scratch, listener.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[Exchange] = deque()
         self._busy = 0

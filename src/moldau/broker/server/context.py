@@ -80,7 +80,7 @@ class ChangeableConfig(ConfigHolder, Protocol):
         """
 
 
-class WorkedOut:
+class PerImageCache:
     """What handlers have worked out of an image, kept until there is another: many clients ask for
     the same. Nobody changes what is kept.
     """
@@ -128,7 +128,7 @@ class BrokerServices:
     """Of a node that is a controller: what its own listener asks."""
     quorum: "QuorumNode | None" = None
     """What knows the quorum's own feature, kraft.version."""
-    worked_out: WorkedOut = field(default_factory=WorkedOut)
+    worked_out: PerImageCache = field(default_factory=PerImageCache)
 
     @property
     def config(self) -> "BrokerConfig":

@@ -5,16 +5,16 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-from moldau.client.admin import face
+from moldau.client.admin import aio
 from moldau.client.arguments.admin import AdminArguments
-from moldau.client.blocking import LoopThread
+from moldau.client.loop_thread import LoopThread
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
 def _waiting(
-    method: Callable[Concatenate[face.Admin, Arguments], Coroutine[Any, Any, Result]],
+    method: Callable[Concatenate[aio.Admin, Arguments], Coroutine[Any, Any, Result]],
 ) -> Callable[Concatenate["Admin", Arguments], Result]:
     @functools.wraps(method)
     def call(self: "Admin", /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -49,7 +49,7 @@ class Admin:
         **settings: Unpack[AdminArguments],
     ) -> None:
         """Raises ConfigError. Nothing is connected to before the first call."""
-        self._admin = face.Admin(bootstrap_servers, config=config, **settings)
+        self._admin = aio.Admin(bootstrap_servers, config=config, **settings)
         self.config = self._admin.config
         self._thread = LoopThread("moldau-admin")
 
@@ -74,40 +74,40 @@ class Admin:
             self._thread.run(self._admin.close())
             self._thread.close()
 
-    list_topics = _waiting(face.Admin.list_topics)
-    describe_topics = _waiting(face.Admin.describe_topics)
-    create_topics = _waiting(face.Admin.create_topics)
-    delete_topics = _waiting(face.Admin.delete_topics)
-    delete_topics_by_id = _waiting(face.Admin.delete_topics_by_id)
-    create_partitions = _waiting(face.Admin.create_partitions)
-    delete_records = _waiting(face.Admin.delete_records)
-    list_offsets = _waiting(face.Admin.list_offsets)
-    elect_leaders = _waiting(face.Admin.elect_leaders)
+    list_topics = _waiting(aio.Admin.list_topics)
+    describe_topics = _waiting(aio.Admin.describe_topics)
+    create_topics = _waiting(aio.Admin.create_topics)
+    delete_topics = _waiting(aio.Admin.delete_topics)
+    delete_topics_by_id = _waiting(aio.Admin.delete_topics_by_id)
+    create_partitions = _waiting(aio.Admin.create_partitions)
+    delete_records = _waiting(aio.Admin.delete_records)
+    list_offsets = _waiting(aio.Admin.list_offsets)
+    elect_leaders = _waiting(aio.Admin.elect_leaders)
 
-    describe_configs = _waiting(face.Admin.describe_configs)
-    alter_configs = _waiting(face.Admin.alter_configs)
-    list_config_resources = _waiting(face.Admin.list_config_resources)
+    describe_configs = _waiting(aio.Admin.describe_configs)
+    alter_configs = _waiting(aio.Admin.alter_configs)
+    list_config_resources = _waiting(aio.Admin.list_config_resources)
 
-    list_groups = _waiting(face.Admin.list_groups)
-    describe_groups = _waiting(face.Admin.describe_groups)
-    list_group_offsets = _waiting(face.Admin.list_group_offsets)
-    alter_group_offsets = _waiting(face.Admin.alter_group_offsets)
-    delete_group_offsets = _waiting(face.Admin.delete_group_offsets)
-    delete_groups = _waiting(face.Admin.delete_groups)
-    remove_members = _waiting(face.Admin.remove_members)
+    list_groups = _waiting(aio.Admin.list_groups)
+    describe_groups = _waiting(aio.Admin.describe_groups)
+    list_group_offsets = _waiting(aio.Admin.list_group_offsets)
+    alter_group_offsets = _waiting(aio.Admin.alter_group_offsets)
+    delete_group_offsets = _waiting(aio.Admin.delete_group_offsets)
+    delete_groups = _waiting(aio.Admin.delete_groups)
+    remove_members = _waiting(aio.Admin.remove_members)
 
-    list_transactions = _waiting(face.Admin.list_transactions)
-    describe_transactions = _waiting(face.Admin.describe_transactions)
-    describe_producers = _waiting(face.Admin.describe_producers)
-    find_hanging_transactions = _waiting(face.Admin.find_hanging_transactions)
-    abort_transaction = _waiting(face.Admin.abort_transaction)
-    fence_producers = _waiting(face.Admin.fence_producers)
+    list_transactions = _waiting(aio.Admin.list_transactions)
+    describe_transactions = _waiting(aio.Admin.describe_transactions)
+    describe_producers = _waiting(aio.Admin.describe_producers)
+    find_hanging_transactions = _waiting(aio.Admin.find_hanging_transactions)
+    abort_transaction = _waiting(aio.Admin.abort_transaction)
+    fence_producers = _waiting(aio.Admin.fence_producers)
 
-    describe_cluster = _waiting(face.Admin.describe_cluster)
-    describe_quorum = _waiting(face.Admin.describe_quorum)
-    describe_features = _waiting(face.Admin.describe_features)
-    update_features = _waiting(face.Admin.update_features)
-    served_versions = _waiting(face.Admin.served_versions)
-    unregister_broker = _waiting(face.Admin.unregister_broker)
-    describe_log_dirs = _waiting(face.Admin.describe_log_dirs)
-    alter_replica_log_dirs = _waiting(face.Admin.alter_replica_log_dirs)
+    describe_cluster = _waiting(aio.Admin.describe_cluster)
+    describe_quorum = _waiting(aio.Admin.describe_quorum)
+    describe_features = _waiting(aio.Admin.describe_features)
+    update_features = _waiting(aio.Admin.update_features)
+    served_versions = _waiting(aio.Admin.served_versions)
+    unregister_broker = _waiting(aio.Admin.unregister_broker)
+    describe_log_dirs = _waiting(aio.Admin.describe_log_dirs)
+    alter_replica_log_dirs = _waiting(aio.Admin.alter_replica_log_dirs)

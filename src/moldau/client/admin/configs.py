@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
 from moldau.client.errors import UnsupportedError, check, fail
 from moldau.frozen import frozen
 from moldau.protocol.api_keys import ApiKey

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
 from moldau.client.errors import ClientError, check, error_code
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from moldau.client.admin.groups import describe_group
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
 from moldau.client.errors import ClientError, check, error_code
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.leave_group import (

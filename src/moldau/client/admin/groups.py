@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.node_connection import VersionRange
 from moldau.client.errors import check, error_code
-from moldau.client.node_connection import VersionRange
 from moldau.core.consumer.consumer_protocol import read_assignment
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from moldau.client.admin.topics import check_controller
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
 from moldau.client.errors import check, error_code
 from moldau.protocol.enums import ElectionType
 from moldau.protocol.errors import KafkaError

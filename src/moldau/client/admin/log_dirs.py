@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
 from moldau.client.errors import check, error_code
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

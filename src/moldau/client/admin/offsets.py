@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
 from moldau.client.errors import ClientError, UnknownTopicError, error_code
 from moldau.protocol.enums import IsolationLevel, ListOffsetsTimestamp
 from moldau.protocol.error_codes import RETRIABLE

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
 from moldau.client.errors import ClientError, check
 from moldau.net.request_channel import Address
 from moldau.protocol.messages.describe_quorum import (

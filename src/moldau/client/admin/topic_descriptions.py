@@ -4,9 +4,9 @@ though they are not in sync (KIP-966). Brokers before 3.8 are asked for Metadata
 
 from collections.abc import Collection
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.metadata import Partition, Topic
 from moldau.client.errors import ClientError, UnknownTopicError, error_code
-from moldau.client.metadata import Partition, Topic
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError

@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.metadata import NO_LEADER
 from moldau.client.errors import error_code
-from moldau.client.metadata import NO_LEADER
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

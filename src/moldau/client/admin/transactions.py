@@ -6,7 +6,7 @@ A transaction hangs if a partition waits for its end and no coordinator knows th
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
 from moldau.client.errors import ClientError, check, error_code
 from moldau.protocol.enums import CoordinatorType
 from moldau.protocol.error_codes import RETRIABLE, ErrorCode

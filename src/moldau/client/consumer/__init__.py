@@ -1,1 +1,1 @@
-"""The consumer: one engine, and its faces for asyncio and for threads."""
+"""The consumer: one engine under two clients, for asyncio and for threads."""

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from moldau.client.arguments.consumer import ConsumerArguments
-from moldau.client.blocking import LoopThread
-from moldau.client.consumer.asked import (
+from moldau.client.consumer.aio import CLOSE_PATIENCE_S, consumer_config
+from moldau.client.consumer.arguments import (
     Place,
     count_of,
     pattern_of,
@@ -19,18 +19,18 @@ from moldau.client.consumer.asked import (
     topics_of,
     wait_ms,
 )
-from moldau.client.consumer.blocking_desk import BlockingOffsetDesk
+from moldau.client.consumer.blocking_offsets_api import BlockingOffsetMethods
 from moldau.client.consumer.columns import ArrowOptions, take_table
-from moldau.client.consumer.desk import OffsetDesk
 from moldau.client.consumer.engine import Engine
-from moldau.client.consumer.face import CLOSE_PATIENCE_S, consumer_config
-from moldau.client.consumer.handing_out import HandingOut
+from moldau.client.consumer.iteration import HandingOut
+from moldau.client.consumer.offsets_api import OffsetMethods
 from moldau.client.consumer.user_calls import UserCalls
+from moldau.client.loop_thread import LoopThread
 from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
 
-class Consumer(BlockingOffsetDesk):
+class Consumer(BlockingOffsetMethods):
     """Reads topics, alone or as a member of a group. Subscribe or assign, and then poll or iterate.
 
     >>> from moldau import Producer
@@ -78,7 +78,7 @@ class Consumer(BlockingOffsetDesk):
         self._out = HandingOut(self._engine.positions)
         self._engine.before_use = self._out.settle
         self._count = made.max_poll_records
-        super().__init__(OffsetDesk(self._engine), calls)
+        super().__init__(OffsetMethods(self._engine), calls)
 
     def __del__(self) -> None:
         if hasattr(self, "_engine"):

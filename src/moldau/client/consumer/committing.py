@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from moldau.client.cluster import Cluster
-from moldau.client.consumer.counting import Counts
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.interceptors import ask
+from moldau.client.consumer.counters import Counts
 from moldau.client.consumer.group import Group
 from moldau.client.consumer.offsets import (
     CommitRefusedError,
@@ -19,7 +20,6 @@ from moldau.client.consumer.offsets import (
     too_late,
 )
 from moldau.client.errors import ConfigError
-from moldau.client.interceptors import ask
 from moldau.core.consumer.assignors.contract import NO_GENERATION
 from moldau.core.consumer.commits import AutoCommit
 from moldau.core.consumer.membership import CommitRefused

@@ -9,17 +9,17 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.interceptors import ask, interceptors_of
+from moldau.client.cluster.metadata import ClusterMetadata
+from moldau.client.cluster.metadata_watch import MetadataWatch
+from moldau.client.cluster.settings import cluster_settings
 from moldau.client.consumer.committing import Committing
 from moldau.client.consumer.errors import NoOffsetError, WakeupError
 from moldau.client.consumer.fetching import Fetching
 from moldau.client.consumer.group import Group
 from moldau.client.consumer.options import fetch_options, group_options
 from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError, ConfigError
-from moldau.client.interceptors import ask, interceptors_of
-from moldau.client.metadata import ClusterMetadata
-from moldau.client.metadata_watch import MetadataWatch
-from moldau.client.settings import cluster_settings
 from moldau.config.client_settings.consumer import ConsumerConfig
 from moldau.core.consumer.commits import AutoCommit
 from moldau.core.consumer.membership import Assigned, Prepare, Subscribed

@@ -7,15 +7,15 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from moldau.client.cluster import Cluster
-from moldau.client.consumer.counting import Counts
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.metadata import Broker
+from moldau.client.cluster.metadata_watch import MetadataWatch
+from moldau.client.cluster.node_connection import VersionRange, spoken
+from moldau.client.consumer.counters import Counts
 from moldau.client.consumer.errors import DamagedRecordsError, DeserializationError
 from moldau.client.consumer.options import FetchOptions
 from moldau.client.consumer.seeking import Seeking
 from moldau.client.errors import check
-from moldau.client.metadata import Broker
-from moldau.client.metadata_watch import MetadataWatch
-from moldau.client.node_connection import VersionRange, spoken
 from moldau.core.consumer.fetch_sessions import FetchRow, FetchSession, SessionPlan
 from moldau.core.consumer.fetched import DamagedBatchError, Fetched, FetchedBytes
 from moldau.core.consumer.positions import NO_NODE, PartitionState, Positions

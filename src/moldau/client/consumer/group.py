@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Collection
 from typing import Protocol
 
-from moldau.client.cluster import Cluster
-from moldau.client.consumer.counting import Counts
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.metadata import ClusterMetadata
+from moldau.client.cluster.node_connection import NodeConnection
+from moldau.client.consumer.counters import Counts
 from moldau.client.consumer.offsets import GroupMetadata
 from moldau.client.consumer.options import GroupOptions
 from moldau.client.errors import ClientError, error_code
-from moldau.client.metadata import ClusterMetadata
-from moldau.client.node_connection import NodeConnection
 from moldau.core.consumer.assignors import Assignor, Shares, TopicRacks
 from moldau.core.consumer.classic_membership import ClassicMembership
 from moldau.core.consumer.consumer_protocol import write_assignment
@@ -21,10 +21,10 @@ from moldau.core.consumer.membership import (
     Ask,
     AskFailed,
     Assigned,
-    Beaten,
     Effect,
     Event,
     Fail,
+    HeartbeatAnswered,
     Joined,
     Left,
     MakeShares,
@@ -334,7 +334,7 @@ class Group:
         code = error_code(answer.error_code)
         if code in {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
             self._cluster.forget_coordinator(self.group_id)
-        self.step(Beaten(generation, member_id, code))
+        self.step(HeartbeatAnswered(generation, member_id, code))
         if self.machine.needs_user:
             self._owner.changed()
 

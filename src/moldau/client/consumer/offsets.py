@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
 from moldau.client.consumer.errors import CommitFailedError
 from moldau.client.errors import check, error_code
 from moldau.core.consumer.positions import NO_OFFSET, OffsetAndMetadata

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from moldau.client.admin.offsets import list_offsets
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
 from moldau.client.consumer.errors import LogTruncationError, NoOffsetError
 from moldau.client.consumer.options import FetchOptions
 from moldau.client.errors import check

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from moldau.client.blocking import LoopThread
 from moldau.client.errors import ClientError, ClosedError
+from moldau.client.loop_thread import LoopThread
 
 Result = TypeVar("Result")
 _Call = Callable[[], None]

@@ -25,11 +25,11 @@ from moldau.core.consumer.membership import (
     Ask,
     AskFailed,
     Assigned,
-    Beaten,
     CommitRefused,
     Effect,
     Event,
     Fail,
+    HeartbeatAnswered,
     Joined,
     Left,
     MakeShares,
@@ -128,7 +128,7 @@ class ClassicMembership:
                 return self._shares_made(event)
             case Synced():
                 return self._synced(event)
-            case Beaten():
+            case HeartbeatAnswered():
                 return self._beaten(event)
             case AskFailed():
                 return self._ask_again(find_coordinator=True)
@@ -331,7 +331,7 @@ class ClassicMembership:
 
     # While it is a member.
 
-    def _beaten(self, event: Beaten) -> list[Effect]:
+    def _beaten(self, event: HeartbeatAnswered) -> list[Effect]:
         if event.generation != self.generation or event.member_id != self.member_id:
             return []
         if event.code is ErrorCode.REBALANCE_IN_PROGRESS:

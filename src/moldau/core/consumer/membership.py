@@ -65,7 +65,7 @@ class Synced:
 
 
 @frozen
-class Beaten:
+class HeartbeatAnswered:
     """The coordinator answered a heartbeat that was sent as this member."""
 
     generation: int
@@ -108,7 +108,7 @@ Event = (
     | Joined
     | SharesMade
     | Synced
-    | Beaten
+    | HeartbeatAnswered
     | AskFailed
     | RejoinWanted
     | PollExpired

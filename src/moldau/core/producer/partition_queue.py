@@ -33,7 +33,7 @@ class Outgoing:
         "sequence",
     )
 
-    def __init__(self, batch: Batch, line: "PartitionLine", created_ms: float) -> None:
+    def __init__(self, batch: Batch, line: "PartitionQueue", created_ms: float) -> None:
         self.batch = batch
         self.line = line
         self.created_ms = created_ms
@@ -46,7 +46,7 @@ class Outgoing:
         """Its time was over while a request with it was under way."""
 
 
-class PartitionLine:
+class PartitionQueue:
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.waiting: deque[Outgoing] = deque()

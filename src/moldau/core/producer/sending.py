@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from moldau.core.client.backoff import Backoff
 from moldau.core.producer.batching import Batch
-from moldau.core.producer.partition_queue import NOBODY, Outgoing, PartitionLine, ProducerIdentity
+from moldau.core.producer.partition_queue import NOBODY, Outgoing, PartitionQueue, ProducerIdentity
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import RETRIABLE, ErrorCode
 from moldau.protocol.records.batch_builder import BatchFacts, BatchOptions, finish_batch
@@ -49,7 +49,7 @@ class Verdict(Enum):
 
 class Plan(NamedTuple):
     requests: dict[int, list[Outgoing]]
-    homeless: set[str]
+    topics_without_leader: set[str]
     """Topics with something to send to a partition whose leader is not known."""
     next_ms: float
     """When to look again if nothing happens; inf: never."""
@@ -67,15 +67,15 @@ class Sending:
         self.stalled_since_ms: Mapping[int, float] = {}
         """Nodes that something is due for and that take nothing now. Replaced, never changed:
         other threads read it."""
-        self._lines: dict[TopicPartition, PartitionLine] = {}
-        self._active: dict[TopicPartition, PartitionLine] = {}
+        self._lines: dict[TopicPartition, PartitionQueue] = {}
+        self._active: dict[TopicPartition, PartitionQueue] = {}
 
     @property
     def is_idle(self) -> bool:
         return not self._active
 
     @property
-    def active(self) -> Iterable[PartitionLine]:
+    def active(self) -> Iterable[PartitionQueue]:
         """Lines with something that has no outcome yet."""
         return self._active.values()
 
@@ -92,7 +92,7 @@ class Sending:
             place = TopicPartition(batch.topic, batch.partition)
             line = self._lines.get(place)
             if line is None:
-                line = self._lines[place] = PartitionLine(place)
+                line = self._lines[place] = PartitionQueue(place)
             line.waiting.append(Outgoing(batch, line, now_ms))
             self._active[place] = line
 
@@ -107,19 +107,19 @@ class Sending:
         """Takes from the lines what goes now. As soon as one partition of a node is due, all that
         it leads go along.
         """
-        homeless: set[str] = set()
-        by_node: dict[int, list[PartitionLine]] = {}
+        topics_without_leader: set[str] = set()
+        by_node: dict[int, list[PartitionQueue]] = {}
         due: set[int] = set()
         next_ms = _NEVER_MS
         if self.identity is None:
-            return Plan({}, homeless, next_ms)
+            return Plan({}, topics_without_leader, next_ms)
         for line in self._active.values():
             head = line.head()
             if head is None or not self.may_write(line.partition):
                 continue
             node = leader_of(line.partition)
             if node is None:
-                homeless.add(line.partition.topic)
+                topics_without_leader.add(line.partition.topic)
                 continue
             if not line.may_send(now_ms, self.identity):
                 if now_ms < line.paused_until_ms:
@@ -135,15 +135,17 @@ class Sending:
         if due or self.stalled_since_ms:
             before = self.stalled_since_ms
             self.stalled_since_ms = {node: before.get(node, now_ms) for node in due - ready}
-        return Plan({node: self._fill(by_node[node]) for node in ready}, homeless, next_ms)
+        return Plan(
+            {node: self._fill(by_node[node]) for node in ready}, topics_without_leader, next_ms
+        )
 
-    def _due_ms(self, line: PartitionLine, head: Outgoing) -> float:
+    def _due_ms(self, line: PartitionQueue, head: Outgoing) -> float:
         is_ready = head.batch.is_ready or not head.batch.is_open
         if is_ready or self.is_hurried or len(line.waiting) > 1:
             return 0
         return head.created_ms + self.rules.linger_ms
 
-    def _fill(self, lines: list[PartitionLine]) -> list[Outgoing]:
+    def _fill(self, lines: list[PartitionQueue]) -> list[Outgoing]:
         assert self.identity is not None
         taken: list[Outgoing] = []
         size = _REQUEST_OVERHEAD_BYTES
@@ -253,13 +255,13 @@ class Sending:
             self._settle(line)
         return dropped
 
-    def _settle(self, line: PartitionLine) -> None:
+    def _settle(self, line: PartitionQueue) -> None:
         if line.needs_new_epoch() and not self.rules.is_transactional:
             self._raise_epoch(line)
         if line.is_idle:
             self._active.pop(line.partition, None)
 
-    def _raise_epoch(self, line: PartitionLine) -> None:
+    def _raise_epoch(self, line: PartitionQueue) -> None:
         """Other partitions go on with the old one until nothing of theirs is under way."""
         if self.identity is None or self.identity == NOBODY:
             return

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from moldau.client.consumer.asked import offsets_of
+from moldau.client.consumer.arguments import offsets_of
 from moldau.client.errors import ClientError, ClientTimeoutError, check
-from moldau.client.producing.engine import ProducerEngine
+from moldau.client.producer.engine import ProducerEngine
 from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.core.producer.partition_queue import NOBODY, ProducerIdentity
 from moldau.core.producer.transaction_states import (
@@ -42,7 +42,7 @@ from moldau.protocol.messages.txn_offset_commit import (
 from moldau.types import TopicPartition
 
 if TYPE_CHECKING:
-    from moldau.client.cluster import Cluster
+    from moldau.client.cluster.cluster import Cluster
 
 Result = TypeVar("Result")
 _NO_IDENTITY = (-1, -1)

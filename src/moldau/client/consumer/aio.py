@@ -8,7 +8,7 @@ from typing import Any, Self, Unpack
 
 from moldau.client.arguments.consumer import ConsumerArguments
 from moldau.client.config import client_config
-from moldau.client.consumer.asked import (
+from moldau.client.consumer.arguments import (
     Place,
     count_of,
     pattern_of,
@@ -18,9 +18,9 @@ from moldau.client.consumer.asked import (
     wait_ms,
 )
 from moldau.client.consumer.columns import ArrowOptions, take_table
-from moldau.client.consumer.desk import OffsetDesk
 from moldau.client.consumer.engine import Engine
-from moldau.client.consumer.handing_out import HandingOut
+from moldau.client.consumer.iteration import HandingOut
+from moldau.client.consumer.offsets_api import OffsetMethods
 from moldau.config.client_settings.consumer import ConsumerConfig
 from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
@@ -44,7 +44,7 @@ async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-class Consumer(OffsetDesk):
+class Consumer(OffsetMethods):
     """Reads topics, alone or as a member of a group. Subscribe or assign, and then poll or iterate.
 
     >>> import asyncio

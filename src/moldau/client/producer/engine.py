@@ -8,20 +8,20 @@ import random
 import threading
 from typing import TYPE_CHECKING, Any
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.metadata import Topic
 from moldau.client.errors import ClientTimeoutError, ClosedError
-from moldau.client.metadata import Topic
-from moldau.client.producing.choosing import Turns
-from moldau.client.producing.counts import Counts
-from moldau.client.producing.identity import ask_for_identity
-from moldau.client.producing.options import EngineOptions
-from moldau.client.producing.requests import (
+from moldau.client.producer.counters import Counts
+from moldau.client.producer.identity import ask_for_identity
+from moldau.client.producer.options import EngineOptions
+from moldau.client.producer.requests import (
     PartitionAnswer,
     endpoints_of,
     produce_request,
     read_answer,
 )
-from moldau.client.producing.topics import ProducerTopics
+from moldau.client.producer.sticky_chooser import StickyChooser
+from moldau.client.producer.topics import ProducerTopics
 from moldau.core.producer.batching import Appender, Batch, Outcome, Patience, TopicBuffers
 from moldau.core.producer.outcomes import NO_OFFSET, Failed, Written, is_done
 from moldau.core.producer.partition_queue import Outgoing
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from moldau.client.node_connection import NodeConnection
+    from moldau.client.cluster.node_connection import NodeConnection
     from moldau.net.clock import Timer
 
 _log = logging.getLogger(__name__)
@@ -77,7 +77,9 @@ class ProducerEngine:
             options.memory_bytes,
         )
         wake = self._wake_from_elsewhere if is_shared else self._wake_from_here
-        self._choose = Turns(self.topics, self.sending, options, self._clock, self._rng).choose
+        self._choose = StickyChooser(
+            self.topics, self.sending, options, self._clock, self._rng
+        ).choose
         hooks = (self._clock.wall_ms, wake, self._choose, patience, self._guard)
         self.appender = Appender(limits, hooks)
         self._patience = patience
@@ -184,8 +186,8 @@ class ProducerEngine:
             for node, batches in plan.requests.items():
                 self._send(node, batches)
             plan = self.sending.plan(now_ms, self.topics.leader_of, self._has_room)
-        if plan.homeless:
-            self.once("metadata", self._refresh(plan.homeless))
+        if plan.topics_without_leader:
+            self.once("metadata", self._refresh(plan.topics_without_leader))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from moldau.client.cluster.metadata import Topic
 from moldau.client.errors import ClientError, did_you_mean
-from moldau.client.metadata import Topic
-from moldau.client.producing.engine import ProducerEngine
+from moldau.client.producer.engine import ProducerEngine
 from moldau.core.producer.batching import Batch, partitions_of_keys
 from moldau.protocol.records.arrow import COLUMNS as READ_COLUMNS
 from moldau.protocol.records.arrow import imported_pyarrow, source_columns

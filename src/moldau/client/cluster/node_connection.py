@@ -5,8 +5,8 @@ import os
 from typing import NamedTuple, TypeVar
 
 from moldau import __version__
+from moldau.client.cluster.settings import ClientSettings
 from moldau.client.errors import AuthenticationError, UnsupportedError, check
-from moldau.client.settings import ClientSettings
 from moldau.net.clock import Clock
 from moldau.net.request_channel import Address, RequestChannel, UntrustedError
 from moldau.net.tasks import Tasks
@@ -69,7 +69,7 @@ class NodeConnection:
         login = settings.security.login
         if login is None:
             return
-        from moldau.client.sasl import HANDSHAKE_VERSION, log_in
+        from moldau.client.cluster.sasl import HANDSHAKE_VERSION, log_in
         from moldau.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 
         handshake = VersionRange(HANDSHAKE_VERSION, HANDSHAKE_VERSION)

@@ -7,19 +7,19 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.settings import cluster_settings
 from moldau.client.errors import ClientError
-from moldau.client.producing.engine import ProducerEngine
-from moldau.client.producing.options import engine_options, producer_config
-from moldau.client.producing.preparing import Preparation, ProducerRecord
-from moldau.client.producing.transactor import Transactor
-from moldau.client.settings import cluster_settings
+from moldau.client.producer.engine import ProducerEngine
+from moldau.client.producer.options import engine_options, producer_config
+from moldau.client.producer.record_preparation import Preparation, ProducerRecord
+from moldau.client.producer.transactor import Transactor
 from moldau.core.producer.batching import Batch, Delivery, Patience, Piece
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.records.batches import BATCH_HEADER_SIZE
 
 
-class ProducerFace:
+class ProducerSession:
     """Settings are checked when it is made; the engine is made in its event loop by `open`."""
 
     def __init__(
@@ -71,7 +71,7 @@ class ProducerFace:
         return delivery
 
     async def append_table(self, topic: str, table: Any, partition: int | None) -> list[Piece]:
-        from moldau.client.producing.tables import table_batches
+        from moldau.client.producer.tables import table_batches
 
         engine = self.opened
         if self.transactor is not None:

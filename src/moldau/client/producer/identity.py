@@ -1,6 +1,6 @@
 """Who a producer is to the brokers: an id and an epoch, so that they know what comes twice."""
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
 from moldau.client.errors import check
 from moldau.core.producer.partition_queue import ProducerIdentity
 from moldau.protocol.messages.init_producer_id import (

@@ -7,7 +7,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from types import TracebackType
 from typing import Self, TypeVar
 
-from moldau.client.connections import Connections, chance
+from moldau.client.cluster.connections import Connections, chance
+from moldau.client.cluster.known_cluster import KnownCluster
+from moldau.client.cluster.metadata import NO_LEADER, Broker, ClusterMetadata, Topic, read_metadata
+from moldau.client.cluster.node_connection import NodeConnection, VersionRange, spoken
+from moldau.client.cluster.settings import ClientSettings
 from moldau.client.errors import (
     ClientError,
     ClientTimeoutError,
@@ -15,10 +19,6 @@ from moldau.client.errors import (
     UnknownTopicError,
     check,
 )
-from moldau.client.known_cluster import KnownCluster
-from moldau.client.metadata import NO_LEADER, Broker, ClusterMetadata, Topic, read_metadata
-from moldau.client.node_connection import NodeConnection, VersionRange, spoken
-from moldau.client.settings import ClientSettings
 from moldau.net.clock import Clock
 from moldau.net.request_channel import Address, ChannelError
 from moldau.net.tasks import Tasks

@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from moldau.client.arguments.producer import ProducerArguments
-from moldau.client.blocking import LoopThread
-from moldau.client.producing.deliveries import Deliveries, Sent
-from moldau.client.producing.face import ProducerFace
-from moldau.client.producing.preparing import Headers, ProducerRecord, in_lists
-from moldau.client.producing.waiting import ThreadPatience, mark_own_thread
+from moldau.client.loop_thread import LoopThread
+from moldau.client.producer.deliveries import Deliveries, Sent
+from moldau.client.producer.delivery_waiting import ThreadPatience, mark_own_thread
+from moldau.client.producer.record_preparation import Headers, ProducerRecord, in_lists
+from moldau.client.producer.session import ProducerSession
 from moldau.platforms import after_fork_in_child
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import TopicPartition
@@ -47,7 +47,7 @@ class Producer:
         config: Mapping[str, Any] | None = None,
         **settings: Unpack[ProducerArguments],
     ) -> None:
-        self._face = ProducerFace(bootstrap_servers, config, settings)
+        self._face = ProducerSession(bootstrap_servers, config, settings)
         self._thread = LoopThread("moldau-producer")
         self._thread.call(mark_own_thread)
         try:

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from moldau.client.cluster.metadata import Broker, Topic
 from moldau.client.errors import error_code
-from moldau.client.metadata import Broker, Topic
 from moldau.core.producer.partition_queue import Outgoing
 from moldau.core.producer.sending import Sending
 from moldau.net.request_channel import Address

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from moldau.client.cluster.security import Security, security_of
 from moldau.client.errors import ClientError
-from moldau.client.security import Security, security_of
 from moldau.core.client.backoff import Backoff
 from moldau.frozen import frozen
 from moldau.net.request_channel import Address, ChannelOptions

@@ -6,9 +6,9 @@ import asyncio
 import os
 from collections.abc import Collection, Iterable
 
+from moldau.client.cluster.node_connection import NodeConnection
+from moldau.client.cluster.settings import ClientSettings
 from moldau.client.errors import AuthenticationError
-from moldau.client.node_connection import NodeConnection
-from moldau.client.settings import ClientSettings
 from moldau.net.clock import Clock
 from moldau.net.request_channel import Address, ChannelError
 from moldau.net.tasks import Tasks

@@ -5,16 +5,16 @@ broker takes what is sent to it, and the more likely the less waits there.
 from collections.abc import Mapping
 from random import Random
 
-from moldau.client.metadata import Partition
-from moldau.client.producing.options import EngineOptions
-from moldau.client.producing.topics import ProducerTopics
+from moldau.client.cluster.metadata import Partition
+from moldau.client.producer.options import EngineOptions
+from moldau.client.producer.topics import ProducerTopics
 from moldau.core.producer.batching import TopicBuffers
 from moldau.core.producer.partitioners import next_sticky
 from moldau.core.producer.sending import Sending
 from moldau.net.clock import Clock
 
 
-class Turns:
+class StickyChooser:
     """Users' threads choose, too."""
 
     def __init__(

@@ -8,11 +8,11 @@ from typing import Any, Self, Unpack
 
 from moldau.client.arguments.producer import ProducerArguments
 from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError
-from moldau.client.producing.deliveries import AwaitableDeliveries
-from moldau.client.producing.engine import ProducerEngine
-from moldau.client.producing.face import ProducerFace
-from moldau.client.producing.preparing import Headers, ProducerRecord, in_lists
-from moldau.client.producing.waiting import LoopPatience
+from moldau.client.producer.deliveries import AwaitableDeliveries
+from moldau.client.producer.delivery_waiting import LoopPatience
+from moldau.client.producer.engine import ProducerEngine
+from moldau.client.producer.record_preparation import Headers, ProducerRecord, in_lists
+from moldau.client.producer.session import ProducerSession
 from moldau.core.producer.batching import Delivery, Piece
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import TopicPartition
@@ -45,7 +45,7 @@ class Producer:
         config: Mapping[str, Any] | None = None,
         **settings: Unpack[ProducerArguments],
     ) -> None:
-        self._face = ProducerFace(bootstrap_servers, config, settings)
+        self._face = ProducerSession(bootstrap_servers, config, settings)
         self._is_plain = False
         self._is_closed = False
         self._turns = 0

@@ -5,8 +5,8 @@ that it is stale. For clients that live long; others ask `Cluster.topics`.
 import asyncio
 from collections.abc import Callable, Iterable
 
-from moldau.client.cluster import Cluster
-from moldau.client.metadata import ClusterMetadata
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.metadata import ClusterMetadata
 from moldau.protocol.errors import MoldauError
 
 Listener = Callable[[ClusterMetadata], None]

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from moldau.client.consumer.asked import CommitOffsets, Place
-from moldau.client.consumer.desk import OffsetAndTimestamp, OffsetDesk
+from moldau.client.consumer.arguments import CommitOffsets, Place
 from moldau.client.consumer.offsets import GroupMetadata
+from moldau.client.consumer.offsets_api import OffsetAndTimestamp, OffsetMethods
 from moldau.client.consumer.user_calls import UserCalls
 from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.types import TopicPartition
@@ -13,10 +13,10 @@ from moldau.types import TopicPartition
 Result = TypeVar("Result")
 
 
-class BlockingOffsetDesk:
-    """As OffsetDesk; every call waits until it is done."""
+class BlockingOffsetMethods:
+    """As OffsetMethods; every call waits until it is done."""
 
-    def __init__(self, desk: OffsetDesk, calls: UserCalls) -> None:
+    def __init__(self, desk: OffsetMethods, calls: UserCalls) -> None:
         self._desk = desk
         self._calls = calls
 

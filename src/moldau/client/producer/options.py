@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from moldau.client.config import client_config
 from moldau.client.errors import ConfigError
-from moldau.client.producing.requests import ProduceTerms
+from moldau.client.producer.requests import ProduceTerms
 from moldau.config.client_settings.producer import ProducerConfig
 from moldau.core.client.backoff import Backoff
 from moldau.core.producer.sending import SendRules

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from moldau.client.admin.offsets import FoundOffset, list_offsets
-from moldau.client.consumer.asked import (
+from moldau.client.consumer.arguments import (
     CommitOffsets,
     Place,
     offsets_of,
@@ -28,7 +28,7 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int = NO_EPOCH
 
 
-class OffsetDesk:
+class OffsetMethods:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 

@@ -4,7 +4,7 @@ what is known about a partition's leader changes nothing (KIP-320).
 
 from collections.abc import Iterable
 
-from moldau.client.metadata import NO_LEADER, Broker, ClusterMetadata, Partition, Topic
+from moldau.client.cluster.metadata import NO_LEADER, Broker, ClusterMetadata, Partition, Topic
 from moldau.types import ZERO_UUID, TopicPartition, Uuid
 
 NO_EPOCH = -1

@@ -37,13 +37,13 @@ from moldau.client.admin.transactions import (
     TransactionFilter,
 )
 from moldau.client.arguments.admin import AdminArguments
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.metadata import Topic
+from moldau.client.cluster.node_connection import VersionRange
+from moldau.client.cluster.settings import admin_settings
 from moldau.client.config import client_config
-from moldau.client.consumer.asked import place_of
+from moldau.client.consumer.arguments import place_of
 from moldau.client.errors import ClientError, ClosedError
-from moldau.client.metadata import Topic
-from moldau.client.node_connection import VersionRange
-from moldau.client.settings import admin_settings
 from moldau.config.client_settings.admin import AdminConfig
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.enums import ConfigResourceType, ElectionType, IsolationLevel

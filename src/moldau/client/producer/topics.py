@@ -4,9 +4,9 @@ against what is known, and every so often.
 
 from collections.abc import Callable, Collection, Mapping
 
-from moldau.client.cluster import Cluster
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.cluster.metadata import Topic
 from moldau.client.errors import ClientTimeoutError, NoBrokerError, UnknownTopicError
-from moldau.client.metadata import Topic
 from moldau.net.request_channel import ChannelError
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import TopicPartition

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
+from moldau.client.cluster.interceptors import ask, interceptors_of
 from moldau.client.errors import ClientError, ConfigError, did_you_mean
-from moldau.client.interceptors import ask, interceptors_of
-from moldau.client.producing.serializers import as_bytes, serializer_of
+from moldau.client.producer.serializers import as_bytes, serializer_of
 from moldau.config.client_settings.producer import ProducerConfig
 from moldau.core.producer.batching import Delivery
 from moldau.core.producer.partitioners import (
