@@ -97,7 +97,7 @@ def environment(**more: str) -> dict[str, str]:
     """Small, on loopback, and with the Java that jobs get. The Python of the tests is what drivers
     name; workers know none.
     """
-    from moldau.pipelines.worker_python import worker_python
+    from moldau.pipelines.run.worker_python import worker_python
     from moldau.spark import ensure_java
 
     ensure_java()

@@ -2,6 +2,6 @@
 wherever Moldau is installed, with no jar and no `register()`.
 """
 
-from moldau.spark.source import DefaultSource
+from moldau.spark.source.data_source import DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -2,6 +2,6 @@
 in every session, with no `register()`.
 """
 
-from moldau.pipelines.postgres_source import PostgresSource as DefaultSource
+from moldau.connectors.postgres.source import PostgresSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -7,7 +7,7 @@ from cli.command import moldau_here
 
 import moldau.pipelines as mp
 from moldau.core.pipelines.query_progress import QueryProgress
-from moldau.pipelines.run_folder import RunFolder, folder_of
+from moldau.pipelines.run.run_folder import RunFolder, folder_of
 
 
 def begun(tmp_path: Path) -> tuple[Path, RunFolder]:

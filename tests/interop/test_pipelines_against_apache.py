@@ -14,7 +14,7 @@ from pipelines.killing import batches_of, started
 from running_node import wait_for
 
 from moldau import Admin, Consumer, Producer
-from moldau.pipelines.run_folder import RunFolder
+from moldau.pipelines.run.run_folder import RunFolder
 
 pytestmark = pytest.mark.interop
 

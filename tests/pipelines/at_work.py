@@ -9,11 +9,11 @@ import moldau.pipelines as mp
 from moldau import Admin, Producer
 from moldau.core.pipelines.graph import Pipeline
 from moldau.core.pipelines.query_progress import QueryProgress
-from moldau.pipelines.checking import check_plans
-from moldau.pipelines.compiling import Query
-from moldau.pipelines.run_folder import RunFolder, folder_of
-from moldau.pipelines.running import Running
-from moldau.pipelines.topics import ensure_topics
+from moldau.pipelines.compile.checking import check_plans
+from moldau.pipelines.compile.queries import Query
+from moldau.pipelines.compile.topics import ensure_topics
+from moldau.pipelines.run.run_folder import RunFolder, folder_of
+from moldau.pipelines.run.runner import Running
 from moldau.testing import ThreadBroker
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from moldau.pipelines.run_folder import RunFolder
+from moldau.pipelines.run.run_folder import RunFolder
 
 
 @contextmanager

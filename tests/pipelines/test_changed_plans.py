@@ -10,8 +10,8 @@ from pipelines.at_work import make_topics, run_once, send, values_of
 from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
-from moldau.pipelines.checking import check_plans
-from moldau.pipelines.run_folder import RunFolder
+from moldau.pipelines.compile.checking import check_plans
+from moldau.pipelines.run.run_folder import RunFolder
 from moldau.testing import ThreadBroker
 
 pytestmark = pytest.mark.spark

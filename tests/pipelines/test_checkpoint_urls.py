@@ -8,10 +8,10 @@ from pipelines.at_work import make_topics, send, values_of
 from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
-from moldau.pipelines.checkpoint_notes import CheckpointNotes
-from moldau.pipelines.run_folder import RunFolder
-from moldau.pipelines.running import Running
-from moldau.pipelines.topics import ensure_topics
+from moldau.pipelines.compile.topics import ensure_topics
+from moldau.pipelines.run.checkpoint_metadata import CheckpointNotes
+from moldau.pipelines.run.run_folder import RunFolder
+from moldau.pipelines.run.runner import Running
 from moldau.protocol.errors import MoldauError
 from moldau.testing import ThreadBroker
 

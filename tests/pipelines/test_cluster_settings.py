@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import moldau.pipelines as mp
 from moldau.cli.pipeline import app
-from moldau.pipelines.cluster import check_master, python_for_tasks, shipped, task_failure
-from moldau.pipelines.run_folder import folder_of
+from moldau.pipelines.run.cluster import check_master, python_for_tasks, shipped, task_failure
+from moldau.pipelines.run.run_folder import folder_of
 from moldau.protocol.errors import MoldauError
 
 

@@ -8,8 +8,8 @@ import pytest
 from deltalake import DeltaTable
 
 import moldau.pipelines as mp
+from moldau.connectors.tables.delta import DeltaTarget
 from moldau.core.spark.errors import StaleCheckpointError
-from moldau.pipelines.delta_table import DeltaTarget
 
 pytestmark = pytest.mark.spark
 QUERY = "sql.streaming.queryId"

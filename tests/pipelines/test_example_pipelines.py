@@ -10,7 +10,7 @@ from pipelines.at_work import make_topics, records_of, run_once, send, values_of
 from pipelines.pipeline_files import EXAMPLES, example_here
 
 import moldau.pipelines as mp
-from moldau.pipelines.examples import try_example
+from moldau.pipelines.compile.examples import try_example
 from moldau.testing import ThreadBroker, broker
 
 pytestmark = pytest.mark.spark

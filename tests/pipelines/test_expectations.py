@@ -12,7 +12,7 @@ from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
 from moldau.core.pipelines.query_progress import QueryProgress, StepCounts, counted
-from moldau.pipelines.run_metrics import RunMetrics
+from moldau.pipelines.run.metrics import RunMetrics
 from moldau.testing import ThreadBroker
 
 EXPECTING = """\
@@ -121,7 +121,7 @@ def test_rows_that_are_not_as_expected_are_sent_or_dropped_and_counted(
 
 @pytest.mark.spark
 def test_conditions_are_checked_and_tested(session: Any, tmp_path: Path) -> None:
-    from moldau.pipelines.examples import try_example
+    from moldau.pipelines.compile.examples import try_example
 
     path = written(tmp_path, "a.yaml", WRONG)
     with pytest.raises(mp.PipelineError) as caught:

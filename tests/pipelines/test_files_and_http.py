@@ -16,7 +16,7 @@ from pyarrow import parquet
 from running_node import pause, wait_for
 
 import moldau.pipelines as mp
-from moldau.pipelines.run_folder import RunFolder
+from moldau.pipelines.run.run_folder import RunFolder
 from moldau.testing import ThreadBroker
 
 if TYPE_CHECKING:

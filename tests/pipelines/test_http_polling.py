@@ -10,6 +10,7 @@ from pipelines.http_server import Told, serving
 from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
+from moldau.connectors.http.answers import KeptAnswers, PassingError, ask
 from moldau.core.connectors.http_polling import (
     HttpOptions,
     Place,
@@ -22,8 +23,7 @@ from moldau.core.connectors.http_polling import (
     write_place,
 )
 from moldau.core.spark.errors import HttpError, OptionError
-from moldau.pipelines.run_folder import folder_of
-from moldau.spark.http_answers import KeptAnswers, PassingError, ask
+from moldau.pipelines.run.run_folder import folder_of
 
 PAGE = HttpOptions(url="http://host/items?a=1", path="data.items")
 SINCE = HttpOptions(url="http://host/", cursor_param="since", cursor_last="id", cursor_start="0")

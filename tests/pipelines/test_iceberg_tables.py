@@ -11,8 +11,8 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 import moldau.pipelines as mp
+from moldau.connectors.tables.iceberg import IcebergTarget
 from moldau.core.spark.errors import StaleCheckpointError
-from moldau.pipelines.iceberg_table import IcebergTarget
 
 pytestmark = pytest.mark.spark
 QUERY = "sql.streaming.queryId"

@@ -14,7 +14,7 @@ from pyiceberg.catalog import load_catalog
 from running_node import pause, wait_for
 
 from moldau import Producer
-from moldau.pipelines.run_folder import RunFolder
+from moldau.pipelines.run.run_folder import RunFolder
 from moldau.testing import ThreadBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

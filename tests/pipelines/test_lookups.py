@@ -17,8 +17,8 @@ from running_node import free_port
 
 import moldau.pipelines as mp
 from moldau.core.pipelines.graph import Lookup, Pipeline, PipelineError, Postgres, Table
-from moldau.pipelines.examples import try_example
-from moldau.pipelines.lookups import LookupFrames, Lookups, shapes_of_lookups
+from moldau.pipelines.compile.examples import try_example
+from moldau.pipelines.compile.lookups import LookupFrames, Lookups, shapes_of_lookups
 from moldau.testing import ThreadBroker
 
 JOINED = """\

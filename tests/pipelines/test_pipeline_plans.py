@@ -8,7 +8,7 @@ from pipelines.at_work import queries_of
 from pipelines.pipeline_files import ORDERS_PYTHON, ORDERS_YAML, written
 
 import moldau.pipelines as mp
-from moldau.pipelines.sources import StreamTerms, stream_of
+from moldau.pipelines.compile.sources import StreamTerms, stream_of
 
 pytestmark = pytest.mark.spark
 

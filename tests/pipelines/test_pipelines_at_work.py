@@ -10,7 +10,7 @@ from pipelines.at_work import make_topics, records_of, run_once, send, values_of
 from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
-from moldau.pipelines.replaying import renamed, replay
+from moldau.pipelines.run.replay import renamed, replay
 from moldau.testing import ThreadBroker
 
 pytestmark = pytest.mark.spark

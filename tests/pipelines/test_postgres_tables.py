@@ -169,7 +169,7 @@ def test_a_large_first_load_is_read_in_parallel(
         spot=mp.postgres("many").spot,
         sources={"many": mp.postgres("many", url=postgres.url, by="id", tasks=3)},
     )
-    from moldau.pipelines.sources import batch_of
+    from moldau.pipelines.compile.sources import batch_of
 
     frame = batch_of(session, pipeline, "many", options={})
     assert frame.rdd.getNumPartitions() == 3

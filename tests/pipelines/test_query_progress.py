@@ -12,7 +12,7 @@ from moldau.cli.demo_results import DEAD_LETTERS, PER_USER, Results
 from moldau.cli.demo_view import Picture, line_of
 from moldau.cli.pipeline_view import LivePicture, sparkline, view
 from moldau.core.pipelines.query_progress import QueryProgress, counted
-from moldau.pipelines.run_metrics import served_metrics
+from moldau.pipelines.run.metrics import served_metrics
 from moldau.protocol.errors import MoldauError
 
 BEGUN = QueryProgress("orders", ("orders.big",), "running")

@@ -10,7 +10,7 @@ import pytest
 from client.registry_server import RegistryServer
 
 from moldau.core.pipelines.graph import FormatKind
-from moldau.pipelines.registry_values import FromRow, RegistryFormat, ToJson, message_class
+from moldau.pipelines.compile.registry_values import FromRow, RegistryFormat, ToJson, message_class
 from moldau.protocol.errors import MoldauError
 
 pytest.importorskip("pyspark")

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import moldau
-from moldau.pipelines.spark_errors import cause_of, in_one_line
 from moldau.protocol.errors import MoldauError
-from moldau.spark.task_errors import comes_again, first_line, is_of_rows
+from moldau.spark.runtime.spark_errors import cause_of, in_one_line
+from moldau.spark.runtime.task_errors import comes_again, first_line, is_of_rows
 
 PROXY = """\
 An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
@@ -138,8 +138,8 @@ def test_only_what_would_fail_again_is_not_tried_again(
     [
         ("/home/me/moldau/pipelines/orders.py", True),
         ("/home/me/pyspark/orders.py", True),
-        (f"{OURS}/spark/transaction_tasks.py", False),
-        (f"{OURS}/pipelines/values.py", False),
+        (f"{OURS}/spark/sink/task_writer.py", False),
+        (f"{OURS}/pipelines/compile/values.py", False),
         ("/opt/env/lib/python3.11/site-packages/moldau/client/cluster/cluster.py", False),
         ("/opt/spark/work/app-1/0/moldau.zip/moldau/spark/writer.py", False),
         ("/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", False),

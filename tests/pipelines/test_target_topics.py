@@ -8,7 +8,7 @@ from pipelines.pipeline_files import written
 import moldau.pipelines as mp
 from moldau import Admin
 from moldau.admin import ConfigResource, ConfigResourceType, Topic
-from moldau.pipelines.topics import ensure_topics
+from moldau.pipelines.compile.topics import ensure_topics
 from moldau.testing import broker
 
 PIPELINE = """\

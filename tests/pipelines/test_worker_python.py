@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.pipelines.worker_python import worker_python
+from moldau.pipelines.run.worker_python import worker_python
 
 
 def test_the_archive_of_spark_is_left_out_and_all_else_is_kept(

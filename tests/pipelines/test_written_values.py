@@ -10,7 +10,7 @@ import moldau.pipelines as mp
 from moldau.client.schemas.json_schema import JsonSchemaDeserializer
 from moldau.client.schemas.registry import SchemaRegistry
 from moldau.core.pipelines.graph import Flow, OnError, Pipeline, Spot, Topic
-from moldau.pipelines.values import good_rows, read_values, step_letters, written_rows
+from moldau.pipelines.compile.values import good_rows, read_values, step_letters, written_rows
 
 pytestmark = pytest.mark.spark
 SPOT = Spot("here", 1)

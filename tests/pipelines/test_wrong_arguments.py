@@ -11,7 +11,7 @@ import pytest
 
 import moldau.pipelines as mp
 from moldau.core.pipelines.graph_checks import problems_of
-from moldau.pipelines.python_file import parts_of
+from moldau.pipelines.declare.python_file import parts_of
 
 VALUES: list[Any] = [
     5, -1, 0, 1.5, True, None, "", "x", b"x", [], ["x"], [5], (), {}, {"x": "y"}, {5: "x"},

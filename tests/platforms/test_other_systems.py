@@ -83,8 +83,8 @@ OTHER_SYNCS = """
 from platforms import as_on_macos
 from pathlib import Path
 from moldau.core.connectors.http_polling import Place, digest_of_body
-from moldau.pipelines.run_folder import RunFolder
-from moldau.spark.http_answers import KeptAnswers
+from moldau.pipelines.run.run_folder import RunFolder
+from moldau.connectors.http.answers import KeptAnswers
 RunFolder(Path({folder!r})).write("status.json", {{}})
 print(as_on_macos.full_syncs)
 KeptAnswers({folder!r}).keep(Place(poll=1, digest=digest_of_body(b"")), b"")
@@ -93,7 +93,7 @@ print(as_on_macos.full_syncs)
 AN_ANSWER = """
 from platforms import as_on_windows
 from moldau.core.connectors.http_polling import Place, digest_of_body
-from moldau.spark.http_answers import KeptAnswers
+from moldau.connectors.http.answers import KeptAnswers
 answers = KeptAnswers({folder!r})
 answers.keep(Place(poll=1, digest=digest_of_body(b"rows")), b"rows")
 print(answers.body_of(1))
@@ -237,7 +237,8 @@ def test_what_needs_a_posix_system_says_so_in_one_line_on_windows(command: str) 
 
 
 @pytest.mark.parametrize(
-    "module", ["moldau", "moldau.aio", "moldau.admin", "moldau.schemas", "moldau.spark.source"]
+    "module",
+    ["moldau", "moldau.aio", "moldau.admin", "moldau.schemas", "moldau.spark.source.data_source"],
 )
 def test_what_clients_import_is_there_on_windows(module: str) -> None:
     # Clients are loaded when they are named, which the star does.

@@ -23,7 +23,7 @@ from moldau.schemas import (
     JsonSchemaSerializer,
     SchemaRegistry,
 )
-from moldau.spark.source import DefaultSource
+from moldau.spark.source.data_source import DefaultSource
 
 BOOTSTRAP = os.environ[UNDER_TEST]
 PERSON = {"name": "Božena", "age": 42}

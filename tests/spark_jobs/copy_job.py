@@ -14,9 +14,9 @@ from typing import Any
 
 import worker_killing
 
-from moldau.spark.exactly_once_sink import ExactlyOnceSink
-from moldau.spark.transaction import TransactionTicket
-from moldau.spark.transaction_tasks import TransactionWriter
+from moldau.spark.sink.driver_transaction import TransactionTicket
+from moldau.spark.sink.exactly_once import ExactlyOnceSink
+from moldau.spark.sink.task_writer import TransactionWriter
 
 ROWS = 30_000
 ROWS_PER_BATCH = 6_000

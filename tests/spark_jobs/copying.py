@@ -18,7 +18,7 @@ from spark_jobs.copy_job import ROWS, Job, command, run
 
 from moldau import Admin, Producer
 from moldau.admin import IsolationLevel, ListOffsetsTimestamp, NewTopic
-from moldau.pipelines.worker_python import worker_python
+from moldau.pipelines.run.worker_python import worker_python
 from moldau.types import TopicPartition
 
 PARTITIONS = 4

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from moldau.spark.worker_process import settle
+from moldau.spark.runtime.worker_process import settle
 
 
 @pytest.mark.spark
@@ -17,7 +17,7 @@ def test_what_is_loaded_is_left_out_of_collections_once(session: Any) -> None:
 
         import pyarrow as pa
 
-        from moldau.spark.worker_process import settle
+        from moldau.spark.runtime.worker_process import settle
 
         for _ in batches:
             settle()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.spark.java import MissingJavaError, ensure_java, version_of, wrapped
+from moldau.spark.runtime.java import MissingJavaError, ensure_java, version_of, wrapped
 
 
 def fake_java(folder: Path, version: str) -> Path:

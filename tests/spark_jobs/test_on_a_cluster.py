@@ -20,7 +20,7 @@ from spark_jobs.copying import check_copied, committed_values, new_job, run_proc
 
 from moldau import Admin, Producer
 from moldau.admin import NewTopic
-from moldau.pipelines.run_folder import RunFolder
+from moldau.pipelines.run.run_folder import RunFolder
 from moldau.testing import ProcessBroker, broker
 
 pytestmark = pytest.mark.spark

@@ -15,8 +15,8 @@ from moldau import Admin, Producer
 from moldau.admin import Committed, FeatureUpdate, UpgradeType
 from moldau.core.spark.errors import FencedRunError, OptionError
 from moldau.protocol.errors import MoldauError
-from moldau.spark.transaction import DriverTransaction, TransactionTicket
-from moldau.spark.transaction_tasks import RowEncoder, TransactionWriter, forget
+from moldau.spark.sink.driver_transaction import DriverTransaction, TransactionTicket
+from moldau.spark.sink.task_writer import RowEncoder, TransactionWriter, forget
 from moldau.testing import ThreadBroker, broker
 from moldau.types import TopicPartition
 

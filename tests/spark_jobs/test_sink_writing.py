@@ -10,7 +10,7 @@ from spark_jobs.rows import fresh_topic, read_batch, schema, source, values
 
 from moldau import Producer
 from moldau.core.spark.errors import OptionError
-from moldau.spark.schema import HEADERS, source_schema
+from moldau.spark.source.schema import HEADERS, source_schema
 from moldau.testing import ThreadBroker
 
 KEY_VALUE = schema("key string, value string")
@@ -131,7 +131,7 @@ def test_errors_of_the_broker_fail_the_task(node: ThreadBroker) -> None:
 
 
 def test_a_second_task_uses_the_same_connections(node: ThreadBroker) -> None:
-    from moldau.spark.writer import producer_for
+    from moldau.spark.sink.writer import producer_for
 
     settings = {"bootstrap.servers": node.bootstrap}
     assert producer_for(settings) is producer_for(settings)

@@ -23,7 +23,7 @@ from moldau import Admin, Producer
 from moldau.client.errors import UnknownTopicError
 from moldau.core.spark.errors import DataLossError, OptionError
 from moldau.protocol.errors import MoldauError
-from moldau.spark.range_reader import ROWS_PER_BATCH
+from moldau.spark.source.range_reader import ROWS_PER_BATCH
 from moldau.testing import ThreadBroker
 from moldau.types import TopicPartition
 from pyspark_moldau import DefaultSource

@@ -13,7 +13,7 @@ from moldau import Admin, Producer
 from moldau.admin import Committed
 from moldau.core.spark.errors import DataLossError
 from moldau.core.spark.exactly_once import Marker, write_marker
-from moldau.spark.stream_reader import StreamReader
+from moldau.spark.source.stream_reader import StreamReader
 from moldau.testing import ThreadBroker
 from moldau.types import TopicPartition
 

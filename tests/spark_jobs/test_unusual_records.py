@@ -13,7 +13,7 @@ from spark_jobs.rows import fresh_topic, read_batch, schema, send, source, value
 from moldau import Admin, Producer
 from moldau.core.spark.errors import DataLossError, OptionError
 from moldau.protocol.errors import MoldauError
-from moldau.spark.range_reader import FETCH_BYTES, PIECE_BYTES
+from moldau.spark.source.range_reader import FETCH_BYTES, PIECE_BYTES
 from moldau.testing import ThreadBroker
 from moldau.types import TopicPartition
 

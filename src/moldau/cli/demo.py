@@ -76,11 +76,11 @@ def demo(  # noqa: PLR0913 - what a demo can be told
 
 def missing_for_pipelines() -> str | None:
     """What a pipeline would need and is not there."""
-    from moldau.pipelines.needed import missing_packages
+    from moldau.pipelines.requirements import missing_packages
 
     if missing_packages():
         return "Spark is not installed: pip install 'moldau[spark]' brings it"
-    from moldau.spark.java import MissingJavaError, ensure_java
+    from moldau.spark.runtime.java import MissingJavaError, ensure_java
 
     try:
         ensure_java()

@@ -96,7 +96,7 @@ class Stage:
 
     async def _make_topics(self, address: str) -> None:
         from moldau.pipelines import load
-        from moldau.pipelines.topics import written_topics
+        from moldau.pipelines.compile.topics import written_topics
 
         made = written_topics(load(self._folder / "orders.yaml"))
         async with Admin(address) as admin:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from moldau.core.pipelines.graph import Pipeline
     from moldau.core.pipelines.query_progress import QueryProgress
-    from moldau.pipelines.run_folder import RunFolder
-    from moldau.pipelines.running import Running
+    from moldau.pipelines.run.run_folder import RunFolder
+    from moldau.pipelines.run.runner import Running
 
 app = new_app(help="Pipelines on Spark, written in Python or YAML.", no_args_is_help=True)
 
@@ -71,7 +71,7 @@ def init(file: _File) -> None:
 
       moldau pipeline init orders.py
     """
-    from moldau.pipelines import templates
+    from moldau.pipelines.declare import templates
 
     known = {".py": templates.PYTHON, ".yaml": templates.YAML, ".yml": templates.YAML}
     if file.suffix not in known:
@@ -86,8 +86,8 @@ def init(file: _File) -> None:
 def check(file: _File, checkpoint: _Checkpoint = None, as_json: AsJson = False) -> None:
     """Analyse every plan, without data and without a broker, and whether a checkpoint fits it."""
     _need_packages()
-    from moldau.pipelines.checking import check_plans
-    from moldau.pipelines.session import new_session
+    from moldau.pipelines.compile.checking import check_plans
+    from moldau.pipelines.run.session import new_session
 
     pipeline, folder = _loaded(file, None, checkpoint)
     session = new_session(pipeline.name, _QUICK_MASTER, {})
@@ -112,8 +112,8 @@ def test(file: _File) -> None:
     """Run the tests that are written beside the flows."""
     _need_packages()
     from moldau.pipelines import load
-    from moldau.pipelines.examples import try_example
-    from moldau.pipelines.session import new_session
+    from moldau.pipelines.compile.examples import try_example
+    from moldau.pipelines.run.session import new_session
 
     pipeline = load(file)
     if not pipeline.examples:
@@ -162,8 +162,8 @@ def run(  # noqa: PLR0913 - what a run can be told
     """
     _need_packages()
     from moldau.cli.pipeline_view import view
-    from moldau.pipelines.run_metrics import served_metrics
-    from moldau.pipelines.session import new_session
+    from moldau.pipelines.run.metrics import served_metrics
+    from moldau.pipelines.run.session import new_session
 
     if tied:
         end_with_stdin()
@@ -196,7 +196,7 @@ def run(  # noqa: PLR0913 - what a run can be told
 
 def _look_for_topics(pipeline: "Pipeline", tell: "Callable[[str], None]") -> None:
     """Says what is not as the file says."""
-    from moldau.pipelines.topics import ensure_topics
+    from moldau.pipelines.compile.topics import ensure_topics
 
     _complain(_brokers_text(pipeline))
     tell("looking for topics")
@@ -206,8 +206,8 @@ def _look_for_topics(pipeline: "Pipeline", tell: "Callable[[str], None]") -> Non
 
 def _stoppable(session: Any, pipeline: "Pipeline", folder: "RunFolder", master: str) -> "Running":
     """A run that signals end between two batches."""
-    from moldau.pipelines.cluster import ask_tasks, is_local
-    from moldau.pipelines.running import Running
+    from moldau.pipelines.run.cluster import ask_tasks, is_local
+    from moldau.pipelines.run.runner import Running
 
     shares_disk = is_local(master) or ask_tasks(session, str(folder.path), _complain)
     running = Running(session, pipeline, folder, shares_disk=shares_disk)
@@ -258,9 +258,9 @@ def replay(  # noqa: PLR0913 - what a replay can be told
 ) -> None:
     """Run the flows over a range of time, as one batch, into targets of other names."""
     _need_packages()
-    from moldau.pipelines.replaying import renamed
-    from moldau.pipelines.replaying import replay as replay_flows
-    from moldau.pipelines.session import new_session
+    from moldau.pipelines.run.replay import renamed
+    from moldau.pipelines.run.replay import replay as replay_flows
+    from moldau.pipelines.run.session import new_session
 
     pipeline, _ = _loaded(file, bootstrap, None)
     from_ms, to_ms = (None if text is None else _time_ms(text) for text in (start, end))
@@ -299,7 +299,7 @@ def reset(
 
 def _need_packages() -> None:
     """Before what imports them, and before the user's file does."""
-    from moldau.pipelines.needed import need_packages
+    from moldau.pipelines.requirements import need_packages
 
     need_packages()
 
@@ -310,8 +310,8 @@ def _tell_address(address: str) -> None:
 
 def _forget_url(checkpoint: str, name: str, settings: dict[str, str]) -> None:
     """Only Spark's file systems know it."""
-    from moldau.pipelines.checkpoint_notes import CheckpointNotes
-    from moldau.pipelines.session import new_session
+    from moldau.pipelines.run.checkpoint_metadata import CheckpointNotes
+    from moldau.pipelines.run.session import new_session
 
     session = new_session(name, _QUICK_MASTER, settings)
     try:
@@ -327,7 +327,7 @@ def _loaded(
     from dataclasses import replace
 
     from moldau.pipelines import load
-    from moldau.pipelines.run_folder import folder_of
+    from moldau.pipelines.run.run_folder import folder_of
 
     pipeline = load(file)
     known = dict(pipeline.settings)
@@ -343,7 +343,7 @@ def _loaded(
 
 
 def _brokers_text(pipeline: "Pipeline") -> str:
-    from moldau.pipelines.sources import brokers_of
+    from moldau.pipelines.compile.sources import brokers_of
 
     return f"brokers {brokers_of(pipeline)}, from {pipeline.brokers_from}"
 
@@ -354,7 +354,7 @@ def _spark_settings(
     env: str | None,
     master: str = _DEFAULT_MASTER,
 ) -> dict[str, str]:
-    from moldau.pipelines.cluster import is_local, shipped
+    from moldau.pipelines.run.cluster import is_local, shipped
 
     settings = {}
     for pair in conf or []:

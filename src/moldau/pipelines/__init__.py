@@ -1,7 +1,7 @@
 """Pipelines on Spark, declared: `import moldau.pipelines as mp`. See docs/pipelines.md."""
 
 from moldau.core.pipelines.graph import Pipeline, PipelineError
-from moldau.pipelines.declare import (
+from moldau.pipelines.declare.api import (
     example,
     files,
     flow,
@@ -12,7 +12,7 @@ from moldau.pipelines.declare import (
     table,
     topic,
 )
-from moldau.pipelines.formats import (
+from moldau.pipelines.declare.formats import (
     avro,
     bytes,  # noqa: A004 - used as mp.bytes()
     csv,
@@ -22,7 +22,7 @@ from moldau.pipelines.formats import (
     protobuf,
     text,
 )
-from moldau.pipelines.loading import load
+from moldau.pipelines.declare.loading import load
 from moldau.protocol.errors import MoldauError
 
 __all__ = [

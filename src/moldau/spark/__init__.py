@@ -5,14 +5,14 @@ topics. Needs `pip install 'moldau[spark]'`.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from moldau.spark.exactly_once_sink import ExactlyOnceSink
-    from moldau.spark.java import ensure_java
+    from moldau.spark.runtime.java import ensure_java
+    from moldau.spark.sink.exactly_once import ExactlyOnceSink
 
 __all__ = ["ExactlyOnceSink", "ensure_java"]
 
 _HOMES = {
-    "ExactlyOnceSink": "moldau.spark.exactly_once_sink",
-    "ensure_java": "moldau.spark.java",
+    "ExactlyOnceSink": "moldau.spark.sink.exactly_once",
+    "ensure_java": "moldau.spark.runtime.java",
 }
 
 

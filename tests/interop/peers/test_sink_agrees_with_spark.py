@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from moldau import Admin
 from moldau.admin import NewTopic
 from moldau.protocol.errors import MoldauError
-from moldau.spark.schema import HEADERS
+from moldau.spark.source.schema import HEADERS
 from pyspark_moldau import DefaultSource
 
 pytestmark = pytest.mark.interop

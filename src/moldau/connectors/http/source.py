@@ -1,0 +1,204 @@
+"""The data source `moldau_http`: an address that is asked again and again. Each answer that brings
+something new is a number; Spark's offsets count them. See core/connectors/http_polling.py.
+"""
+
+import logging
+import threading
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
+
+from moldau.connectors.http.answers import Answer, KeptAnswers, PassingError, ask
+from moldau.core.connectors.http_polling import (
+    HttpOptions,
+    Place,
+    backoff_ms,
+    place_after,
+    read_options,
+    read_place,
+    rows_of,
+    write_place,
+)
+from moldau.core.spark.errors import HttpError, OptionError
+from moldau.net.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+SCHEMA = "value binary, url string, poll bigint, row bigint, error string"
+_LONG_POLL_MS = 500.0
+_BATCH_ROWS = 10_000
+
+
+class HttpSource(DataSource):
+    """`spark.dataSource.register(HttpSource)`, then `spark.readStream.format("moldau_http")`."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._parsed = read_options(self.options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "moldau_http"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002
+        return HttpBatchReader(self._parsed)
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802, ARG002
+        if not self._parsed.keep:
+            raise OptionError("keep is missing: a folder beside the checkpoint, for answers")
+        return HttpStreamReader(self._parsed)
+
+
+class BodyPartition(InputPartition):
+    """With the body itself: tasks may run where the folder is not."""
+
+    def __init__(self, poll: int, body: bytes) -> None:
+        super().__init__(poll)
+        self.poll = poll
+        self.packed = zlib.compress(body, 1)
+
+
+class HttpBatchReader(DataSourceReader):
+    """What the address answers now."""
+
+    def __init__(self, options: HttpOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        answer = ask(self._options, Place())
+        return [BodyPartition(1, b"[]" if answer is None else answer.body)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_body(self._options, partition)
+
+
+class HttpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: HttpOptions) -> None:
+        self._options = options
+        self._answers = KeptAnswers(options.keep)
+        self._due_ms = 0.0
+        self._failures = 0
+        self._is_once = False
+        self._is_done = False
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return write_place(Place())
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._is_once = True
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return None
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002
+        before = read_place(start)
+        # A run that ended before its batch was planned may have kept it.
+        after = self._answers.place_of(before.poll + 1)
+        if after is None:
+            after = self._asked(before) if not self._is_done and self._is_due() else before
+        return start if after == before else write_place(after)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        first, last = read_place(start), read_place(end)
+        if last.poll and self._answers.place_of(last.poll) not in {None, last}:
+            raise HttpError(
+                f"answer {last.poll} in {self._options.keep} is another one than the checkpoint "
+                "says; they belong together"
+            )
+        polls = range(first.poll + 1, last.poll + 1)
+        return [BodyPartition(poll, self._answers.body_of(poll)) for poll in polls]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_body(self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._answers.forget(read_place(end).poll)
+
+    def _is_due(self) -> bool:
+        """Waits for it a little: Spark would ask again at once, ninety times a second."""
+        left_ms = self._due_ms - Clock().mono_ms()
+        if left_ms > 0:
+            patience_ms = left_ms if self._is_once else min(left_ms, _LONG_POLL_MS)
+            threading.Event().wait(patience_ms / 1000)
+        return self._due_ms <= Clock().mono_ms() or self._is_once
+
+    def _asked(self, before: Place) -> Place:
+        """Raises HttpError."""
+        answer = self._answer(before)
+        while answer is None and self._failures and self._is_once and self._is_due():
+            answer = self._answer(before)
+        if self._failures:
+            return before
+        self._due_ms = Clock().mono_ms() + self._options.every_ms
+        after = before
+        if answer is not None:
+            after = place_after(before, answer.body, self._options, answer.marks)
+        if answer is None or after == before:
+            self._is_done = self._is_once
+            return before
+        after = self._answers.keep(after, answer.body)
+        if after.cursor != before.cursor:
+            # There may be more of it.
+            self._due_ms = 0.0
+        else:
+            self._is_done = self._is_once
+        return after
+
+    def _answer(self, before: Place) -> Answer | None:
+        """None: nothing new, or a failure that may pass, which is counted."""
+        try:
+            answer = ask(self._options, before)
+        except PassingError as error:
+            self._failures += 1
+            if self._failures >= self._options.attempts:
+                raise HttpError(f"{error}; {self._failures} times in a row") from None
+            _log.warning("%s; it is asked again", error)
+            self._due_ms = Clock().mono_ms() + backoff_ms(self._failures)
+            return None
+        self._failures = 0
+        return answer
+
+
+def read_body(options: HttpOptions, partition: InputPartition) -> Iterator[Any]:
+    import pyarrow as pa
+
+    assert isinstance(partition, BodyPartition)
+    schema = pa.schema(
+        [
+            ("value", pa.binary()),
+            ("url", pa.string()),
+            ("poll", pa.int64()),
+            ("row", pa.int64()),
+            ("error", pa.string()),
+        ]
+    )
+    rows = list(rows_of(zlib.decompress(partition.packed), options))
+    for start in range(0, len(rows), _BATCH_ROWS):
+        some = rows[start : start + _BATCH_ROWS]
+        columns = [
+            [row.value for row in some],
+            [options.url] * len(some),
+            [partition.poll] * len(some),
+            list(range(start, start + len(some))),
+            [row.error for row in some],
+        ]
+        arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,0 +1,1 @@
+"""Reading and writing tables of PostgreSQL. Statements are composed in `core.connectors`."""

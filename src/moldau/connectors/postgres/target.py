@@ -1,0 +1,257 @@
+"""Into tables of PostgreSQL, each row once: tasks copy rows into a stage table, and the driver
+merges it, notes (query, batch) and drops the stage in one transaction of the server's.
+"""
+
+import logging
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from moldau.connectors.postgres.server import (
+    PostgresError,
+    ServerLostError,
+    columns_of,
+    connected,
+    driver,
+    no_such_table,
+)
+from moldau.core.connectors.postgres_sql import (
+    DELETED,
+    MARKERS,
+    Merge,
+    Written,
+    beside,
+    create_markers,
+    create_stage,
+    create_table,
+    quoted_table,
+    stage_prefix,
+)
+from moldau.core.pipelines.graph import Mode, Postgres
+from moldau.core.spark.errors import suggestion
+from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
+from moldau.spark.runtime.exact_times import EXACT_TIMES
+from moldau.spark.sink.exactly_once import offset_lines
+
+_log = logging.getLogger(__name__)
+
+ATTEMPTS_MAX = 3
+"""So often a batch is written whose connection breaks."""
+_QUERY_ID = "sql.streaming.queryId"
+_REPORT = "attempt bigint, rows bigint"
+# Nothing is left out.
+_JSON = {"ignoreNullFields": "false", **EXACT_TIMES}
+_PLACE_COLUMNS = ("part", "place", "attempt")
+
+
+class PostgresTarget:
+    """`name` is the query's and flow's own: what is committed is noted under it."""
+
+    def __init__(self, table: Postgres, mode: Mode, name: str, checkpoint: str) -> None:
+        driver()
+        self._table = table
+        self._mode = mode
+        self._name = name
+        self._checkpoint = checkpoint
+        self._what = f"table {table.name}"
+        self._is_known = False
+
+    def write(self, rows: Any, batch_id: int) -> None:
+        """Raises PostgresError."""
+        session = rows.sparkSession
+        lines = offset_lines(session, self._checkpoint, batch_id)
+        query_id = session.sparkContext.getLocalProperty(_QUERY_ID) or ""
+        self.put(rows, Marker(query_id, batch_id, digest_of(lines)))
+
+    def put(self, rows: Any, marker: Marker | None) -> None:
+        """None: it is written whatever was written before."""
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            try:
+                self._put(rows, marker)
+            except Exception as error:
+                # Tasks fail with Spark's own kinds, which only tell the name of ours.
+                if ServerLostError.__name__ not in f"{type(error).__name__} {error}" or (
+                    attempt == ATTEMPTS_MAX or not self._is_known
+                ):
+                    raise
+                _log.warning("'%s': a batch is written again: %s", self._name, error)
+                continue
+            return
+
+    def _put(self, rows: Any, marker: Marker | None) -> None:
+        # A server that was never reached is told at once.
+        patience = {} if self._is_known else {"patience_s": 0.0}
+        with connected(self._table.url, self._what, **patience) as connection:
+            columns = self._prepare(connection, rows)
+            if marker is not None and self._verdict(connection, marker) is Verdict.SKIP:
+                # What stateful steps remember of it is not there yet.
+                rows.write.format("noop").mode("overwrite").save()
+                return
+            names = [name for name in rows.columns if name != DELETED]
+            stage = beside(self._table.name, stage_prefix(self._name) + secrets.token_hex(8))
+            has_deleted = DELETED in rows.columns
+            connection.execute(create_stage(stage, len(names) + has_deleted), ())
+        copied = _texts(rows, names).mapInArrow(StageCopy(self._table.url, stage), _REPORT)
+        attempts = [row["attempt"] for row in copied.collect()]
+        merge = Merge(
+            table=self._table.name,
+            stage=stage,
+            columns=tuple(columns),
+            mode=self._mode,
+            key=self._table.key,
+            deleted_place=len(names) if has_deleted else None,
+        )
+        self._merge(merge, attempts, marker)
+
+    def _prepare(self, connection: Any, rows: Any) -> list[Written]:
+        """The table's columns that take the rows'. Raises PostgresError."""
+        kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+        if DELETED in kinds:
+            kinds.pop(DELETED)
+        if not columns_of(connection, self._table.name) and self._table.create:
+            connection.execute(create_table(self._table.name, kinds, self._table.key), ())
+        if not self._is_known:
+            connection.execute(create_markers(self._table.name), ())
+            self._drop_old_stages(connection)
+        there = dict(columns_of(connection, self._table.name))
+        if not there:
+            raise no_such_table(connection, self._table.name)
+        self._is_known = True
+        for name in kinds:
+            if name not in there:
+                raise PostgresError(
+                    f"{self._what} has no column '{name}'{suggestion(name, there)}; it has "
+                    f"{', '.join(there)}"
+                )
+        return [Written(name, kind, there[name]) for name, kind in kinds.items()]
+
+    def _drop_old_stages(self, connection: Any) -> None:
+        """Of runs that were killed. One that still writes loses its stage, and so its batch."""
+        prefix = stage_prefix(self._name)
+        found = connection.execute(
+            "SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n "
+            "ON n.oid = c.relnamespace WHERE starts_with(c.relname, %s) AND c.relkind = 'r' "
+            "AND pg_has_role(c.relowner, 'USAGE')",
+            [prefix],
+        ).fetchall()
+        for (stage,) in found:
+            try:
+                connection.execute("SET lock_timeout TO '5s'")
+                connection.execute(f"DROP TABLE IF EXISTS {quoted_table(stage)}", ())
+            except driver().errors.LockNotAvailable:
+                _log.warning("stage %s is still in use; the next run drops it", stage)
+            finally:
+                connection.execute("SET lock_timeout TO 0")
+
+    def _verdict(self, connection: Any, marker: Marker) -> Verdict:
+        """Raises StaleCheckpointError."""
+        row = connection.execute(
+            f"SELECT query_id, batch_id, digest FROM {self._markers} WHERE name = %s FOR UPDATE",
+            [self._name],
+        ).fetchone()
+        known = [] if row is None else [write_marker(Marker(*row))]
+        return judge(known, marker, self._name)
+
+    @property
+    def _markers(self) -> str:
+        return quoted_table(beside(self._table.name, MARKERS))
+
+    def _merge(self, merge: Merge, attempts: list[int], marker: Marker | None) -> None:
+        with connected(self._table.url, self._what) as connection, connection.transaction():
+            if marker is not None:
+                connection.execute(
+                    f"INSERT INTO {self._markers} (name, query_id, batch_id, digest) "
+                    "VALUES (%s, '', -1, '') ON CONFLICT (name) DO NOTHING",
+                    [self._name],
+                )
+                # Behind the row's lock: nobody else can be between this and the commit.
+                if self._verdict(connection, marker) is Verdict.SKIP:
+                    return
+                connection.execute(
+                    f"UPDATE {self._markers} SET query_id = %s, batch_id = %s, digest = %s, "
+                    "committed = now() WHERE name = %s",
+                    [*marker, self._name],
+                )
+            for statement, takes_attempts in merge.statements():
+                connection.execute(statement, [attempts] if takes_attempts else ())
+            connection.execute(f"DROP TABLE {quoted_table(merge.stage)}", ())
+
+
+def _texts(rows: Any, names: list[str]) -> Any:
+    """Every column as the text that the server reads it from."""
+    from pyspark.sql import functions as sql
+
+    fields = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+    made = [_text(sql, name, fields[name]) for name in names]
+    if DELETED in fields:
+        made.append(sql.col(DELETED).cast("string"))
+    return rows.select([one.alias(f"c{place}") for place, one in enumerate(made)])
+
+
+def _text(sql: Any, name: str, kind: str) -> Any:
+    column = sql.col(f"`{name}`")
+    if kind == "binary":
+        return sql.concat(sql.lit("\\x"), sql.hex(column))
+    if kind == "timestamp":
+        return sql.unix_micros(column).cast("string")
+    if kind.startswith(("array<", "struct<", "map<")) or kind == "variant":
+        return sql.when(column.isNotNull(), sql.to_json(column, _JSON))
+    return column.cast("string")
+
+
+class StageCopy:
+    """What a task does: copies its rows, and tells under which attempt."""
+
+    def __init__(self, url: str, stage: str) -> None:
+        self._url = url
+        self._stage = stage
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        part, attempt = context.partitionId(), context.taskAttemptId()
+        copied = 0
+        lines = (batch for batch in batches if batch.num_rows)
+        first = next(lines, None)
+        if first is None:
+            return
+        names = ", ".join([*_PLACE_COLUMNS, *first.schema.names])
+        statement = f"COPY {quoted_table(self._stage)} ({names}) FROM STDIN (FORMAT csv)"
+        with (
+            connected(self._url, "the stage") as connection,
+            connection.transaction(),
+            connection.cursor() as cursor,
+            cursor.copy(statement, ()) as copy,
+        ):
+            for batch in _chain(first, lines):
+                copy.write(_csv(pa, batch, part, copied, attempt))
+                copied += batch.num_rows
+        yield pa.RecordBatch.from_pydict(
+            {"attempt": pa.array([attempt], pa.int64()), "rows": pa.array([copied], pa.int64())}
+        )
+
+
+def _chain(first: Any, others: Iterable[Any]) -> Iterator[Any]:
+    yield first
+    yield from others
+
+
+def _csv(pa: Any, batch: Any, part: int, place: int, attempt: int) -> Any:
+    from pyarrow import csv
+
+    count = batch.num_rows
+    own = [
+        pa.array([part] * count, pa.int32()),
+        pa.array(range(place, place + count), pa.int64()),
+        pa.array([attempt] * count, pa.int64()),
+    ]
+    table = pa.Table.from_arrays(
+        [*own, *batch.columns], names=[*_PLACE_COLUMNS, *batch.schema.names]
+    )
+    out = pa.BufferOutputStream()
+    # Nothing is null, and quotes are an empty text: as the server reads it.
+    csv.write_csv(table, out, csv.WriteOptions(include_header=False, quoting_style="all_valid"))
+    return out.getvalue().to_pybytes()

@@ -1,0 +1,1 @@
+"""Targets that are tables in files: Parquet, Delta, Iceberg. A micro-batch appears in them once."""

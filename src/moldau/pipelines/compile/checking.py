@@ -1,0 +1,30 @@
+"""What can be said of a pipeline before it runs: every plan, and what its checkpoint holds."""
+
+from typing import Any
+
+from moldau.core.pipelines.graph import Pipeline
+from moldau.pipelines.compile.lookups import shapes_of_lookups
+from moldau.pipelines.compile.queries import Query, compile_queries, query_frame
+from moldau.pipelines.compile.sources import StreamTerms, group_of, stream_of
+from moldau.pipelines.run.checkpoint_metadata import CheckpointNotes
+from moldau.pipelines.run.plan_compatibility import refuse_other_plans
+from moldau.pipelines.run.run_folder import RunFolder
+
+
+def check_plans(session: Any, pipeline: Pipeline, folder: RunFolder) -> list[Query]:
+    """Without data and without a broker; a checkpoint is looked at if it is on this machine. Raises
+    MoldauError.
+    """
+    own = session.newSession()
+
+    def read(source: str, query: str) -> Any:
+        terms = StreamTerms(group_of(pipeline, query), start="earliest")
+        return stream_of(own, pipeline, source, terms)
+
+    queries = compile_queries(own, pipeline, read)
+    if folder.is_here:
+        notes = CheckpointNotes(own, folder.checkpoint)
+        lookups = shapes_of_lookups(own, pipeline)
+        frames = [(query, query_frame(own, pipeline, query, read, lookups)) for query in queries]
+        refuse_other_plans(notes, folder, pipeline, frames)
+    return queries

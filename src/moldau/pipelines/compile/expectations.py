@@ -1,0 +1,117 @@
+"""What rows are expected to be, of a source or of a step: rows that are not get an error, and what
+becomes of them is said by `on_error`, as of every bad row.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import functions as sql
+
+from moldau.core.pipelines.graph import Expectation, Flow, OnError
+from moldau.core.pipelines.query_progress import EXPECTED
+from moldau.core.spark.errors import suggestion
+from moldau.pipelines.declare.arguments import wrong
+from moldau.spark.runtime.spark_errors import short_text
+
+STEP_ERROR = "_error"
+_REST = "__moldau_rest"
+
+
+def judged(rows: Any, flow: Flow) -> Any:
+    """With STEP_ERROR where a row is not as expected, unless the step says that already. Raises
+    PipelineError.
+    """
+    if not flow.expect:
+        return rows
+    check_conditions(rows, flow.expect)
+    error = first_failed(flow.expect)
+    if STEP_ERROR in rows.columns:
+        error = sql.coalesce(sql.col(STEP_ERROR), error)
+    return rows.withColumn(STEP_ERROR, error)
+
+
+def passed_on(rows: Any, flow: Flow | None) -> Any:
+    """What other flows see of a flow: what is as expected. None: it is a source."""
+    return rows if flow is None or not flow.expect else well_made(rows, flow).drop(STEP_ERROR)
+
+
+def well_made(rows: Any, flow: Flow) -> Any:
+    """Those that the step itself does not call bad, or a failure. Raises PipelineError."""
+    if flow.on_error is None:
+        return rows
+    need_columns(rows, (STEP_ERROR,), flow, "on_error")
+    if flow.on_error is not OnError.FAIL:
+        return rows.where(sql.col(STEP_ERROR).isNull())
+    complaint = sql.concat(sql.lit(f"step {flow.name}: "), sql.col(STEP_ERROR))
+    checked = sql.when(sql.col(STEP_ERROR).isNotNull(), sql.raise_error(complaint))
+    return rows.where(checked.cast("boolean").isNull())
+
+
+def need_columns(rows: Any, names: tuple[str, ...], flow: Flow, what: str) -> None:
+    for name in names:
+        if name not in rows.columns:
+            hint = suggestion(name, rows.columns)
+            raise wrong(
+                flow.spot,
+                f"'{flow.name}': {what} needs a column '{name}'{hint}; there are "
+                f"{', '.join(rows.columns)}",
+            )
+
+
+def with_expectations(
+    prepared: Any, row: Any, expect: Sequence[Expectation], error: str, *, is_topic: bool
+) -> tuple[Any, Any]:
+    """Records of a source with `error` where their row is not as expected, and columns that say of
+    each expectation whether it failed; and the row. Raises PipelineError.
+    """
+    row_name = "__moldau_expected"
+    flat = prepared.select(sql.struct("*").alias(_REST), row.alias(row_name)).select(
+        _REST, f"{row_name}.*"
+    )
+    # What Spark proposes instead of a wrong name is a user's column then.
+    check_conditions(flat.drop(_REST), expect)
+    names = [name for name in flat.columns if name != _REST]
+    is_judged = sql.col(f"{_REST}.{error}").isNull()
+    if is_topic:
+        # A tombstone has no columns.
+        is_judged &= sql.col(f"{_REST}.value").isNotNull()
+    kept = [sql.col(f"{_REST}.{name}") for name in prepared.columns if name != error]
+    made = flat.select(
+        *kept,
+        sql.struct(*[sql.col(f"`{name}`") for name in names]).alias(row_name),
+        sql.coalesce(sql.col(f"{_REST}.{error}"), sql.when(is_judged, first_failed(expect))).alias(
+            error
+        ),
+        *[(is_judged & _fails(one)).alias(f"{EXPECTED}{one.name}") for one in expect],
+    )
+    return made, sql.col(row_name)
+
+
+def check_conditions(rows: Any, expect: Sequence[Expectation]) -> None:
+    """Raises PipelineError."""
+    for one in expect:
+        try:
+            kind = rows.select(sql.expr(one.condition)).schema[0].dataType.simpleString()
+        except Exception as error:  # noqa: BLE001 - Spark raises all sorts
+            raise wrong(one.spot, f"'{one.name}': {short_text(error)}") from None
+        if kind != "boolean":
+            raise wrong(one.spot, f"'{one.name}' is no condition: {one.condition} gives {kind}")
+
+
+def first_failed(expect: Sequence[Expectation]) -> Any:
+    """What is said of a row, or null."""
+    return sql.coalesce(
+        *[
+            sql.when(_fails(one), sql.lit(f"expectation {one.name} fails: {one.condition}"))
+            for one in expect
+        ]
+    )
+
+
+def failures(expect: Sequence[Expectation]) -> list[Any]:
+    """Of the rows of a step: how many do not fulfil each."""
+    return [sql.count_if(_fails(one)).alias(f"{EXPECTED}{one.name}") for one in expect]
+
+
+def _fails(one: Expectation) -> Any:
+    return ~sql.coalesce(sql.expr(one.condition), sql.lit(False))

@@ -1,0 +1,69 @@
+"""Flows as Spark's frames. What Spark says is wrong is told with the line of the user's file."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from moldau.core.pipelines.graph import (
+    Flow,
+    Pipeline,
+    PipelineError,
+    Problem,
+    Sql,
+)
+from moldau.core.pipelines.graph_checks import order_of
+from moldau.pipelines.compile.expectations import judged, passed_on
+from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.source_locations import last_in
+from moldau.spark.runtime.spark_errors import short_text
+
+_POSITION = re.compile(r"line (\d+),? pos (\d+)")
+
+
+def frames_of(session: Any, pipeline: Pipeline, sources: Mapping[str, Any]) -> dict[str, Any]:
+    """Of all flows that can be made of these sources, and the sources: with an `_error` where a row
+    is not as its flow expects. Raises PipelineError.
+    """
+    frames = dict(sources)
+    problems: list[Problem] = []
+    for flow in order_of(pipeline):
+        if any(name not in frames for name in flow.inputs):
+            continue
+        try:
+            seen = {name: passed_on(frames[name], pipeline.flows.get(name)) for name in flow.inputs}
+            frames[flow.name] = judged(frame_of(session, flow, seen), flow)
+        except PipelineError as error:
+            problems += error.problems
+    if problems:
+        raise PipelineError(*problems)
+    return frames
+
+
+def frame_of(session: Any, flow: Flow, frames: Mapping[str, Any]) -> Any:
+    try:
+        if isinstance(flow.body, Sql):
+            for name in flow.inputs:
+                frames[name].createOrReplaceTempView(name)
+            return session.sql(flow.body.text)
+        made = flow.body(**{name: frames[name] for name in flow.inputs})
+    except PipelineError:
+        raise
+    except Exception as error:  # noqa: BLE001 - Spark and users raise all sorts
+        raise told(error, flow) from None
+    if not hasattr(made, "sparkSession"):
+        raise wrong(flow.spot, f"'{flow.name}' returns {type(made).__name__}, not a DataFrame")
+    return made
+
+
+def told(error: Exception, flow: Flow) -> PipelineError:
+    """In one line, with the best place that is known."""
+    text = short_text(error)
+    if isinstance(flow.body, Sql):
+        match = _POSITION.search(str(error))
+        spot = flow.body.spot
+        if match is not None:
+            spot = flow.body.spot_of(int(match[1]), int(match[2]) + 1)
+        return wrong(spot, f"'{flow.name}': {text}")
+    code = getattr(flow.body, "__code__", None)
+    inside = None if code is None else last_in(code.co_filename, error)
+    return wrong(flow.spot if inside is None else inside, f"'{flow.name}': {text}")

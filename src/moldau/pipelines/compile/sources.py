@@ -1,0 +1,243 @@
+"""Sources as Spark's frames: topics through the source `moldau`, folders through Spark's own."""
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pyspark.sql.datasource import DataSource
+
+from moldau.connectors.http.source import HttpSource
+from moldau.connectors.postgres.source import (
+    PostgresSource,
+    first_position,
+    options_of,
+    wanted_of,
+    with_bad_rows,
+)
+from moldau.core.connectors.postgres_sql import write_position
+from moldau.core.pipelines.graph import Files, Http, OnError, Pipeline, Postgres, Source, Topic
+from moldau.core.spark.offset_json import Offsets, nested, parse_numbers
+from moldau.core.spark.options import SourceOptions, source_options
+from moldau.pipelines.compile.values import CORRUPT, needed_columns, with_corrupt
+from moldau.pipelines.declare.arguments import wrong
+from moldau.spark.runtime.connection import connection_to
+from moldau.spark.runtime.spark_errors import short_text
+from moldau.spark.source.data_source import DefaultSource
+from moldau.spark.source.offset_resolver import Terms, find_partitions, resolve
+
+_CAN_BE_BROKEN = ("json", "csv")
+_DATA_SOURCES = {Topic: DefaultSource, Http: HttpSource, Postgres: PostgresSource}
+_STREAM_NUMBERS = itertools.count()
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_KINDS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+
+
+def brokers_of(pipeline: Pipeline) -> str:
+    return dict(pipeline.settings).get("bootstrap.servers", DEFAULT_BOOTSTRAP)
+
+
+def kafka_options(pipeline: Pipeline) -> dict[str, str]:
+    settings = {**dict(pipeline.settings), "bootstrap.servers": brokers_of(pipeline)}
+    return {f"kafka.{name}": value for name, value in settings.items()}
+
+
+def group_of(pipeline: Pipeline, query: str) -> str:
+    """Where a query's progress is shown."""
+    return f"moldau.pipeline.{pipeline.name}.{query}"
+
+
+def topic_options(
+    pipeline: Pipeline,
+    source: Topic,
+    group: str,
+    start: str | None = None,
+    *,
+    publishes: bool = True,
+) -> dict[str, str]:
+    """As StreamTerms tells."""
+    options = kafka_options(pipeline) | {"kafka.group.id": group, "subscribe": source.name}
+    if start is not None:
+        options["startingOffsets"] = start
+    elif source.start.isdecimal():
+        options["startingTimestamp"] = source.start
+        options["startingOffsetsByTimestampStrategy"] = "latest"
+    else:
+        options["startingOffsets"] = source.start
+    if source.max_offsets_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(source.max_offsets_per_trigger)
+    if not publishes:
+        options["publishProgress"] = "false"
+    if not source.fail_on_data_loss:
+        options["failOnDataLoss"] = "false"
+    if "headers" in needed_columns(source):
+        options["includeHeaders"] = "true"
+    return options
+
+
+class StreamTerms(NamedTuple):
+    """How one query reads a source."""
+
+    group: str
+    start: str | None = None
+    """Offsets as JSON, which come before what the source says."""
+    keep: str = ""
+    """A folder for answers of an address."""
+    publishes: bool = True
+    """Nobody else writes down in the group where the query is."""
+
+
+def stream_of(session: Any, pipeline: Pipeline, name: str, terms: StreamTerms) -> Any:
+    """Records of a topic, rows of files and tables, or answers of an address."""
+    source = pipeline.sources[name]
+    reader = session.readStream
+    if isinstance(source, Files):
+        if source.max_files_per_trigger is not None:
+            reader = reader.option("maxFilesPerTrigger", source.max_files_per_trigger)
+        return _files(reader, name, source)
+    reader = reader.format(_register_for_one_stream(session, _DATA_SOURCES[type(source)]))
+    if isinstance(source, Http):
+        return reader.options(**http_options(source, terms.keep)).load()
+    if isinstance(source, Postgres):
+        return _table(reader, source, terms.start)
+    options = topic_options(pipeline, source, terms.group, terms.start, publishes=terms.publishes)
+    return reader.schema(_schema(source)).options(**options).load()
+
+
+def _register_for_one_stream(session: Any, kind: type[DataSource]) -> str:
+    """Gives its name. A stream that starts writes to the environment variables of its data source,
+    which all streams of that name share, and Spark does not lock them: two that start together can
+    break them, and fail with "Task not serializable". So each stream gets a name of its own.
+    """
+    name = f"{kind.name()}_{next(_STREAM_NUMBERS)}"
+    session.dataSource.register(type(kind.__name__, (kind,), {"name": classmethod(lambda _: name)}))
+    return name
+
+
+def batch_of(session: Any, pipeline: Pipeline, name: str, *, options: Mapping[str, str]) -> Any:
+    """All that is there now; `options` say from where to where."""
+    source = pipeline.sources[name]
+    if isinstance(source, Files):
+        return _files(session.read, name, source)
+    if isinstance(source, Http):
+        session.dataSource.register(HttpSource)
+        return session.read.format(HttpSource.name()).options(**http_options(source)).load()
+    if isinstance(source, Postgres):
+        return _table(session.read.format(PostgresSource.name()), source, None)
+    given = topic_options(pipeline, source, "", "earliest") | dict(options)
+    for unused in ("kafka.group.id", "maxOffsetsPerTrigger"):
+        given.pop(unused, None)
+    return session.read.format("moldau").schema(_schema(source)).options(**given).load()
+
+
+def _files(reader: Any, name: str, source: Files) -> Any:
+    """Raises PipelineError."""
+    if source.format in _CAN_BE_BROKEN:
+        reader = reader.schema(with_corrupt(source.schema)).option("mode", "PERMISSIVE")
+        reader = reader.option("columnNameOfCorruptRecord", CORRUPT)
+    elif source.schema is not None:
+        reader = reader.schema(source.schema)
+    try:
+        return reader.format(source.format).options(**dict(source.options)).load(source.path)
+    except Exception as error:  # noqa: BLE001 - Spark raises all sorts
+        raise wrong(source.spot, f"'{name}': {short_text(error)}") from None
+
+
+def http_options(source: Http, keep: str = "") -> dict[str, str]:
+    """Raises PipelineError where a variable of the environment is meant that is not there."""
+
+    def told(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
+        return {name: _with_environment(value, source) for name, value in pairs}
+
+    options = {
+        "url": _with_environment(source.url, source),
+        "everyMs": str(source.every_ms),
+        "timeoutMs": str(source.timeout_ms),
+        "attempts": str(source.attempts),
+        "headers": json.dumps(told(source.headers)),
+        "params": json.dumps(told(source.params)),
+        "lines": str(source.is_lines).lower(),
+        "skipFirstLine": dict(source.format.options).get("header", "false"),
+        "keep": keep,
+    }
+    if source.path is not None:
+        options["path"] = source.path
+    if source.cursor is not None:
+        cursor = source.cursor
+        sides = {"Param": cursor.param, "Last": cursor.last, "Next": cursor.next}
+        sides["Start"] = cursor.start
+        options |= {f"cursor{side}": one for side, one in sides.items() if one is not None}
+    return options
+
+
+def _with_environment(text: str, source: Http) -> str:
+    def value_of(match: re.Match[str]) -> str:
+        try:
+            return os.environ[match[1]]
+        except KeyError:
+            raise wrong(source.spot, f"the environment has no {match[1]}") from None
+
+    return re.sub(r"\$\{(\w+)\}", value_of, text)
+
+
+def _table(reader: Any, source: Postgres, start: str | None) -> Any:
+    if source.schema is not None:
+        is_told = source.on_error is not OnError.FAIL
+        reader = reader.schema(with_bad_rows(source.schema) if is_told else source.schema)
+    return reader.options(**options_of(source, start)).load()
+
+
+def _schema(source: Topic) -> str:
+    return ", ".join(f"{name} {_KINDS[name]}" for name in needed_columns(source))
+
+
+def begins_at_group(source: Source) -> bool:
+    """Which every query has of its own."""
+    return isinstance(source, Topic) and source.start == "group"
+
+
+def first_offsets(pipeline: Pipeline, name: str, group: str) -> str | None:
+    """Where a query begins, as numbers: one that begins twice begins at the same place."""
+    source = pipeline.sources[name]
+    if isinstance(source, Postgres):
+        return json.dumps(write_position(first_position(wanted_of(options_of(source)), 0.0)))
+    if not isinstance(source, Topic):
+        return None
+    options = source_options(topic_options(pipeline, source, group), is_stream=True)
+    return json.dumps(nested(_looked_up(options, group, {})))
+
+
+def with_new_partitions(pipeline: Pipeline, name: str, start: str) -> str:
+    """As it was written down; partitions that the topic has got since are read from their
+    beginning, and those that it lost are left out.
+    """
+    source = pipeline.sources[name]
+    if not isinstance(source, Topic):
+        return start
+    group = group_of(pipeline, name)
+    options = source_options(topic_options(pipeline, source, group, "earliest"), is_stream=True)
+    return json.dumps(nested(_looked_up(options, group, parse_numbers(start, "startingOffsets"))))
+
+
+def _looked_up(options: SourceOptions, group: str, known: Offsets) -> Offsets:
+    """Of all partitions that there are; those in `known` are not asked about."""
+    connection = connection_to(options.settings)
+
+    async def found() -> Offsets:
+        there = await find_partitions(connection.cluster, options.strategy, is_strict=True)
+        terms = Terms(connection.fetch.isolation, group, is_lenient_by_time=True)
+        missing = tuple(one for one in there.partitions if one not in known)
+        new = await resolve(connection.cluster, options.starting, missing, terms) if missing else {}
+        return new | {one: known[one] for one in there.partitions if one in known}
+
+    return connection.run(found())

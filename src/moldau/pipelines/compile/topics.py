@@ -1,0 +1,94 @@
+"""Topics that a pipeline writes are made if they are not there; those that it reads must be."""
+
+from moldau import Admin
+from moldau.admin import ConfigResource, ConfigResourceType, NewTopic
+from moldau.client.admin.topics import BROKERS_DEFAULT
+from moldau.client.errors import NoBrokerError
+from moldau.core.pipelines.graph import Pipeline, Spot, Topic
+from moldau.pipelines.compile.sources import DEFAULT_BOOTSTRAP
+from moldau.protocol.errors import KafkaError, MoldauError
+
+
+def ensure_topics(pipeline: Pipeline) -> list[str]:
+    """Gives what is there and is not as the file says. Raises MoldauError."""
+    wanted, read = written_topics(pipeline), _read_topics(pipeline)
+    if not wanted and not read:
+        return []
+    settings = {"bootstrap.servers": DEFAULT_BOOTSTRAP, **dict(pipeline.settings)}
+    with Admin(settings.pop("bootstrap.servers"), config=settings) as admin:
+        try:
+            there = admin.list_topics()
+        except NoBrokerError as error:
+            raise MoldauError(f"{error}; the address is from {pipeline.brokers_from}") from None
+        for name, source in read.items():
+            if name not in there and name not in wanted:
+                raise MoldauError(f"{source.spot}: there is no topic '{name}' to read")
+        new = [topic for name, topic in wanted.items() if name not in there]
+        for name, made in (admin.create_topics(new) if new else {}).items():
+            if isinstance(made, KafkaError):
+                raise MoldauError(f"{_spots(pipeline)[name]}: topic {name} cannot be made: {made}")
+        return _differences(admin, [one for name, one in wanted.items() if name in there])
+
+
+def _differences(admin: Admin, wanted: list[NewTopic]) -> list[str]:
+    """A topic that is there stays as it is: who changes it knows what else reads it."""
+    said = [
+        one for one in wanted if one.partitions > 0 or one.replication_factor > 0 or one.configs
+    ]
+    if not said:
+        return []
+    found = admin.describe_topics([one.name for one in said])
+    places = [ConfigResource(ConfigResourceType.TOPIC, one.name) for one in said]
+    configs = admin.describe_configs(places)
+    lines = []
+    for one, place in zip(said, places, strict=True):
+        topic, entries = found[one.name], configs[place]
+        if isinstance(topic, MoldauError) or isinstance(entries, MoldauError):
+            continue
+        there = len(topic.partitions)
+        if 0 < one.partitions != there:
+            counted = f"{there} partition{'s' * (there != 1)}"
+            lines.append(f"topic {one.name} has {counted}, not {one.partitions}")
+        copies = {len(partition.replicas) for partition in topic.partitions.values()}
+        if one.replication_factor > 0 and copies != {one.replication_factor}:
+            counts = ", ".join(map(str, sorted(copies)))
+            lines.append(f"topic {one.name} has replication {counts}, not {one.replication_factor}")
+        values = {entry.name: entry.value for entry in entries}
+        lines += [
+            f"topic {one.name} has {name}={values.get(name)}, not {value}"
+            for name, value in one.configs.items()
+            if values.get(name) != value
+        ]
+    return lines
+
+
+def _spots(pipeline: Pipeline) -> dict[str, Spot]:
+    found = {one.dead_letter or "": one.spot for one in pipeline.sources.values()}
+    return found | {
+        flow.into.name: flow.into.spot
+        for flow in pipeline.flows.values()
+        if isinstance(flow.into, Topic)
+    }
+
+
+def written_topics(pipeline: Pipeline) -> dict[str, NewTopic]:
+    found: dict[str, NewTopic] = {}
+    for flow in pipeline.flows.values():
+        if isinstance(flow.into, Topic):
+            configs = {"cleanup.policy": "compact"} if flow.into.compacted else {}
+            found[flow.into.name] = NewTopic(
+                name=flow.into.name,
+                partitions=flow.into.partitions or BROKERS_DEFAULT,
+                replication_factor=flow.into.replication or BROKERS_DEFAULT,
+                configs=configs | dict(flow.into.config),
+            )
+    for source in pipeline.sources.values():
+        if source.dead_letter is not None:
+            found.setdefault(source.dead_letter, NewTopic(name=source.dead_letter))
+    return found
+
+
+def _read_topics(pipeline: Pipeline) -> dict[str, Topic]:
+    return {
+        source.name: source for source in pipeline.sources.values() if isinstance(source, Topic)
+    }

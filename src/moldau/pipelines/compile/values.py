@@ -1,0 +1,400 @@
+"""Between records and columns: how values of each format are read, told bad ones apart, and
+written.
+"""
+
+import re
+from typing import Any
+
+from pyspark.sql import functions as sql
+
+from moldau.connectors.debezium import (
+    DELETED,
+    event_columns,
+    event_error,
+    event_schema,
+)
+from moldau.core.connectors.postgres_sql import BAD_REASON, BAD_ROW
+from moldau.core.pipelines.graph import (
+    Files,
+    Flow,
+    Format,
+    FormatKind,
+    Http,
+    OnError,
+    Pipeline,
+    Postgres,
+    Source,
+    Topic,
+)
+from moldau.core.pipelines.query_progress import EXPECTED, OBSERVED
+from moldau.pipelines.compile.expectations import (
+    STEP_ERROR,
+    need_columns,
+    well_made,
+    with_expectations,
+)
+from moldau.pipelines.compile.registry_values import FromRow, RegistryFormat, ToJson
+from moldau.pipelines.declare.api import EVENT_COLUMNS
+from moldau.pipelines.declare.arguments import wrong
+from moldau.spark.runtime.exact_times import EXACT_TIMES
+
+CORRUPT = "__moldau_corrupt"
+_PARSED = "__moldau_parsed"
+ERROR = "__moldau_error"
+ROW = "__moldau_row"
+HEADERS = "_headers"
+_OWN = (DELETED, STEP_ERROR, HEADERS)
+# Bad records are sent on as they were, with where they come from.
+_RECORD = ("key", "value", "headers")
+_TOPIC_ORIGIN = ("topic", "partition", "offset")
+_FILE_ORIGIN = ("file",)
+_HTTP_ORIGIN = ("url", "poll", "row")
+_TABLE_ORIGIN = ("table",)
+_LEAST_INT = -(2**31)
+_HEADER_ARRAY = "array<struct<key:string,value:binary>>"
+OUT_COLUMNS = ("topic", "key", "value", "headers")
+
+
+def needed_columns(source: Topic) -> tuple[str, ...]:
+    """Of the record; others are not even read."""
+    wanted = {"value", *record_columns(source)}
+    if source.on_error is OnError.DEAD_LETTER:
+        wanted |= {*_RECORD, *_TOPIC_ORIGIN}
+    elif source.on_error is OnError.FAIL:
+        wanted |= set(_TOPIC_ORIGIN)
+    order = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+    return tuple(name for name in order if name in wanted)
+
+
+def record_columns(source: Topic) -> tuple[str, ...]:
+    """Of those that were asked for, the ones that every record has."""
+    return tuple(name for name in source.columns if name not in EVENT_COLUMNS)
+
+
+def read_values(records: Any, source: Source, name: str) -> Any:
+    """Each record as ROW, or with an ERROR; and, for dead letters, as it was. Spark lets a source
+    in Python say nothing about bytes, so a stream counts them on the way.
+    """
+    prepared, row, can_fail = _source_rows(records, source)
+    if source.expect:
+        is_topic, can_fail = isinstance(source, Topic), True
+        prepared, row = with_expectations(prepared, row, source.expect, ERROR, is_topic=is_topic)
+    if records.isStreaming:
+        prepared = prepared.observe(f"{OBSERVED}{name}", *_counts(source, prepared.columns))
+    if source.on_error is OnError.FAIL and can_fail:
+        complaint = sql.raise_error(_complaint(source))
+        row = sql.when(sql.col(ERROR).isNull(), row).otherwise(complaint)
+        # Their places, for what flows fail at.
+        places = [sql.col(one) for one in _origin(source) if one in prepared.columns]
+        return prepared.select(row.alias(ROW), sql.lit(None).cast("string").alias(ERROR), *places)
+    if source.on_error is OnError.DEAD_LETTER:
+        if source.expect and isinstance(source, Files | Postgres):
+            # There is no record; the row is told as JSON, as behind a step.
+            as_json = sql.to_json(row, EXACT_TIMES).cast("binary")
+            prepared = prepared.withColumn("value", sql.coalesce("value", as_json))
+        kept = [sql.col(one) for one in (*_RECORD, *_origin(source))]
+        return prepared.select(row.alias(ROW), ERROR, *kept)
+    return prepared.select(row.alias(ROW), ERROR)
+
+
+def _source_rows(records: Any, source: Source) -> tuple[Any, Any, bool]:
+    """Records with ERROR, what ROW is made of them, and whether any can be bad."""
+    match source:
+        case Topic():
+            return _topic_rows(records, source)
+        case Files():
+            return _file_rows(records, source)
+        case Http():
+            return _http_rows(records, source)
+        case Postgres():
+            return _table_rows(records, source)
+
+
+def _topic_rows(records: Any, source: Topic) -> tuple[Any, Any, bool]:
+    is_event = source.format.kind is FormatKind.DEBEZIUM
+    if is_event or "key" not in source.columns:
+        # Tombstones have no columns; only their key means something. Behind a deletion they are
+        # for compaction alone.
+        records = records.where("value IS NOT NULL")
+    parsed, error = _parsed(source.format)
+    record = [sql.col(name).alias(f"_{name}") for name in record_columns(source)]
+    prepared = records.withColumn(_PARSED, parsed).withColumn(
+        ERROR, error if error is not None else sql.lit(None).cast("string")
+    )
+    if is_event:
+        asked = tuple(name for name in source.columns if name in EVENT_COLUMNS)
+        columns = event_columns(_PARSED, _column_names(source.format), asked)
+    else:
+        columns = _parsed_columns(source.format)
+    return prepared, sql.struct(*columns, *record), error is not None
+
+
+def _http_rows(records: Any, source: Http) -> tuple[Any, Any, bool]:
+    parsed, error = _parsed(source.format)
+    # An answer that has no rows to be read is told as a row.
+    prepared = records.withColumn(_PARSED, parsed).withColumn(
+        ERROR, sql.col("error") if error is None else sql.coalesce("error", error)
+    )
+    return _with_no_key(prepared), sql.struct(*_parsed_columns(source.format)), True
+
+
+def _file_rows(records: Any, source: Files) -> tuple[Any, Any, bool]:
+    columns = [sql.col(f"`{name}`") for name in records.columns if name != CORRUPT]
+    can_fail = CORRUPT in records.columns
+    error, value = sql.lit(None).cast("string"), sql.lit(None)
+    if can_fail:
+        value = sql.col(CORRUPT)
+        # Always true, and it needs all columns: Spark looks for mistakes only in those.
+        is_all_read = sql.hash(*columns) >= sql.lit(_LEAST_INT)
+        told = f"the line is no {source.format} of the columns {source.schema}"
+        error = sql.when(value.isNotNull() & is_all_read, sql.lit(told))
+    prepared = records.select(
+        sql.struct(*columns).alias(_PARSED),
+        sql.col("_metadata.file_path").alias("file"),
+        value.cast("binary").alias("value"),
+        error.alias(ERROR),
+    )
+    return _with_no_key(prepared), sql.col(_PARSED), can_fail
+
+
+def _table_rows(records: Any, source: Postgres) -> tuple[Any, Any, bool]:
+    """Where nobody wants to hear of bad rows, they fail in the source."""
+    value = error = sql.lit(None)
+    if BAD_ROW in records.columns:
+        value, error = sql.col(BAD_ROW), sql.col(BAD_REASON)
+    names = [name for name in records.columns if name not in {BAD_ROW, BAD_REASON}]
+    prepared = records.select(
+        sql.struct(*[sql.col(f"`{name}`") for name in names]).alias(_PARSED),
+        sql.lit(source.name).alias("table"),
+        value.cast("binary").alias("value"),
+        error.cast("string").alias(ERROR),
+    )
+    return _with_no_key(prepared), sql.col(_PARSED), False
+
+
+def _with_no_key(rows: Any) -> Any:
+    return rows.withColumn("key", sql.lit(None).cast("binary")).withColumn(
+        "headers", sql.lit(None).cast(_HEADER_ARRAY)
+    )
+
+
+def _parsed_columns(form: Format) -> list[Any]:
+    return [sql.col(f"{_PARSED}.`{name}`").alias(name) for name in _column_names(form)]
+
+
+def _origin(source: Source) -> tuple[str, ...]:
+    match source:
+        case Topic():
+            return _TOPIC_ORIGIN
+        case Files():
+            return _FILE_ORIGIN
+        case Http():
+            return _HTTP_ORIGIN
+        case Postgres():
+            return _TABLE_ORIGIN
+
+
+def _counts(source: Source, columns: list[str]) -> list[Any]:
+    bad = sql.count(sql.col(ERROR)).alias("bad")
+    failed = [
+        sql.count_if(sql.col(name)).alias(name)
+        for name in (f"{EXPECTED}{one.name}" for one in source.expect)
+    ]
+    if isinstance(source, Files | Postgres):
+        # They are columns before they come here.
+        return [bad, *failed]
+    size = sql.lit(0)
+    for one in ("key", "value"):
+        if one in columns:
+            size += sql.coalesce(sql.octet_length(one), sql.lit(0))
+    return [sql.sum(size.cast("bigint")).alias("bytes"), bad, *failed]
+
+
+def good_rows(prepared: Any) -> Any:
+    return prepared.where(sql.col(ERROR).isNull()).select(f"{ROW}.*")
+
+
+def dead_letters(prepared: Any, pipeline: Pipeline, name: str) -> Any:
+    """As rows to write: the record as it was, and headers that say what was wrong with it."""
+    source = pipeline.sources[name]
+    told = {
+        **{one: sql.col(one).cast("string") for one in _origin(source)},
+        "error": sql.col(ERROR),
+        "pipeline": sql.lit(pipeline.name),
+        "step": sql.lit(name),
+    }
+    own = sql.coalesce(sql.col("headers"), sql.array().cast(_HEADER_ARRAY))
+    return prepared.where(sql.col(ERROR).isNotNull()).select(
+        sql.lit(source.dead_letter).alias("topic"),
+        sql.col("key").cast("binary").alias("key"),
+        sql.col("value").cast("binary").alias("value"),
+        sql.concat(own, _headers(told)).alias("headers"),
+    )
+
+
+def written_rows(rows: Any, flow: Flow) -> Any:
+    """What a flow writes to a topic, in OUT_COLUMNS. Raises PipelineError."""
+    assert isinstance(flow.into, Topic)
+    return _encoded(well_made(rows, flow), flow, flow.into)
+
+
+def step_letters(rows: Any, flow: Flow, dead_letter: str | None, pipeline: Pipeline) -> Any:
+    """Of the rows that the step calls bad. The record is not known any more behind a step: the row
+    is told as JSON.
+    """
+    names = [name for name in rows.columns if name not in _OWN]
+    told = {
+        "error": sql.col(STEP_ERROR),
+        "pipeline": sql.lit(pipeline.name),
+        "step": sql.lit(flow.name),
+    }
+    return rows.where(sql.col(STEP_ERROR).isNotNull()).select(
+        sql.lit(dead_letter).alias("topic"),
+        sql.lit(None).cast("binary").alias("key"),
+        sql.to_json(_struct(names), EXACT_TIMES).cast("binary").alias("value"),
+        _headers(told).alias("headers"),
+    )
+
+
+def _encoded(rows: Any, flow: Flow, into: Topic) -> Any:
+    need_columns(rows, into.key, flow, "key")
+    names = [name for name in rows.columns if name not in _OWN]
+    value = _value(rows, flow, into, names).cast("binary")
+    if DELETED in rows.columns:
+        value = sql.when(sql.col(DELETED), sql.lit(None)).otherwise(value)
+    headers = sql.col(HEADERS) if HEADERS in rows.columns else sql.lit(None)
+    return rows.select(
+        sql.lit(into.name).alias("topic"),
+        _key(into.key).cast("binary").alias("key"),
+        value.alias("value"),
+        headers.cast(_HEADER_ARRAY).alias("headers"),
+    )
+
+
+def _key(names: tuple[str, ...]) -> Any:
+    match names:
+        case ():
+            return sql.lit(None)
+        case (name,):
+            # Bytes stay as they are; everything else is text.
+            return sql.col(f"`{name}`").cast("string")
+        case _:
+            return sql.to_json(_struct(names), EXACT_TIMES)
+
+
+def _struct(names: Any) -> Any:
+    return sql.struct(*[sql.col(f"`{name}`") for name in names])
+
+
+def _value(rows: Any, flow: Flow, into: Topic, names: list[str]) -> Any:
+    form = into.format
+    options = dict(form.options)
+    match form.kind:
+        case FormatKind.JSON:
+            return sql.to_json(_struct(names), EXACT_TIMES | options)
+        case FormatKind.CSV:
+            return sql.to_csv(_struct(names), EXACT_TIMES | options)
+        case FormatKind.TEXT | FormatKind.BYTES:
+            need_columns(rows, ("value",), flow, f"format {form.kind}")
+            return sql.col("value")
+        case _:
+            if not options["written"]:
+                raise wrong(
+                    into.spot, f"'{flow.name}': writing {form.kind} needs the schema to write with"
+                )
+            kind = rows.select(*[f"`{name}`" for name in names]).schema
+            write = FromRow(_registry_format(form), into.name, kind)
+            # Spark reads type hints as wishes; a lambda has none. Through Arrow it would not tell
+            # the two hours apart that are called the same when clocks are set back.
+            as_bytes = sql.udf(lambda row: write(row), "binary", useArrow=False)  # noqa: PLW0108
+            return as_bytes(_struct(names))
+
+
+def _parsed(form: Format) -> tuple[Any, Any]:
+    """A struct of the columns, and what is wrong (None: nothing can be)."""
+    value = sql.col("value")
+    options = dict(form.options)
+    permissive = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    match form.kind:
+        case FormatKind.TEXT:
+            return sql.struct(value.cast("string").alias("value")), None
+        case FormatKind.BYTES:
+            return sql.struct(value.alias("value")), None
+        case FormatKind.CSV:
+            parsed = sql.from_csv(
+                value.cast("string"), with_corrupt(form.schema), options | permissive
+            )
+        case FormatKind.JSON:
+            parsed = sql.from_json(
+                value.cast("string"), with_corrupt(form.schema), options | permissive
+            )
+        case FormatKind.DEBEZIUM:
+            schema = event_schema(form.schema or "", CORRUPT)
+            parsed = sql.from_json(value.cast("string"), schema, options | permissive)
+            return parsed, event_error(_PARSED, CORRUPT, form.schema or "")
+        case _:
+            return _registry_parsed(form)
+    return parsed, _error_of(value, form)
+
+
+def _registry_parsed(form: Format) -> tuple[Any, Any]:
+    read = ToJson(_registry_format(form))
+    # Spark reads type hints as wishes; a lambda has none.
+    as_json = sql.udf(lambda content: read(content), "json string, error string")  # noqa: PLW0108
+    decoded = as_json(sql.col("value"))
+    permissive = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    parsed = sql.from_json(decoded["json"], with_corrupt(form.schema), permissive)
+    return parsed, _error_of(sql.col("value"), form)
+
+
+def _error_of(value: Any, form: Format) -> Any:
+    is_bad = sql.col(_PARSED).isNull() | sql.col(f"{_PARSED}.{CORRUPT}").isNotNull()
+    told = f"the value is no {form.kind} of the columns {form.schema}"
+    return sql.when(value.isNotNull() & is_bad, sql.lit(told))
+
+
+def with_corrupt(schema: str | None) -> str:
+    return f"{schema}, {CORRUPT} STRING"
+
+
+def _column_names(form: Format) -> list[str]:
+    if form.kind in {FormatKind.TEXT, FormatKind.BYTES}:
+        return ["value"]
+    from pyspark.sql.types import StructType
+
+    return list(StructType.fromDDL(form.schema or "").fieldNames())
+
+
+def _complaint(source: Source) -> Any:
+    parts: list[Any] = []
+    for word in re.split(r"[{}]", _place_words(source)):
+        # Every second one is the name of a column.
+        named = sql.coalesce(sql.col(word).cast("string"), sql.lit("")) if len(parts) % 2 else None
+        parts.append(sql.lit(word) if named is None else named)
+    return sql.concat(*parts, sql.lit(": "), sql.col(ERROR))
+
+
+def _place_words(source: Source) -> str:
+    match source:
+        case Topic():
+            return "record {topic}-{partition} offset {offset}"
+        case Files():
+            return "{file}, '{value}'"
+        case Http():
+            return "{url}, answer {poll}, row {row}"
+        case Postgres():
+            return "table {table}, '{value}'"
+
+
+def _headers(told: dict[str, Any]) -> Any:
+    return sql.array(
+        *[
+            sql.struct(sql.lit(f"__dlq.{name}").alias("key"), value.cast("binary").alias("value"))
+            for name, value in told.items()
+        ]
+    ).cast(_HEADER_ARRAY)
+
+
+def _registry_format(form: Format) -> RegistryFormat:
+    options = dict(form.options)
+    return RegistryFormat(form.kind, options["registry"], options["written"])

@@ -1,0 +1,51 @@
+"""What belongs to a pipeline's checkpoints and lies with them: where it began, and what its flows
+remember. Wherever Spark can keep a checkpoint.
+"""
+
+import json
+from typing import Any
+
+from moldau.connectors.tables.hadoop_files import Disk
+from moldau.protocol.errors import MoldauError
+
+
+class CheckpointNotes:
+    """`checkpoint`: the pipeline's own, as a URL."""
+
+    def __init__(self, session: Any, checkpoint: str) -> None:
+        self._checkpoint = checkpoint
+        self._disk = Disk(session)
+
+    def read(self, name: str) -> dict[str, Any]:
+        path = self._path(name)
+        try:
+            found = json.loads(self._disk.read(path) or "{}")
+        except ValueError:
+            raise MoldauError(f"{path} is damaged") from None
+        except Exception as error:  # noqa: BLE001 - py4j's own kinds
+            raise self._unreachable(error) from None
+        return found if isinstance(found, dict) else {}
+
+    def write(self, name: str, content: dict[str, Any]) -> None:
+        """All of it or nothing."""
+        try:
+            self._disk.replace(self._path(name), json.dumps(content, indent=1))
+        except Exception as error:  # noqa: BLE001 - py4j's own kinds
+            raise self._unreachable(error) from None
+
+    def forget(self) -> bool:
+        """Checkpoints and notes. False: there were none."""
+        try:
+            return self._disk.delete(self._checkpoint)
+        except Exception as error:  # noqa: BLE001 - py4j's own kinds
+            raise self._unreachable(error) from None
+
+    def _path(self, name: str) -> str:
+        return f"{self._checkpoint}/moldau/{name}"
+
+    def _unreachable(self, error: Exception) -> MoldauError:
+        cause = getattr(error, "java_exception", None)
+        lines = str(cause or error).splitlines()
+        return MoldauError(
+            f"checkpoint {self._checkpoint} cannot be used: {lines[0] if lines else error!r}"
+        )

@@ -1,0 +1,77 @@
+"""Which record of a batch a flow fails at. Spark says which line has raised, not for which row: the
+batch is halved until one row is left, as long as that does not take long.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import functions as sql
+
+from moldau.core.pipelines.graph import Source, Topic
+from moldau.pipelines.compile.values import ROW
+
+_NUMBER = "__moldau_number"
+_HALVINGS_MAX = 24
+_PATIENCE_S = 20.0
+_TEXT_MAX = 300
+
+
+def failing_record(rows: Any, source: Source, fails: Callable[[Any], bool]) -> str | None:
+    """`rows` are those of a pass; `fails`: whether the flows fail with some of them. None: each row
+    is well on its own, or it takes too long to find it.
+    """
+    numbered = rows.withColumn(_NUMBER, sql.monotonically_increasing_id()).persist()
+    try:
+        found = _halved(_Numbered(numbered), fails)
+        return None if found is None else _told(found.first(), source)
+    finally:
+        numbered.unpersist()
+
+
+class _Numbered:
+    """Numbers grow, with a gap between Spark's partitions."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+        ends = sql.min(_NUMBER).alias("first"), sql.count(sql.lit(1)).alias("rows")
+        pieces = rows.groupBy(sql.shiftright(_NUMBER, 33).alias("piece")).agg(*ends)
+        self._pieces = [(one["first"], one["rows"]) for one in pieces.orderBy("piece").collect()]
+        self.size = sum(size for _, size in self._pieces)
+
+    def between(self, start: int, end: int) -> Any:
+        """Those from one place to before another, counted from 0."""
+        first, last = self._number_at(start), self._number_at(end - 1)
+        return self._rows.where(sql.col(_NUMBER).between(first, last)).drop(_NUMBER)
+
+    def _number_at(self, place: int) -> int:
+        for first, size in self._pieces:
+            if place < size:
+                return int(first) + place
+            place -= size
+        raise IndexError(place)
+
+
+def _halved(rows: _Numbered, fails: Callable[[Any], bool]) -> Any | None:
+    start, end = 0, rows.size
+    until = time.monotonic() + _PATIENCE_S
+    for _ in range(_HALVINGS_MAX):
+        if time.monotonic() > until:
+            break
+        if end - start == 1:
+            found = rows.between(start, end)
+            return found if fails(found) else None
+        middle = (start + end) // 2
+        if fails(rows.between(start, middle)):
+            end = middle
+        else:
+            start = middle
+    return None
+
+
+def _told(row: Any, source: Source) -> str:
+    content = str(row[ROW].asDict(recursive=True))
+    content = content if len(content) <= _TEXT_MAX else f"{content[:_TEXT_MAX]}…"
+    if isinstance(source, Topic) and "offset" in row:
+        return f"record {row['topic']}-{row['partition']} offset {row['offset']}: {content}"
+    return f"row {content}"

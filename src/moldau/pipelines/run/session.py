@@ -1,0 +1,90 @@
+"""A Spark session with the settings that pipelines need."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from moldau.pipelines.requirements import need_packages
+from moldau.pipelines.run.cluster import check_master, is_local, python_for_tasks
+from moldau.protocol.errors import MoldauError
+
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+# Each was measured or met; docs/pipelines.md tells users what they may change.
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.speculation": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # A busy machine takes its time to start Python.
+    "spark.python.authenticate.socketTimeout": "120s",
+    # State may be larger than memory.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # Stopping a query goes through a regular expression that is deep for long texts.
+    "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile={_LOG_SETTINGS}",
+}
+# A third to a half of the time of small batches, on a local disk. Others know better ways.
+_LOCAL_CHECKPOINT = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+}
+_LOCAL_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+# PySpark writes JSON with a Java stack for what is raised anyway, and told in one line.
+_NOISE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+def new_session(
+    name: str, master: str, settings: Mapping[str, str], *, checkpoint: str = ""
+) -> Any:
+    """Or the one that this process has. `checkpoint` is a folder or a URL. Raises MoldauError."""
+    need_packages()
+    from pyspark.sql import SparkSession
+
+    from moldau.spark.runtime.java import ensure_java
+
+    check_master(master)
+    quiet_pyspark()
+    if SparkSession.getActiveSession() is None:
+        ensure_java()
+    builder = SparkSession.builder.master(master).appName(f"moldau.{name}")
+    known = dict(_SETTINGS)
+    if "://" not in checkpoint or checkpoint.startswith("file://"):
+        known |= _LOCAL_CHECKPOINT
+    if is_local(master):
+        known |= _LOCAL_SETTINGS
+        known["spark.sql.shuffle.partitions"] = str(_cores(master))
+    for option, value in (known | dict(settings)).items():
+        builder = builder.config(option, value)
+    try:
+        with python_for_tasks(master, settings):
+            session = builder.getOrCreate()
+    except Exception as error:  # noqa: BLE001 - Spark raises all sorts
+        raise MoldauError(f"Spark does not start at {master}: {_first_line(error)}") from None
+    return session
+
+
+def quiet_pyspark() -> None:
+    """Errors of plans are raised, and not printed on the way."""
+    from pyspark.logger import PySparkLogger
+
+    for name in _NOISE:
+        PySparkLogger.getLogger(name).disabled = True
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else repr(error)
+
+
+def _cores(master: str) -> int:
+    inside = master.partition("[")[2].partition("]")[0].split(",")[0]
+    return int(inside) if inside.isdecimal() else os.cpu_count() or 1

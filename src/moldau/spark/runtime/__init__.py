@@ -1,0 +1,1 @@
+"""What every part shares in a Python process of Spark: its connection, its Java, its errors."""

@@ -1,0 +1,1 @@
+"""Writing topics from Spark, at least once or exactly once."""

@@ -1,0 +1,1 @@
+"""Reading topics in Spark, in batches and streams."""

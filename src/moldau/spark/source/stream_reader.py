@@ -1,0 +1,191 @@
+"""The streaming source. One process of Spark's asks it for offsets for the whole life of a query;
+what is kept here lives as long. Where the query is it shows as a consumer group.
+"""
+
+import logging
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from moldau.client.admin.groups import Committed, commit_offsets, committed_offsets
+from moldau.core.spark.exactly_once import is_marker
+from moldau.core.spark.offset_bounds import Latest, Place
+from moldau.core.spark.offset_json import (
+    Offsets,
+    QueryOffsets,
+    read_query_offsets,
+    write_query_offsets,
+)
+from moldau.core.spark.options import SourceOptions
+from moldau.core.spark.planning import split
+from moldau.core.spark.progress import (
+    Limits,
+    Loss,
+    first_end,
+    losses,
+    next_end,
+    ranges_between,
+)
+from moldau.protocol.errors import MoldauError
+from moldau.spark.runtime.connection import Connection, connection_to
+from moldau.spark.source.batch_reader import RangePartition, read_range
+from moldau.spark.source.group_name import group_of
+from moldau.spark.source.long_poll import Watch
+from moldau.spark.source.offset_resolver import Terms, find_partitions, resolve
+from moldau.spark.source.range_reader import data_loss
+from moldau.types import uuid_text
+
+_log = logging.getLogger(__name__)
+
+_PUBLISH_PATIENCE_MS = 5_000
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._initial: dict[str, Any] | None = None
+        self._has_begun = False
+        self._target: QueryOffsets | None = None
+        self._latest: QueryOffsets | None = None
+        self._published: Offsets = {}
+        self._batch_ms: float | None = None
+        self._watch: Watch | None = None
+
+    # What Spark asks.
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        # Spark asks twice for the first batch; two answers would lose what lies between.
+        if self._initial is None:
+            connection = self._connection()
+            position = connection.run(self._ends(connection, self._options.starting, True))
+            self._initial = write_query_offsets(position)
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.rows_max is not None:
+            return ReadMaxRows(self._options.rows_max)
+        if self._options.rows_min is not None:
+            return ReadMinRows(self._options.rows_min)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        connection = self._connection()
+        self._target = connection.run(self._ends(connection, Latest(), False))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        connection = self._connection()
+        position = read_query_offsets(start)
+        is_first = not self._has_begun and start == self._initial
+        end = connection.run(self._advance(connection, position, limit, is_first))
+        self._has_begun = True
+        # The very same where nothing is new: Spark compares texts.
+        return start if end is None else write_query_offsets(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return None if self._latest is None else write_query_offsets(self._latest)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        ranges, lost = ranges_between(read_query_offsets(start), read_query_offsets(end))
+        self._judge(lost)
+        parts = split(ranges, self._options.tasks_min, self._options.rows_per_task_max)
+        return [RangePartition(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Any:
+        return read_range(self._options, self._columns, partition)
+
+    # What it does for that.
+
+    def _connection(self) -> Connection:
+        return connection_to(self._options.settings)
+
+    async def _ends(self, connection: Connection, place: Place, is_first: bool) -> QueryOffsets:
+        cluster = connection.cluster
+        found = await find_partitions(cluster, self._options.strategy, is_strict=is_first)
+        group_id = group_of(self._options)
+        terms = Terms(connection.fetch.isolation, group_id, self._options.is_lenient_by_time)
+        offsets = await resolve(cluster, place, found.partitions, terms)
+        ids = {name: uuid_text(topic_id) for name, topic_id in found.topic_ids.items()}
+        return QueryOffsets(offsets, ids)
+
+    async def _advance(
+        self, connection: Connection, position: QueryOffsets, limit: ReadLimit, is_first: bool
+    ) -> QueryOffsets | None:
+        """None: nothing new came."""
+        latest = await self._look(connection)
+        there = {one: at for one, at in position.offsets.items() if one in latest.offsets}
+        await self._publish(connection, there)
+        end = self._next_end(connection, position, limit)
+        if is_first:
+            end = first_end(position, latest, end)
+        elif end is None and self._target is None and self._options.long_poll_ms:
+            # Spark would ask again at once, ninety times a second.
+            await self._wait(connection)
+            await self._look(connection)
+            end = self._next_end(connection, position, limit)
+        if end is not None:
+            self._batch_ms = connection.cluster.clock.mono_ms()
+        return end
+
+    async def _look(self, connection: Connection) -> QueryOffsets:
+        self._latest = self._target or await self._ends(connection, Latest(), False)
+        return self._latest
+
+    def _next_end(
+        self, connection: Connection, position: QueryOffsets, limit: ReadLimit
+    ) -> QueryOffsets | None:
+        assert self._latest is not None
+        self._judge(losses(position, self._latest))
+        waited_ms = float("inf")
+        if self._batch_ms is not None:
+            waited_ms = connection.cluster.clock.mono_ms() - self._batch_ms
+        return next_end(position, self._latest, self._limits(limit), waited_ms)
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        if isinstance(limit, ReadAllAvailable):
+            return Limits()
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        rows_min = None if self._target is not None else self._options.rows_min
+        return Limits(rows_max, rows_min, self._options.delay_ms_max)
+
+    async def _wait(self, connection: Connection) -> None:
+        if self._watch is None:
+            self._watch = Watch(connection)
+        assert self._latest is not None
+        if self._options.rows_min is not None:
+            await connection.cluster.clock.sleep(self._options.long_poll_ms)
+        else:
+            await self._watch.wait_for_more(self._latest.offsets, self._options.long_poll_ms)
+
+    def _judge(self, lost: list[Loss]) -> None:
+        for one in lost:
+            error = data_loss(one.partition, one.start, one.stop, one.reason)
+            if self._options.fails_on_data_loss:
+                raise error
+            _log.warning("%s", error)
+
+    # Showing where it is. Spark's own `commit` comes too late: not for the last batch, and not
+    # while nothing new comes.
+
+    async def _publish(self, connection: Connection, offsets: Offsets) -> None:
+        if not self._options.publishes_progress or offsets == self._published:
+            return
+        group_id = group_of(self._options)
+        try:
+            async with connection.cluster.clock.timeout(_PUBLISH_PATIENCE_MS):
+                # An exactly-once sink may keep its own progress there, from its first batch on.
+                committed = await committed_offsets(connection.cluster, group_id)
+                if not any(is_marker(one.metadata) for one in committed.values()):
+                    told = {one: Committed(offset) for one, offset in offsets.items()}
+                    await commit_offsets(connection.cluster, group_id, told)
+        except (MoldauError, TimeoutError) as error:
+            # The checkpoint is what counts; this is only shown.
+            _log.warning("the position of group '%s' is not published: %s", group_id, error)
+        self._published = dict(offsets)
