@@ -27,7 +27,7 @@ from large_requests import Existing, large_requests
 from wire_client import HungUpError, WireClient, create_topic
 
 from moldau.broker.node.garbage_collection import GarbageCollection
-from moldau.cli.start import THREAD_TURN_S
+from moldau.cli.node.start import THREAD_TURN_S
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.offset_commit import (
     OffsetCommitRequest,

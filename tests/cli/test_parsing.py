@@ -9,10 +9,12 @@ import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.cli.latencies import Latencies
-from moldau.cli.line_source import read_lines
-from moldau.cli.output import bytes_text, show_table
-from moldau.cli.parsing import (
+from moldau.cli.bench.latencies import Latencies
+from moldau.cli.records.line_source import read_lines
+from moldau.cli.records.record_formats import of_tokens, unescaped
+from moldau.cli.records.record_json import parse_record, record_line
+from moldau.cli.shared.output import bytes_text, show_table
+from moldau.cli.shared.parsing import (
     parse_duration_ms,
     parse_numbers,
     parse_settings,
@@ -21,9 +23,7 @@ from moldau.cli.parsing import (
     parse_topic,
     time_text,
 )
-from moldau.cli.record_formats import of_tokens, unescaped
-from moldau.cli.record_json import parse_record, record_line
-from moldau.cli.server_properties import with_port
+from moldau.cli.shared.server_properties import with_port
 from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 

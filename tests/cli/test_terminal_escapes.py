@@ -9,8 +9,8 @@ from cli.escapes import EVIL, is_harmless
 from cli.kafka_command import KafkaCommand, fresh
 
 from moldau import Consumer
-from moldau.cli.escaping import json_text, printable
-from moldau.cli.logs import ReadableFormatter
+from moldau.cli.shared.escaping import json_text, printable
+from moldau.cli.shared.logs import ReadableFormatter
 from moldau.types import TopicPartition
 
 

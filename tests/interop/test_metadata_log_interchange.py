@@ -15,7 +15,7 @@ from interop.dump import dump, faults
 from interop.live_broker import CLUSTER_ID, LiveBroker, LiveMoldau, wait_for
 from interop.peers.java_tools import FEATURES
 
-from moldau.cli.server_properties import read_server_properties
+from moldau.cli.shared.server_properties import read_server_properties
 from moldau.core.metadata.image import UNASSIGNED_DIRECTORY
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.log_records import (

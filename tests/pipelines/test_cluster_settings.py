@@ -10,7 +10,7 @@ from running_node import free_port
 from typer.testing import CliRunner
 
 import moldau.pipelines as mp
-from moldau.cli.pipeline import app
+from moldau.cli.pipeline.command import app
 from moldau.pipelines.run.cluster import check_master, python_for_tasks, shipped, task_failure
 from moldau.pipelines.run.run_folder import folder_of
 from moldau.protocol.errors import MoldauError

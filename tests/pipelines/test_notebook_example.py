@@ -10,7 +10,7 @@ from pipelines.at_work import send
 
 from moldau import Admin
 from moldau.admin import NewTopic
-from moldau.cli.demo_orders import PARTITIONS, TOPIC, order
+from moldau.cli.demo.orders import PARTITIONS, TOPIC, order
 from moldau.testing import ThreadBroker, broker
 
 pytestmark = pytest.mark.spark

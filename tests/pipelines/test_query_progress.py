@@ -8,9 +8,9 @@ from urllib.request import urlopen
 import pytest
 from cli.command import moldau_here
 
-from moldau.cli.demo_results import DEAD_LETTERS, PER_USER, Results
-from moldau.cli.demo_view import Picture, line_of
-from moldau.cli.pipeline_view import LivePicture, sparkline, view
+from moldau.cli.demo.results import DEAD_LETTERS, PER_USER, Results
+from moldau.cli.demo.view import Picture, line_of
+from moldau.cli.pipeline.view import LivePicture, sparkline, view
 from moldau.core.pipelines.query_progress import QueryProgress, counted
 from moldau.pipelines.run.metrics import served_metrics
 from moldau.protocol.errors import MoldauError

@@ -28,7 +28,7 @@ def _run_app(arguments: list[str]) -> int:
     import typer
 
     from moldau.cli.app import app
-    from moldau.cli.escaping import printable
+    from moldau.cli.shared.escaping import printable
     from moldau.cli.version import show_warnings_shortly
     from moldau.protocol.errors import MoldauError
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.lazy_commands import LazyCommand, lazy_group
+from moldau.cli.lazy_commands import Command, LazyCommand, lazy_group
 from moldau.cli.version import version_text
 
 _USE = "Records"
@@ -13,48 +13,144 @@ _FILES = "Files"
 
 _NODE = "Node"
 
+
+def _start() -> Command:
+    from moldau.cli.node.start import start
+
+    return start
+
+
+def _demo() -> Command:
+    from moldau.cli.demo.command import demo
+
+    return demo
+
+
+def _produce() -> Command:
+    from moldau.cli.records.produce import produce
+
+    return produce
+
+
+def _consume() -> Command:
+    from moldau.cli.records.consume import consume
+
+    return consume
+
+
+def _offsets() -> Command:
+    from moldau.cli.records.offsets import offsets
+
+    return offsets
+
+
+def _records() -> Command:
+    from moldau.cli.records.delete import app
+
+    return app
+
+
+def _topics() -> Command:
+    from moldau.cli.topics.command import app
+
+    return app
+
+
+def _groups() -> Command:
+    from moldau.cli.groups.command import app
+
+    return app
+
+
+def _transactions() -> Command:
+    from moldau.cli.transactions.command import app
+
+    return app
+
+
+def _configs() -> Command:
+    from moldau.cli.cluster.configs import app
+
+    return app
+
+
+def _cluster() -> Command:
+    from moldau.cli.cluster.command import app
+
+    return app
+
+
+def _logdirs() -> Command:
+    from moldau.cli.cluster.logdirs import logdirs
+
+    return logdirs
+
+
+def _pipeline() -> Command:
+    from moldau.cli.pipeline.command import app
+
+    return app
+
+
+def _bench() -> Command:
+    from moldau.cli.bench.command import app
+
+    return app
+
+
+def _storage() -> Command:
+    from moldau.cli.node.storage import app
+
+    return app
+
+
+def _dump() -> Command:
+    from moldau.cli.dump.command import dump
+
+    return dump
+
+
 COMMANDS = {
-    "start": LazyCommand(
-        "moldau.cli.start:start", "Run a node: broker and controller.", _NODE, needs_locks=True
-    ),
+    "start": LazyCommand(_start, "Run a node: broker and controller.", _NODE, needs_locks=True),
     "demo": LazyCommand(
-        "moldau.cli.demo:demo",
+        _demo,
         "See orders, a node and a pipeline at work.",
         _NODE,
         needs_locks=True,
     ),
-    "produce": LazyCommand("moldau.cli.produce:produce", "Write records to a topic.", _USE, True),
-    "consume": LazyCommand("moldau.cli.consume:consume", "Read records of topics.", _USE, True),
-    "offsets": LazyCommand("moldau.cli.offsets:offsets", "First and last offsets, by time.", _USE),
-    "records": LazyCommand("moldau.cli.records:app", "Delete records before an offset.", _USE),
-    "topics": LazyCommand("moldau.cli.topics:app", "Topics and their partitions.", _ADMINISTER),
-    "groups": LazyCommand(
-        "moldau.cli.groups:app", "Consumer groups: members, lag, offsets.", _ADMINISTER
-    ),
+    "produce": LazyCommand(_produce, "Write records to a topic.", _USE, True),
+    "consume": LazyCommand(_consume, "Read records of topics.", _USE, True),
+    "offsets": LazyCommand(_offsets, "First and last offsets, by time.", _USE),
+    "records": LazyCommand(_records, "Delete records before an offset.", _USE),
+    "topics": LazyCommand(_topics, "Topics and their partitions.", _ADMINISTER),
+    "groups": LazyCommand(_groups, "Consumer groups: members, lag, offsets.", _ADMINISTER),
     "transactions": LazyCommand(
-        "moldau.cli.transactions:app", "Transactions: state, producers, hanging ones.", _ADMINISTER
+        _transactions,
+        "Transactions: state, producers, hanging ones.",
+        _ADMINISTER,
     ),
-    "configs": LazyCommand(
-        "moldau.cli.configs:app", "Settings of topics, brokers and groups.", _ADMINISTER
-    ),
+    "configs": LazyCommand(_configs, "Settings of topics, brokers and groups.", _ADMINISTER),
     "cluster": LazyCommand(
-        "moldau.cli.cluster:app", "Brokers, controller, features, API versions.", _ADMINISTER
+        _cluster,
+        "Brokers, controller, features, API versions.",
+        _ADMINISTER,
     ),
-    "logdirs": LazyCommand(
-        "moldau.cli.logdirs:logdirs", "Sizes on disk, by broker and directory.", _ADMINISTER
-    ),
+    "logdirs": LazyCommand(_logdirs, "Sizes on disk, by broker and directory.", _ADMINISTER),
     "pipeline": LazyCommand(
-        "moldau.cli.pipeline:app", "Pipelines on Spark, in Python or YAML.", _USE, needs_locks=True
+        _pipeline,
+        "Pipelines on Spark, in Python or YAML.",
+        _USE,
+        needs_locks=True,
     ),
-    "bench": LazyCommand("moldau.cli.bench:app", "Measure a broker under load.", _ADMINISTER),
+    "bench": LazyCommand(_bench, "Measure a broker under load.", _ADMINISTER),
     "storage": LazyCommand(
-        "moldau.cli.storage:app",
+        _storage,
         "Format log directories, say whose they are.",
         _FILES,
         needs_locks=True,
     ),
     "dump": LazyCommand(
-        "moldau.cli.dump:dump",
+        _dump,
         "Show files of a log directory and what is wrong.",
         _FILES,
         needs_arguments=True,

@@ -1,17 +1,20 @@
 """Commands that are imported when they are run: help and completion of the others stay quick."""
 
-from importlib import import_module
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from moldau.platforms import refuse_windows
 
+Command: TypeAlias = typer.Typer | Callable[..., None]
+"""A function, or a Typer with commands of its own."""
+
 
 class LazyCommand(NamedTuple):
-    target: str
-    """`module:attribute`: a function, or a Typer with commands of its own."""
+    load: Callable[[], Command]
+    """Imports the command's module."""
     summary: str
     """What the list of commands says; the command's own help has the details."""
     panel: str
@@ -47,13 +50,11 @@ def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
 def _load(name: str, lazy: LazyCommand) -> Any:
     if lazy.needs_locks:
         refuse_windows(f"moldau {name}")
-    module, _, attribute = lazy.target.partition(":")
-    found = getattr(import_module(module), attribute)
-    if not isinstance(found, typer.Typer):
-        holder = new_app()
-        holder.command(name, no_args_is_help=lazy.needs_arguments)(found)
-        found = holder
-    command = typer.main.get_command(found)
+    loaded = lazy.load()
+    if not isinstance(loaded, typer.Typer):
+        function, loaded = loaded, new_app()
+        loaded.command(name, no_args_is_help=lazy.needs_arguments)(function)
+    command = typer.main.get_command(loaded)
     command.name = name
     return command
 

@@ -10,7 +10,7 @@ from types import FrameType
 from moldau.core.pipelines.graph import Spot
 from moldau.spark.runtime.task_errors import is_users
 
-_OWN = f"{Path(__file__).parent}{os.sep}"
+_OWN = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def caller() -> Spot:

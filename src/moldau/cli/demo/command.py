@@ -1,0 +1,131 @@
+"""`moldau demo`: the whole product before the user's eyes. A node, somebody who orders, and a
+pipeline on Spark that cleans and sums the orders and keeps each of them once; without Spark, a few
+commands. It stays up to be tried.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moldau.broker.node.event_loop import run_in_loop
+from moldau.broker.node.node import Node, NodeOptions
+from moldau.cli.demo.commands import TOPIC, show_commands
+from moldau.cli.shared.logs import set_up_logs
+from moldau.cli.shared.quiet_pipe import quiet_pipe
+from moldau.config.broker import BrokerConfig
+from moldau.config.standalone import standalone_properties
+from moldau.protocol.errors import MoldauError
+
+USUAL_PORT = 9092
+USUAL_FOLDER = Path("moldau-demo")
+NODE_FOLDER = "node"
+
+_Port = Annotated[
+    int | None, typer.Option("--port", "-p", help="Listen here (9092, or a free port).")
+]
+_Dir = Annotated[
+    Path, typer.Option("--dir", help="Keep everything here; the next demo goes on with it.")
+]
+_Rate = Annotated[int, typer.Option(min=1, help="Orders per second.")]
+_Orders = Annotated[
+    int | None, typer.Option(min=1, help="End when so many more orders are published and written.")
+]
+_Seconds = Annotated[
+    int | None, typer.Option(min=1, help="Publish so long, and end when all is written.")
+]
+_Commands = Annotated[
+    bool, typer.Option("--commands", help="Show some commands only, without Spark.")
+]
+_Once = Annotated[bool, typer.Option("--once", help="With --commands: end after the show.")]
+
+
+def demo(  # noqa: PLR0913 - what a demo can be told
+    port: _Port = None,
+    directory: _Dir = USUAL_FOLDER,
+    rate: _Rate = 200,
+    orders: _Orders = None,
+    seconds: _Seconds = None,
+    commands: _Commands = False,
+    once: _Once = False,
+) -> None:
+    """See the whole product at work: a node, orders, a pipeline that sums and keeps them."""
+    set_up_logs("text", "warning")
+    missing = None if commands else missing_for_pipelines()
+    with contextlib.ExitStack() as cleanup:
+        cleanup.enter_context(quiet_pipe())
+        chosen = _usual_or_free_port() if port is None else port
+        data = directory / NODE_FOLDER
+        data.mkdir(parents=True, exist_ok=True)
+        properties = standalone_properties(str(data), host="127.0.0.1", port=chosen)
+        node = Node(BrokerConfig.parse(properties), NodeOptions(formats_itself=True))
+        if commands or missing is not None:
+            if missing is not None:
+                typer.echo(f"{missing}. Without it, no pipeline is shown, only commands.\n")
+            run_in_loop(_show_commands(node, stays=not once))
+        else:
+            from moldau.cli.demo.stage import Bounds, Stage
+
+            stage = Stage(node, directory, Bounds(rate, orders, seconds))
+            typer.echo(run_in_loop(stage.run()))
+
+
+def missing_for_pipelines() -> str | None:
+    """What a pipeline would need and is not there."""
+    from moldau.pipelines.requirements import missing_packages
+
+    if missing_packages():
+        return "Spark is not installed: pip install 'moldau[spark]' brings it"
+    from moldau.spark.runtime.java import MissingJavaError, ensure_java
+
+    try:
+        ensure_java()
+    except MissingJavaError as error:
+        return str(error)
+    return None
+
+
+def _usual_or_free_port() -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", USUAL_PORT))
+        except OSError:
+            return 0
+        return USUAL_PORT
+
+
+async def _show_commands(node: Node, *, stays: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await node.start()
+    try:
+        await show_commands(node.client_address, stop)
+        if stays and not stop.is_set():
+            typer.echo(_what_next(node.client_address))
+            await node.wait_until_failed_or(stop)
+            typer.echo("stopped")
+    finally:
+        await node.stop()
+    if node.failure is not None:
+        raise MoldauError(node.failure)
+
+
+def _what_next(address: str) -> str:
+    option = "" if address.endswith(f":{USUAL_PORT}") else f" -b {address}"
+    return f"""
+The node stays up until you press Ctrl-C. In another terminal, with .venv/bin on your PATH:
+
+  moldau produce {TOPIC}{option}               type lines, end with Ctrl-D
+  moldau consume {TOPIC} --follow{option}      see them arrive
+  moldau topics describe {TOPIC}{option}       partitions, offsets, sizes
+  moldau groups reset-offsets demo --topic {TOPIC} --to-earliest{option}
+  moldau bench produce {TOPIC}{option}         how fast is it?
+
+Or point any Kafka client at bootstrap.servers={address}."""

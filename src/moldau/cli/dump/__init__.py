@@ -1,0 +1,1 @@
+"""`moldau dump`: files of a log directory as text, tables or JSON."""

@@ -1,0 +1,1 @@
+"""`moldau groups`: members, lag, and resetting offsets."""

@@ -1,0 +1,161 @@
+"""Where `moldau groups reset-offsets` moves a group: every way that Kafka's tool has, with the same
+results.
+"""
+
+import csv
+import io
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeAlias
+
+from moldau.cli.shared.parsing import parse_partitions
+from moldau.client.admin.groups import committed_offsets
+from moldau.client.admin.offsets import LATEST, NO_OFFSET, list_offsets, offset_ranges
+from moldau.client.cluster.cluster import Cluster
+from moldau.client.errors import ClientError
+from moldau.frozen import frozen
+from moldau.types import TopicPartition
+
+Plan: TypeAlias = dict[TopicPartition, int]
+Warn: TypeAlias = Callable[[str], None]
+
+
+@frozen(kw_only=True)
+class ResetScope:
+    topics: tuple[str, ...] = ()
+    """`orders` or `orders:0,1`"""
+    all_topics: bool = False
+
+    async def partitions(self, cluster: Cluster, group_id: str) -> list[TopicPartition]:
+        if self.all_topics:
+            chosen = list(await committed_offsets(cluster, group_id))
+        else:
+            names, chosen = parse_partitions(self.topics)
+            for topic in (await cluster.topics(names)).values():
+                chosen += topic.topic_partitions
+        for name, topic in (await cluster.topics(one.topic for one in chosen)).items():
+            for one in chosen:
+                if one.topic == name:
+                    topic.partition(one.partition)
+        return sorted(set(chosen))
+
+
+@frozen(kw_only=True)
+class Request:
+    cluster: Cluster
+    group_id: str
+    partitions: list[TopicPartition]
+    warn: Warn
+
+
+Way: TypeAlias = Callable[[Request], Awaitable[Plan]]
+
+
+async def to_earliest(request: Request) -> Plan:
+    ranges = await offset_ranges(request.cluster, request.partitions)
+    return {one: start for one, (start, _) in ranges.items()}
+
+
+async def to_latest(request: Request) -> Plan:
+    return await _ends(request, request.partitions)
+
+
+async def to_current(request: Request) -> Plan:
+    """What was never committed goes to the end."""
+    committed = await committed_offsets(request.cluster, request.group_id)
+    known = {one: committed[one].offset for one in request.partitions if one in committed}
+    return known | await _ends(request, [one for one in request.partitions if one not in known])
+
+
+def to_offset(offset: int) -> Way:
+    async def plan(request: Request) -> Plan:
+        return await _within_logs(request, dict.fromkeys(request.partitions, offset))
+
+    return plan
+
+
+def shift_by(count: int) -> Way:
+    async def plan(request: Request) -> Plan:
+        committed = await committed_offsets(request.cluster, request.group_id)
+        wanted = {}
+        for one in request.partitions:
+            if one not in committed:
+                raise ClientError(
+                    f"group '{request.group_id}' has no committed offset of {one} to shift"
+                )
+            wanted[one] = committed[one].offset + count
+        return await _within_logs(request, wanted)
+
+    return plan
+
+
+def to_time(time_ms: int) -> Way:
+    """The first record at that time or later; behind the last record the end."""
+
+    async def plan(request: Request) -> Plan:
+        found = await list_offsets(request.cluster, dict.fromkeys(request.partitions, time_ms))
+        late = [one for one, place in found.items() if place.offset == NO_OFFSET]
+        for one in late:
+            request.warn(f"{one} has no record so late; its end is taken")
+        known = {one: place.offset for one, place in found.items() if one not in late}
+        return known | await _ends(request, late)
+
+    return plan
+
+
+def from_plans(plans: Mapping[str, Plan]) -> Way:
+    async def plan(request: Request) -> Plan:
+        if request.group_id not in plans:
+            raise ClientError(f"the file has no plan for group '{request.group_id}'")
+        return await _within_logs(request, plans[request.group_id])
+
+    return plan
+
+
+async def _ends(request: Request, partitions: list[TopicPartition]) -> Plan:
+    found = await list_offsets(request.cluster, dict.fromkeys(partitions, int(LATEST)))
+    return {one: place.offset for one, place in found.items()}
+
+
+async def _within_logs(request: Request, wanted: Plan) -> Plan:
+    ranges = await offset_ranges(request.cluster, list(wanted))
+    plan = {}
+    for one, offset in wanted.items():
+        start, end = ranges[one]
+        plan[one] = min(max(offset, start), end)
+        if plan[one] != offset:
+            edge = "end" if offset > end else "first offset"
+            request.warn(f"{one}: {offset} is not in the log; its {edge}, {plan[one]}, is taken")
+    return plan
+
+
+def read_plans(content: str, group_ids: Iterable[str]) -> dict[str, Plan]:
+    """Kafka's CSV: topic,partition,offset for one group; group,topic,partition,offset for more."""
+    groups = list(group_ids)
+    plans: dict[str, Plan] = {}
+    for number, row in enumerate(csv.reader(io.StringIO(content)), start=1):
+        if not row:
+            continue
+        cells = [cell.strip() for cell in row]
+        if len(cells) == 3 and len(groups) == 1:
+            cells.insert(0, groups[0])
+        if len(cells) != 4 or not all(map(_is_count, cells[2:])):
+            shape = "topic,partition,offset" if len(groups) == 1 else "group,topic,partition,offset"
+            raise ClientError(f"line {number} of the file is not {shape}: {','.join(row)}")
+        group, topic, partition, offset = cells
+        plans.setdefault(group, {})[TopicPartition(topic, int(partition))] = int(offset)
+    return plans
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def write_plans(plans: Mapping[str, Plan]) -> str:
+    """What `read_plans` reads."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for group, plan in plans.items():
+        for partition, offset in plan.items():
+            row = [partition.topic, partition.partition, offset]
+            writer.writerow(row if len(plans) == 1 else [group, *row])
+    return out.getvalue()

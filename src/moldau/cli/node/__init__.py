@@ -1,0 +1,1 @@
+"""Commands that run a node or open its directories: start, storage."""

@@ -1,0 +1,216 @@
+"""`moldau start`: runs one node until it is told to stop."""
+
+import asyncio
+import contextlib
+import logging
+import sys
+import tempfile
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moldau.broker.node.event_loop import run_in_loop
+from moldau.broker.node.garbage_collection import GarbageCollection
+from moldau.broker.node.node import Node, NodeOptions
+from moldau.cli.node.stop_signals import StopSignals
+from moldau.cli.shared.logs import set_up_logs
+from moldau.cli.shared.server_properties import Strict, read_server_properties, with_port
+from moldau.config.broker import BrokerConfig
+from moldau.config.standalone import standalone_properties
+from moldau.protocol.errors import MoldauError
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_DIRECTORY = "moldau-data"
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 9092
+THREAD_TURN_S = 0.0005
+
+_HELP = """Run one Kafka node: broker and controller in one process.
+
+Without --config it keeps its data in --dir, which it formats at the first start, and listens on
+this machine only.
+
+[bold]Examples[/bold]
+
+  moldau start                                   # data in ./moldau-data, port 9092
+  moldau start --dir /var/lib/moldau --port 9192
+  moldau start --ephemeral --port 0              # for a test: temporary directory, free port
+  moldau start --config server.properties --set log.retention.hours=24
+"""
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+_Directory = Annotated[
+    Path | None, typer.Option("--dir", help=f"Where the data is ({DEFAULT_DIRECTORY}).")
+]
+_Port = Annotated[
+    int | None,
+    typer.Option("--port", "-p", min=0, max=65535, help="For clients; 0 takes a free one."),
+]
+_Host = Annotated[str | None, typer.Option(help=f"The address to listen on ({DEFAULT_HOST}).")]
+_Config = Annotated[
+    Path | None, typer.Option("--config", "-c", help="A server.properties, as Kafka's.")
+]
+_Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="One more setting; repeatable."),
+]
+_Ephemeral = Annotated[
+    bool, typer.Option("--ephemeral", help="In a temporary directory, removed at the end.")
+]
+_ReadyFile = Annotated[
+    Path | None, typer.Option(help="Written with HOST:PORT once requests are taken.")
+]
+_InsecureListener = Annotated[
+    list[str] | None,
+    typer.Option(help="Let this listener be reached from other machines without a password."),
+]
+_MetricsPort = Annotated[
+    int | None, typer.Option(help="Serve /metrics for Prometheus on this port.")
+]
+_MetricsHost = Annotated[
+    str | None, typer.Option(help=f"The address to serve /metrics on ({DEFAULT_HOST}).")
+]
+
+
+def start(  # noqa: PLR0913 - each is an option of the command
+    directory: _Directory = None,
+    port: _Port = None,
+    host: _Host = None,
+    config: _Config = None,
+    settings: _Settings = None,
+    strict: Strict = False,
+    ephemeral: _Ephemeral = False,
+    ready_file: _ReadyFile = None,
+    insecure_listener: _InsecureListener = None,
+    metrics_port: _MetricsPort = None,
+    metrics_host: _MetricsHost = None,
+    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
+    log_level: Annotated[LogLevel, typer.Option(help="The least to be logged.")] = LogLevel.INFO,
+) -> None:
+    set_up_logs(log_format.value, log_level.value)
+    if config is not None and (directory is not None or ephemeral):
+        raise MoldauError("--config says where the data is; leave out --dir and --ephemeral")
+    if config is not None and host is not None:
+        raise MoldauError("--config says where to listen; leave out --host")
+    if directory is not None and ephemeral:
+        raise MoldauError("--ephemeral uses a directory of its own; leave out --dir")
+    if ready_file is not None:
+        # Whoever waits for it must not find the one of an earlier life.
+        ready_file.unlink(missing_ok=True)
+    with contextlib.ExitStack() as cleanup:
+        if config is not None:
+            properties = read_server_properties(config)
+            if port is not None:
+                properties = with_port(properties, port)
+        else:
+            if ephemeral:
+                log_dir = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="moldau-"))
+            else:
+                log_dir = str(directory or DEFAULT_DIRECTORY)
+            properties = standalone_properties(
+                log_dir, host=host or DEFAULT_HOST, port=DEFAULT_PORT if port is None else port
+            )
+        if ephemeral:
+            properties |= {"moldau.flush.policy": "os", "moldau.reserve.bytes": "0"}
+        typed = _settings(settings or [])
+        properties |= typed
+        properties |= _metrics_settings(metrics_port, metrics_host)
+        options = NodeOptions(
+            formats_itself=config is None,
+            config_file=config,
+            insecure_listeners=frozenset(insecure_listener or ()),
+        )
+        # A thread that comes back from the disk has answers that clients wait for.
+        sys.setswitchinterval(THREAD_TURN_S)
+        # What was typed now is meant; what a file carries may be somebody else's.
+        meant = properties if strict else typed
+        _warn_of_unknown(properties, meant)
+        parsed = BrokerConfig.parse(properties)
+        parsed.refuse_unknown(meant)
+        node = Node(parsed, options)
+        run_in_loop(_run(node, ready_file))
+
+
+start.__doc__ = _HELP
+
+
+def _warn_of_unknown(properties: Mapping[str, str], meant: Mapping[str, str]) -> None:
+    """Also before a start that is refused for another reason: the mistake may be there."""
+    for name in BrokerConfig.unknown_among(properties):
+        if name not in meant:
+            _log.warning("%s", BrokerConfig.unknown_complaint(name))
+
+
+async def _run(node: Node, ready_file: Path | None) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    with StopSignals(lambda: loop.call_soon_threadsafe(stop.set)):
+        await _start_and_stop(node, ready_file, stop)
+    _log.info("stopped")
+    if node.failure is not None:
+        raise MoldauError(node.failure)
+
+
+async def _start_and_stop(node: Node, ready_file: Path | None, stop: asyncio.Event) -> None:
+    garbage_collection = GarbageCollection(node.clock)
+    await node.start()
+    try:
+        address = node.client_address
+        sys.stdout.write(f"moldau ready on {address} ({node.description})\n")
+        sys.stdout.flush()
+        if ready_file is not None:
+            _write_whole(ready_file, f"{address}\n")
+        garbage_collection.start()
+        await node.wait_until_failed_or(stop)
+        _log.info("stopping")
+    finally:
+        if ready_file is not None:
+            _remove(ready_file)
+        garbage_collection.stop()
+        await node.stop()
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Nobody who waits for the file reads half of it."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def _remove(path: Path) -> None:
+    """The node stops whether this works or not."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _metrics_settings(port: int | None, host: str | None) -> dict[str, str]:
+    if host is not None and port is None:
+        raise MoldauError("--metrics-host needs a --metrics-port")
+    given = {"moldau.metrics.port": port, "moldau.metrics.host": host}
+    return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _settings(pairs: list[str]) -> dict[str, str]:
+    properties = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise MoldauError(f"--set {pair!r} is not NAME=VALUE")
+        properties[name.strip()] = value.strip()
+    return properties

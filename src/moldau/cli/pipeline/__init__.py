@@ -1,0 +1,1 @@
+"""`moldau pipeline`: check, run, show and replay pipelines."""

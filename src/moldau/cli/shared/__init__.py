@@ -1,0 +1,1 @@
+"""What commands have in common: connecting, parsing, output, progress, completion, escaping."""

@@ -1,0 +1,1 @@
+"""`moldau topics`: list, describe, create, alter, delete."""

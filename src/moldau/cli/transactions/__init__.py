@@ -1,0 +1,1 @@
+"""`moldau transactions`: state, producers, and hanging ones."""
