@@ -6,7 +6,7 @@ is them that are many.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from moldau.broker.server.dispatch import HANDLERS
+from moldau.broker.handlers.table import HANDLERS
 from moldau.protocol.messages import request_class
 from moldau.protocol.messages.produce import ProduceRequest
 from moldau.protocol.wire.schema import (

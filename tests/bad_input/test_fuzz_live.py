@@ -11,7 +11,7 @@ from bad_input.test_bad_produce import batch, producing
 from running_node import KafkaUnderTest
 from wire_client import HungUpError, WireClient
 
-from moldau.broker.server.dispatch import HANDLERS
+from moldau.broker.handlers.table import HANDLERS
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
 from moldau.protocol.messages import request_class
 from moldau.protocol.messages.api_versions import ApiVersionsRequest

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
+from moldau.broker.handlers.table import broker_table
 from moldau.broker.metrics.counters import Metrics
 from moldau.broker.replicas.flush_backlog import FlushBacklog
 from moldau.broker.server.connection_limits import ConnectionLimits
 from moldau.broker.server.context import BrokerServices, RequestContext
-from moldau.broker.server.dispatch import Dispatcher, broker_table
+from moldau.broker.server.dispatch import Dispatcher
 from moldau.broker.server.listener import Listener, ListenerServices
 from moldau.broker.server.memory_budget import MemoryBudget
 from moldau.broker.server.turns import Turns

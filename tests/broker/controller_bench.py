@@ -18,11 +18,12 @@ from moldau.broker.cluster.metadata_feed import MetadataFeed
 from moldau.broker.cluster.topic_creation import TopicCreation
 from moldau.broker.controller.controller_channel import LocalControllerChannel
 from moldau.broker.controller.controller_node import ControllerNode
+from moldau.broker.controller_handlers.table import controller_table
+from moldau.broker.handlers.table import broker_table
 from moldau.broker.metrics.counters import Metrics
 from moldau.broker.node.settings import Settings
 from moldau.broker.quorum.quorum_node import QuorumNode
 from moldau.broker.server.context import BrokerServices, Peer, RequestContext
-from moldau.broker.server.dispatch import broker_table, controller_table
 from moldau.broker.server.memory_budget import MemoryBudget
 from moldau.config.standalone import NODE_ID
 from moldau.core.metadata.image import Endpoint, MetadataImage

@@ -9,8 +9,8 @@ from broker.data_node import DataNode
 
 from moldau.broker.cluster.metadata_feed import MetadataFeed
 from moldau.broker.coordinators.groups import GroupCoordinator
+from moldau.broker.handlers.table import broker_table
 from moldau.broker.server.context import RequestContext
-from moldau.broker.server.dispatch import broker_table
 from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

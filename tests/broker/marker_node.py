@@ -11,8 +11,9 @@ from broker.group_node import GroupNode
 
 from moldau.broker.cluster.peers import LocalPeers
 from moldau.broker.coordinators.markers import MarkersToSend, TransactionMarkers
+from moldau.broker.handlers.table import broker_table
 from moldau.broker.server.context import RequestContext
-from moldau.broker.server.dispatch import Dispatcher, broker_table
+from moldau.broker.server.dispatch import Dispatcher
 from moldau.core.coordinator.effects import Writer
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.offset_fetch import (

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from broker.data_node import running
 
-from moldau.broker.server.dispatch import Dispatcher, HandlerTable
+from moldau.broker.handlers.table import HANDLERS
+from moldau.broker.server.dispatch import Dispatcher
+from moldau.broker.server.handler_table import HandlerTable
 from moldau.broker.server.loop_watch import SLOW_MS, RecentMax
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -40,8 +42,8 @@ async def test_a_request_that_holds_the_loop_is_named(
     async with running(tmp_path) as node:
         request = ApiVersionsRequest()
         context = node.context(request)
-        modules = {ApiKey.API_VERSIONS: "api_versions"}
-        table = HandlerTable("moldau.broker.handlers", modules, controller=False)
+        served = {ApiKey.API_VERSIONS: HANDLERS[ApiKey.API_VERSIONS]}
+        table = HandlerTable(served, controller=False)
         dispatcher = Dispatcher(context.broker, table, context.broker.metrics.loop)
         dispatcher.interceptor = outcome
         sent = build_request(request, 3, correlation_id=1, client_id="greedy")

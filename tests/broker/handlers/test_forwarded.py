@@ -3,7 +3,10 @@ from pathlib import Path
 import pytest
 from broker.controller_bench import bench
 
-from moldau.broker.server.dispatch import CONTROLLER_HANDLERS, HANDLERS
+from moldau.broker.controller_handlers.decided import handle_decided
+from moldau.broker.controller_handlers.table import CONTROLLER_HANDLERS
+from moldau.broker.handlers.forwarded import handle_forwarded
+from moldau.broker.handlers.table import HANDLERS
 from moldau.core.controller.decisions import DECISIONS, decision_of
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
@@ -77,8 +80,8 @@ async def test_features_are_updated(tmp_path: Path) -> None:
 
 
 def test_the_tables_agree_with_who_decides() -> None:
-    decided = {key for key, module in CONTROLLER_HANDLERS.items() if module == "decided"}
-    forwarded = {key for key, module in HANDLERS.items() if module == "forwarded"}
+    decided = {key for key, load in CONTROLLER_HANDLERS.items() if load() is handle_decided}
+    forwarded = {key for key, load in HANDLERS.items() if load() is handle_forwarded}
     assert decided == set(DECISIONS) | {ApiKey.DESCRIBE_QUORUM}
     assert forwarded <= decided
     assert all(callable(decision_of(api_key)) for api_key in DECISIONS)

@@ -12,10 +12,12 @@ from moldau.broker.cluster.producer_ids import ProducerIds
 from moldau.broker.cluster.topic_creation import TopicCreation
 from moldau.broker.controller.controller_channel import LocalControllerChannel
 from moldau.broker.controller.controller_node import ControllerNode
+from moldau.broker.controller_handlers.table import controller_table
 from moldau.broker.coordinators.groups import GroupCoordinator
 from moldau.broker.coordinators.markers import TransactionMarkers
 from moldau.broker.coordinators.transactions import TransactionCoordinator
 from moldau.broker.coordinators.verification import TransactionVerification
+from moldau.broker.handlers.table import broker_table
 from moldau.broker.node.formatting import random_uuid
 from moldau.broker.node.settings import Settings
 from moldau.broker.node.startup import Directories
@@ -24,7 +26,7 @@ from moldau.broker.quorum.snapshot_maker import SnapshotMaker
 from moldau.broker.records.fetch_sessions import FetchSessions
 from moldau.broker.replicas.replicas import Replicas
 from moldau.broker.server.context import BrokerServices
-from moldau.broker.server.dispatch import Dispatcher, broker_table, controller_table
+from moldau.broker.server.dispatch import Dispatcher
 from moldau.core.metadata.image import MIGRATING_DIRECTORY
 from moldau.net.tasks import Tasks
 from moldau.protocol.errors import KafkaError, MoldauError

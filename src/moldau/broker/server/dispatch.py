@@ -1,19 +1,18 @@
-"""From a frame to its handler. The two tables are what this node serves: ApiVersions advertises
-them and nothing else. This is the only place that catches the unforeseen: it answers
+"""From a frame to its handler. This is the only place that catches the unforeseen: it answers
 UNKNOWN_SERVER_ERROR and logs it, though not every time.
 """
 
-import importlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from struct import Struct
 from types import CoroutineType
 from typing import Any, NamedTuple
 
-from moldau.broker.server.context import BrokerServices, Handler, Peer, RequestContext, Staged
+from moldau.broker.server.context import BrokerServices, Peer, RequestContext, Staged
 from moldau.broker.server.error_responses import error_response
+from moldau.broker.server.handler_table import HandlerTable
 from moldau.broker.server.large_messages import AT_ONCE, AT_ONCE_BYTES, LargeMessages
 from moldau.broker.server.loop_watch import LoopWatch, Watched
 from moldau.broker.server.request_pieces import SHAPES, serve_in_pieces
@@ -32,143 +31,6 @@ _log = logging.getLogger(__name__)
 
 # A request's API and version.
 _ROUTE = Struct(">hh")
-
-_HANDLERS = "moldau.broker.handlers"
-_CONTROLLER_HANDLERS = "moldau.broker.controller_handlers"
-
-# Passed on to the active controller; who decides what is in core/controller/machine.py.
-_FORWARDED = "forwarded"
-_DECIDED = "decided"
-_ACLS = "acls"
-
-# What a broker's listener serves: the module of each handler.
-HANDLERS: dict[ApiKey, str] = {
-    ApiKey.PRODUCE: "produce",
-    ApiKey.FETCH: "fetch",
-    ApiKey.LIST_OFFSETS: "list_offsets",
-    ApiKey.METADATA: "metadata",
-    ApiKey.OFFSET_COMMIT: "offset_commit",
-    ApiKey.OFFSET_FETCH: "offset_fetch",
-    ApiKey.FIND_COORDINATOR: "find_coordinator",
-    ApiKey.JOIN_GROUP: "join_group",
-    ApiKey.HEARTBEAT: "heartbeat",
-    ApiKey.LEAVE_GROUP: "leave_group",
-    ApiKey.SYNC_GROUP: "sync_group",
-    ApiKey.DESCRIBE_GROUPS: "describe_groups",
-    ApiKey.LIST_GROUPS: "list_groups",
-    ApiKey.SASL_HANDSHAKE: "sasl_handshake",
-    ApiKey.API_VERSIONS: "api_versions",
-    ApiKey.CREATE_TOPICS: _FORWARDED,
-    ApiKey.DELETE_TOPICS: _FORWARDED,
-    ApiKey.DELETE_RECORDS: "delete_records",
-    ApiKey.INIT_PRODUCER_ID: "init_producer_id",
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch",
-    ApiKey.ADD_PARTITIONS_TO_TXN: "add_partitions_to_txn",
-    ApiKey.ADD_OFFSETS_TO_TXN: "add_offsets_to_txn",
-    ApiKey.END_TXN: "end_txn",
-    ApiKey.WRITE_TXN_MARKERS: "write_txn_markers",
-    ApiKey.TXN_OFFSET_COMMIT: "txn_offset_commit",
-    ApiKey.DESCRIBE_ACLS: _ACLS,
-    ApiKey.CREATE_ACLS: _ACLS,
-    ApiKey.DELETE_ACLS: _ACLS,
-    ApiKey.DESCRIBE_CONFIGS: "describe_configs",
-    ApiKey.ALTER_CONFIGS: "alter_configs",
-    ApiKey.ALTER_REPLICA_LOG_DIRS: "alter_replica_log_dirs",
-    ApiKey.DESCRIBE_LOG_DIRS: "describe_log_dirs",
-    ApiKey.SASL_AUTHENTICATE: "sasl_authenticate",
-    ApiKey.CREATE_PARTITIONS: _FORWARDED,
-    ApiKey.DELETE_GROUPS: "delete_groups",
-    ApiKey.ELECT_LEADERS: _FORWARDED,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _FORWARDED,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: _FORWARDED,
-    ApiKey.OFFSET_DELETE: "offset_delete",
-    ApiKey.DESCRIBE_QUORUM: _FORWARDED,
-    ApiKey.UPDATE_FEATURES: _FORWARDED,
-    ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
-    ApiKey.DESCRIBE_PRODUCERS: "describe_producers",
-    ApiKey.UNREGISTER_BROKER: _FORWARDED,
-    ApiKey.DESCRIBE_TRANSACTIONS: "describe_transactions",
-    ApiKey.LIST_TRANSACTIONS: "list_transactions",
-    ApiKey.LIST_CONFIG_RESOURCES: "list_config_resources",
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
-}
-
-# What the controller's listener serves.
-CONTROLLER_HANDLERS: dict[ApiKey, str] = {
-    ApiKey.API_VERSIONS: "api_versions",
-    ApiKey.CREATE_TOPICS: _DECIDED,
-    ApiKey.DELETE_TOPICS: _DECIDED,
-    ApiKey.DESCRIBE_ACLS: _ACLS,
-    ApiKey.CREATE_ACLS: _ACLS,
-    ApiKey.DELETE_ACLS: _ACLS,
-    ApiKey.DESCRIBE_CONFIGS: "describe_configs",
-    ApiKey.ALTER_CONFIGS: _DECIDED,
-    ApiKey.CREATE_PARTITIONS: _DECIDED,
-    ApiKey.ELECT_LEADERS: _DECIDED,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _DECIDED,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _DECIDED,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: _DECIDED,
-    ApiKey.DESCRIBE_QUORUM: _DECIDED,
-    ApiKey.ALTER_PARTITION: _DECIDED,
-    ApiKey.UPDATE_FEATURES: _DECIDED,
-    ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
-    ApiKey.BROKER_REGISTRATION: _DECIDED,
-    ApiKey.BROKER_HEARTBEAT: _DECIDED,
-    ApiKey.UNREGISTER_BROKER: _DECIDED,
-    ApiKey.ALLOCATE_PRODUCER_IDS: _DECIDED,
-    ApiKey.CONTROLLER_REGISTRATION: _DECIDED,
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS: _DECIDED,
-}
-
-
-class HandlerTable:
-    """Handlers are imported at their first request: a node starts without most of them."""
-
-    def __init__(
-        self,
-        package: str,
-        modules: Mapping[ApiKey, str],
-        *,
-        controller: bool,
-        unstable: bool = False,
-    ) -> None:
-        """`unstable`: with versions that are not final yet."""
-        self._package = package
-        self._modules = modules
-        self._handlers: dict[ApiKey, Handler] = {}
-        self.versions: dict[ApiKey, tuple[int, int]] = {}
-        """What is advertised."""
-        for api_key in modules:
-            known = API_VERSIONS[api_key]
-            advertised = known.controller if controller else known.broker
-            assert advertised is not None, api_key
-            assert known.known is not None, api_key
-            oldest, latest = advertised
-            self.versions[api_key] = (oldest, known.known[1] if unstable else latest)
-
-    def serves(self, api_key: ApiKey, version: int) -> bool:
-        """Older Produce versions are advertised for the sake of old clients and still refused."""
-        advertised = self.versions.get(api_key)
-        if advertised is None or not advertised[0] <= version <= advertised[1]:
-            return False
-        return version >= request_class(api_key).VERSIONS[0]
-
-    def handler(self, api_key: ApiKey) -> Handler:
-        handler = self._handlers.get(api_key)
-        if handler is None:
-            name = self._modules[api_key]
-            module = importlib.import_module(f"{self._package}.{name}")
-            handler = self._handlers[api_key] = getattr(module, f"handle_{name}")
-        return handler
-
-
-def broker_table(*, unstable: bool = False) -> HandlerTable:
-    return HandlerTable(_HANDLERS, HANDLERS, controller=False, unstable=unstable)
-
-
-def controller_table() -> HandlerTable:
-    return HandlerTable(_CONTROLLER_HANDLERS, CONTROLLER_HANDLERS, controller=True)
 
 
 class Route(NamedTuple):
@@ -354,4 +216,4 @@ def failed(api_key: ApiKey, request: Message, version: int, error: Exception) ->
     return answer
 
 
-__all__ = ["Begun", "Dispatcher", "HandlerTable", "Staged", "broker_table", "controller_table"]
+__all__ = ["Begun", "Dispatcher", "Staged"]
