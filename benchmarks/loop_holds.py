@@ -23,8 +23,8 @@ from kept_results import keep
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
-from large_requests import Existing, large_requests
-from wire_client import HungUpError, WireClient, create_topic
+from support.large_requests import Existing, large_requests
+from support.wire_client import HungUpError, WireClient, create_topic
 
 from moldau.broker.node.garbage_collection import GarbageCollection
 from moldau.cli.node.start import THREAD_TURN_S

@@ -20,7 +20,7 @@ if not USE_COMPILED:
 
 from moldau.broker.node.event_loop import run_in_loop
 
-pytest_plugins = ["rotation"]
+pytest_plugins = ["support.rotation"]
 
 # How long an example takes says something about the machine, nothing about us.
 settings.register_profile("moldau", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -46,7 +46,7 @@ allowed is an error at start. Settings of one listener have its name in front:
 in Moldau obeys it yet.** {broker_effects} of the {broker_count} settings of a node have an effect,
 {topic_effects} of the {topic_count} of a topic, {group_effects} of the {group_count} of a group.
 Each mark stands for a test that has seen the effect on a running node or one of its parts
-(`tests/proofs.py`).
+(`tests/support/proofs.py`).
 
 *changes* says how a setting can be changed while the node runs (with `moldau configs`,
 `kafka-configs.sh` or any admin client): for `one` broker, or for one and `all` of them. An empty

@@ -56,4 +56,4 @@ if [ "$smoke" = yes ]; then
     exit
 fi
 .venv/bin/python -m pytest --quiet --numprocesses 2 tests/net tests/storage tests/cli/test_command.py \
-    tests/node/test_samples_served.py tests/node/test_signals.py tests/node/test_start_and_stop.py
+    tests/system/node/test_samples_served.py tests/system/node/test_signals.py tests/system/node/test_start_and_stop.py

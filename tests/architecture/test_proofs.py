@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from proofs import MARK, Owner, Proof
+from support.proofs import MARK, Owner, Proof
 
 from moldau.config.broker import BrokerConfig
 from moldau.config.group import GroupConfig
@@ -35,7 +35,8 @@ def needed() -> set[Proof]:
 
 def given() -> Iterator[Proof]:
     for path in sorted(TESTS.rglob("test_*.py")):
-        if "from proofs import" in path.read_text(encoding="utf-8") and path != Path(__file__):
+        text = path.read_text(encoding="utf-8")
+        if "from support.proofs import" in text and path != Path(__file__):
             module = importlib.import_module(
                 ".".join(path.relative_to(TESTS).with_suffix("").parts)
             )

@@ -1,6 +1,6 @@
 """The parts in which CI runs the long suites."""
 
-from rotation import chosen_files
+from support.rotation import chosen_files
 
 
 def test_every_file_is_in_exactly_one_part() -> None:

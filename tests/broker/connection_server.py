@@ -111,10 +111,5 @@ class Client:
         return await self.reader.read() == b""
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - nothing in the server tells tests
-        await asyncio.sleep(0)
-
-
 def echo(_ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     return HeartbeatResponse(throttle_time_ms=request.generation_id)

@@ -151,12 +151,6 @@ class MarkerNode(GroupNode):
         self.markers.send(MarkersToSend(**values), done.set_result)
         return done
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Turns of the event loop until it holds; the clock stands still."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():  # noqa: ASYNC110 - nobody there sets an event
-                await asyncio.sleep(0)
-
 
 def marker(*places: tuple[str, int], **fields: Any) -> WritableTxnMarker:
     by_topic: dict[str, list[int]] = {}

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Self
+
+from support.waiting import until
 
 from moldau.broker.node.node import Node, NodeOptions
 from moldau.broker.server.context import RequestContext
@@ -202,7 +204,7 @@ class TransactionNode:
 
     async def settled(self, name: str = "a") -> Transaction:
         """Once it is at rest."""
-        await eventually(lambda: self.known(name).state in AT_REST)
+        await until(lambda: self.known(name).state in AT_REST)
         return self.known(name)
 
     async def advance(self, ms: int) -> None:
@@ -214,12 +216,6 @@ class TransactionNode:
 
     def end_offset(self, partition: int) -> int:
         return self.node.services.replicas.lookup("t", partition).log.log_end_offset
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - there is nothing else to wait for
-            await asyncio.sleep(0.002)
 
 
 @contextlib.asynccontextmanager

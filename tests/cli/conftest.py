@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from cli.kafka_command import KafkaCommand
-from running_node import kafka_under_test
+from support.running_node import kafka_under_test
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Producer
-from running_node import wait_for
-from wire_client import WireClient
+from support.waiting import wait_for
+from support.wire_client import WireClient
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
-from running_node import wait_for
+from support.waiting import wait_for
 
 import moldau
 import moldau.aio

@@ -64,7 +64,7 @@ def values(records: Iterable[ConsumerRecord]) -> list[Any]:
     return [record.value for record in records]
 
 
-def until(condition: Callable[[], bool], *polled: Any, patience_s: float = PATIENCE_S) -> None:
+def poll_until(condition: Callable[[], bool], *polled: Any, patience_s: float = PATIENCE_S) -> None:
     """Polls the consumers, which must get nothing that matters, until something holds."""
     deadline = time.monotonic() + patience_s
     while not condition():

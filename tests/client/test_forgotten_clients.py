@@ -2,24 +2,16 @@
 
 import gc
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
-from client.consumed import consumer_of, fresh_name, fresh_topic, read, until, values
+from client.consumed import consumer_of, fresh_name, fresh_topic, poll_until, read, values
+from support.waiting import wait_for
 
 from moldau import Admin, Consumer, Producer
 from moldau.protocol.errors import KafkaError
 from moldau.testing import ThreadBroker
 
 PATIENCE_S = 60.0
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        threading.Event().wait(0.02)
 
 
 def threads_named(name: str) -> set[threading.Thread]:
@@ -47,7 +39,7 @@ def test_who_is_dropped_warns_and_ends_its_thread(node: ThreadBroker, use: str) 
 
     with pytest.warns(ResourceWarning, match=f"{use.title()} object at .* was not closed"):
         drop_and_collect()
-    wait_for(lambda: threads_named(f"moldau-{use}") <= before)
+    wait_for(lambda: threads_named(f"moldau-{use}") <= before, "its thread to end")
 
 
 def test_what_a_dropped_producer_took_is_sent(node: ThreadBroker) -> None:
@@ -70,7 +62,7 @@ def test_a_dropped_member_leaves_its_group(node: ThreadBroker) -> None:
     def drop() -> None:
         consumer = Consumer(node.bootstrap, group_id=group, session_timeout_ms=45_000)
         consumer.subscribe(topic)
-        until(lambda: bool(consumer.assignment()), consumer)
+        poll_until(lambda: bool(consumer.assignment()), consumer)
 
     def drop_and_collect() -> None:
         drop()
@@ -84,7 +76,7 @@ def test_a_dropped_member_leaves_its_group(node: ThreadBroker) -> None:
     with pytest.warns(ResourceWarning, match="was not closed"):
         drop_and_collect()
     with Admin(node.bootstrap) as admin:
-        wait_for(lambda: is_empty(admin))
+        wait_for(lambda: is_empty(admin), "its group to be empty")
 
 
 def test_settings_that_are_refused_leave_no_thread(node: ThreadBroker) -> None:

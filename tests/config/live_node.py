@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from node.questions import EARLIEST, LATEST, PRODUCE_VERSION, offset_at
-from running_node import pause, wait_for
-from wire_client import WireClient
+from support.waiting import pause, wait_for
+from support.wire_client import WireClient
+from system.node.questions import EARLIEST, LATEST, PRODUCE_VERSION, offset_at
 
 from moldau.net.clock import Clock
 from moldau.protocol.enums import ConfigResourceType

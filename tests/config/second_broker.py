@@ -3,7 +3,7 @@
 from typing import Any, Self
 
 from config.live_node import LiveNode
-from wire_client import WireClient
+from support.wire_client import WireClient
 
 from moldau.core.controller.features import SUPPORTED_FEATURES
 from moldau.protocol.messages.alter_partition import (

@@ -15,7 +15,7 @@ from moldau.config.log import LogConfig
 def test_settings_say_whether_they_have_an_effect() -> None:
     """If this fails: put `has_effect=True` to the declaration of a setting that you made something
     obey, take it from one that nothing reads any more, and run `make protocol`. A setting with an
-    effect needs a test that sees it: `tests/proofs.py`.
+    effect needs a test that sees it: `tests/support/proofs.py`.
     """
     for declared, obeyed in zip(
         (BrokerConfig.declared, LogConfig.declared, GroupConfig.declared),

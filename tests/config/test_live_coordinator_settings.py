@@ -6,13 +6,13 @@ import pytest
 from config.live_node import LiveNode, live_node
 from config.second_broker import FIRST, SecondBroker
 from config.topic_checks import HOUR_MS
-from node.questions import commit, committed, find_coordinator
-from producer_talk import Conversation, wait_for_coordinator
-from proofs import proves
-from running_node import wait_for
-from transactions.committed_view import fetch_committed, stable_offset
-from transactions.wire_producer import WireProducer
-from wire_client import WireClient
+from support.producer_talk import Conversation, wait_for_coordinator
+from support.proofs import proves
+from support.waiting import wait_for
+from support.wire_client import WireClient
+from system.node.questions import commit, committed, find_coordinator
+from system.transactions.committed_view import fetch_committed, stable_offset
+from system.transactions.wire_producer import WireProducer
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

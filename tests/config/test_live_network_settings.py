@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager, suppress
 import psutil
 import pytest
 from config.live_node import LiveNode, live_node
-from proofs import proves, proves_change
-from wire_client import HungUpError, WireClient, parse_address
+from support.proofs import proves, proves_change
+from support.wire_client import HungUpError, WireClient, parse_address
 
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.messages.api_versions import ApiVersionsRequest

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 from config.live_node import LiveNode, live_node
 from config.second_broker import FIRST, SECOND, SecondBroker
-from proofs import proves, proves_change
+from support.proofs import proves, proves_change
 
 from moldau.protocol.error_codes import ErrorCode
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from config.live_node import LiveNode, live_node
-from node.questions import config_of, create_topics, delete_topics, find_coordinator
-from proofs import proves, proves_change
-from running_node import wait_for
-from wire_client import HungUpError, WireClient
+from support.proofs import proves, proves_change
+from support.waiting import wait_for
+from support.wire_client import HungUpError, WireClient
+from system.node.questions import config_of, create_topics, delete_topics, find_coordinator
 
 from moldau.broker.node.event_loop import run_in_loop
 from moldau.broker.node.formatting import FormatOptions, format_node

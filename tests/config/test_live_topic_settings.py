@@ -30,8 +30,8 @@ from config.topic_checks import (
     check_timestamps,
     check_tombstones,
 )
-from proofs import proves, proves_change
-from wire_client import WireClient
+from support.proofs import proves, proves_change
+from support.wire_client import WireClient
 
 from moldau.protocol.records.compression import Compression
 

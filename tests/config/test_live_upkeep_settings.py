@@ -21,9 +21,9 @@ from config.topic_checks import (
     is_compacted,
     write_twice,
 )
-from node.questions import EARLIEST, delete_records, offset_at
-from proofs import proves, proves_change
-from running_node import wait_for
+from support.proofs import proves, proves_change
+from support.waiting import wait_for
+from system.node.questions import EARLIEST, delete_records, offset_at
 
 from moldau.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from config.live_node import LiveNode
-from node.questions import EARLIEST, LATEST, delete_records, offset_at
+from system.node.questions import EARLIEST, LATEST, delete_records, offset_at
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch

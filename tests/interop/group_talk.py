@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from core.groups.scenario import DASHES, Client, Scenario, blocks_of
-from running_node import fresh_name
-from wire_client import WireClient
+from support.running_node import fresh_name
+from support.wire_client import WireClient
 
 from moldau.core.coordinator.effects import Ticket
 from moldau.core.groups.joining import Join

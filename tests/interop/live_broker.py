@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 from interop.apache import LOGGING, ApacheOracle, require_tool
+from support.waiting import wait_for
 
 from moldau.types import TopicPartition
 
@@ -294,10 +295,3 @@ def _served(message: Any) -> ServedRecord:
     headers = tuple((name, value) for name, value in message.headers() or ())
     timestamp = message.timestamp()[1]
     return ServedRecord(message.offset(), timestamp, message.key(), message.value(), headers)
-
-
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = CLIENT_TIMEOUT_S) -> None:
-    """Poll until the condition holds; each poll is itself a bounded call to the node."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited too long for {what}"

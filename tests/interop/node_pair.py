@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Self
 
 from interop.apache import ApacheOracle
 from interop.live_broker import LiveBroker, LiveMoldau, LiveNode
-from running_node import wait_for
-from wire_client import HungUpError, WireClient, has_leaders
+from support.waiting import wait_for
+from support.wire_client import HungUpError, WireClient, has_leaders
 
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

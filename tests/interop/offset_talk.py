@@ -20,7 +20,7 @@ from typing import Any
 
 from core.groups.scenario import Client
 from interop.group_talk import Conversation
-from running_node import wait_for
+from support.waiting import wait_for
 
 from moldau.core.coordinator.placement import partition_for
 from moldau.net.clock import Clock

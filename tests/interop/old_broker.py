@@ -18,7 +18,7 @@ from interop.apache import (
     run_step,
 )
 from interop.live_broker import START_TIMEOUT_S, free_ports
-from running_node import wait_for
+from support.waiting import wait_for
 
 POM = Path(__file__).with_name("pom-2.1.xml")
 _LOGGING = """

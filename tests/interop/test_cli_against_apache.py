@@ -18,11 +18,15 @@ from interop.apache import ROOT, ApacheOracle
 from interop.live_broker import LiveBroker
 from interop.peers.java_tools import CONSUMER_GROUPS, OFFSETS, TOPICS, JavaTools
 from interop.peers.servers import APACHE, Server
-from running_node import UNDER_TEST, wait_for
+from support.running_node import UNDER_TEST
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.interop
 
-SCENARIOS = sorted(path.name for path in (ROOT / "tests" / "cli").glob("test_kafka_*.py"))
+CLI_TESTS = ROOT / "tests" / "cli"
+SCENARIOS = sorted(
+    path.relative_to(CLI_TESTS).as_posix() for path in CLI_TESTS.rglob("test_kafka_*.py")
+)
 SCENARIOS_TIMEOUT_S = 900
 BASE_MS = 1_777_000_000_000
 

@@ -11,7 +11,7 @@ from client.admin_cases import code, member, new_name
 from interop.apache import ApacheUnavailableError
 from interop.missing import CACHE, give_up
 from interop.old_broker import old_broker
-from running_node import wait_for
+from support.waiting import wait_for
 
 import moldau
 from moldau.admin import (

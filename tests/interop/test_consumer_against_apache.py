@@ -5,11 +5,11 @@ are those of tests/client.
 from collections.abc import Iterator, Mapping
 
 import pytest
-from client.test_aio_consumer import *  # noqa: F403 - the same promises, with another broker
-from client.test_consumer import *  # noqa: F403
-from client.test_consumer_groups import *  # noqa: F403
-from client.test_consumer_misuse import *  # noqa: F403
-from client.test_consumer_tables import *  # noqa: F403
+from client.consumer.test_aio_consumer import *  # noqa: F403 - the same promises, with another broker
+from client.consumer.test_consumer import *  # noqa: F403
+from client.consumer.test_consumer_groups import *  # noqa: F403
+from client.consumer.test_consumer_misuse import *  # noqa: F403
+from client.consumer.test_consumer_tables import *  # noqa: F403
 from interop.apache import ApacheOracle
 from interop.live_broker import LiveBroker
 

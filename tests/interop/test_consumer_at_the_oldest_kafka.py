@@ -6,7 +6,7 @@ tests/client.
 from collections.abc import Iterator, Mapping
 
 import pytest
-from client.test_consumer import (  # noqa: F401 - the same promises, with another broker
+from client.consumer.test_consumer import (  # noqa: F401 - the same promises, with another broker
     test_a_loop_counts_only_what_it_was_given,
     test_a_position_that_is_gone_is_reset,
     test_each_partition_keeps_its_order,
@@ -17,7 +17,7 @@ from client.test_consumer import (  # noqa: F401 - the same promises, with anoth
     test_seek_position_and_lag,
     test_times_are_found,
 )
-from client.test_consumer_groups import (  # noqa: F401
+from client.consumer.test_consumer_groups import (  # noqa: F401
     test_a_pattern_follows_topics_that_come,
     test_closing_leaves_the_group_at_once,
     test_commits_hold_offsets_and_metadata,

@@ -5,9 +5,9 @@ leader does not have what it read.
 from typing import Any
 
 import pytest
-from client.consumed import fresh_name, produce, read, until, values
+from client.consumed import fresh_name, poll_until, produce, read, values
 from interop.peers.live_cluster import LiveCluster
-from running_node import wait_for
+from support.waiting import wait_for
 
 from moldau import Consumer
 from moldau.client.consumer.errors import LogTruncationError
@@ -56,7 +56,7 @@ def test_it_reads_from_the_replica_in_its_rack(apache_cluster: LiveCluster, name
         produce(apache_cluster.bootstrap, name, written[900:], 0)
         found += values(read(consumer, 100))
         assert found == written
-        until(lambda: read_from(consumer, place) == 3, consumer)
+        poll_until(lambda: read_from(consumer, place) == 3, consumer)
 
 
 def test_without_a_rack_it_reads_from_the_leader(apache_cluster: LiveCluster, name: str) -> None:
@@ -102,7 +102,7 @@ def test_records_that_a_new_leader_does_not_have_are_noticed(
     ):
         lose_records(apache_cluster, name, [strict, lenient])
         with pytest.raises(LogTruncationError, match=r"read up to 100, its new leader ends at 50"):
-            until(lambda: False, strict, patience_s=120)
+            poll_until(lambda: False, strict, patience_s=120)
         produce(apache_cluster.bootstrap, name, [b"new"], 0)
         # Who does not want to be asked goes on where the logs part.
         (record,) = read(lenient, 1)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from interop.apache import ApacheOracle
 from interop.node_pair import TIMEOUT_MS, Pair, Pairs, running_pairs
-from running_node import wait_for
-from wire_client import has_leaders
+from support.waiting import wait_for
+from support.wire_client import has_leaders
 
 from moldau.config.alter import Operation
 from moldau.protocol.enums import ConfigResourceType

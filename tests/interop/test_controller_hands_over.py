@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from interop.apache import ApacheOracle
 from interop.live_broker import LiveBroker, LiveMoldau, LiveNode
-from running_node import wait_for
-from wire_client import WireClient, has_leaders
+from support.waiting import wait_for
+from support.wire_client import WireClient, has_leaders
 
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.messages.create_partitions import (

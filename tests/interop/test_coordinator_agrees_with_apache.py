@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from interop.apache import ApacheOracle
 from interop.live_broker import LiveBroker, LiveMoldau, LiveNode
-from producer_talk import wait_for_coordinator
-from running_node import wait_for
-from wire_client import WireClient, create_topic
+from support.producer_talk import wait_for_coordinator
+from support.waiting import wait_for
+from support.wire_client import WireClient, create_topic
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest

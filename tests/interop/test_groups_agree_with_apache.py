@@ -9,7 +9,7 @@ import pytest
 from interop.apache import ApacheOracle
 from interop.group_talk import Conversation, talk
 from interop.live_broker import LiveBroker, LiveMoldau, LiveNode
-from running_node import wait_for
+from support.waiting import wait_for
 
 from moldau.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from interop.apache import ApacheOracle
 from interop.group_talk import Conversation
-from interop.live_broker import LiveBroker, LiveMoldau, LiveNode, wait_for
+from interop.live_broker import LiveBroker, LiveMoldau, LiveNode
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.interop
 

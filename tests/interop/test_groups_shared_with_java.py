@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client.consumed import PATIENCE_S, consumer_of, fresh_name, fresh_topic, produce, until, values
+from client.consumed import (
+    PATIENCE_S,
+    consumer_of,
+    fresh_name,
+    fresh_topic,
+    poll_until,
+    produce,
+    values,
+)
 from interop.apache import LOGGING, SMALL_JVM, ApacheOracle, require_tool
 
 from moldau.testing import ThreadBroker, broker
@@ -61,21 +69,21 @@ def test_both_kinds_share_a_group(
             if java_leads:
                 java = JavaMember(apache, command, tmp_path / "read")
                 produce(node.bootstrap, topic, [b"first"])
-                until(lambda: java.values == [b"first"])
+                poll_until(lambda: java.values == [b"first"])
                 ours.subscribe(topic)
             else:
                 ours.subscribe(topic)
-                until(lambda: len(ours.assignment()) == PARTITIONS, ours)
+                poll_until(lambda: len(ours.assignment()) == PARTITIONS, ours)
                 java = JavaMember(apache, command, tmp_path / "read")
             try:
-                until(lambda: len(ours.assignment()) == PARTITIONS // 2, Ours())
+                poll_until(lambda: len(ours.assignment()) == PARTITIONS // 2, Ours())
                 written = [b"%d" % number for number in range(600)]
                 produce(node.bootstrap, topic, written)
                 wanted = sorted([*written, b"first"] if java_leads else written)
-                until(lambda: len(found) + len(java.values) >= len(wanted), Ours())
+                poll_until(lambda: len(found) + len(java.values) >= len(wanted), Ours())
             finally:
                 java.stop()
             assert sorted(found + java.values) == wanted
             assert found
             assert set(java.values) - {b"first"}
-            until(lambda: len(ours.assignment()) == PARTITIONS, Ours())
+            poll_until(lambda: len(ours.assignment()) == PARTITIONS, Ours())

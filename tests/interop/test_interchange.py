@@ -13,8 +13,8 @@ from interop.apache import ApacheOracle
 from interop.dump import faults
 from interop.live_broker import CLIENT_TIMEOUT_S, LiveBroker, LiveMoldau, LiveNode
 from interop.workload import CODECS, PARTITIONS, fill
-from node.test_samples_served import EXPECTED
 from storage.samples import SAMPLES, unpack
+from system.node.test_samples_served import EXPECTED
 
 from moldau.types import TopicPartition
 

@@ -12,8 +12,9 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from interop.apache import ApacheOracle
 from interop.dump import dump, faults
-from interop.live_broker import CLUSTER_ID, LiveBroker, LiveMoldau, wait_for
+from interop.live_broker import CLUSTER_ID, LiveBroker, LiveMoldau
 from interop.peers.java_tools import FEATURES
+from support.waiting import wait_for
 
 from moldau.cli.shared.server_properties import read_server_properties
 from moldau.core.metadata.image import UNASSIGNED_DIRECTORY

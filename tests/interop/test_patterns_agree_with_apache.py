@@ -8,8 +8,8 @@ import pytest
 from core.patterns.pattern_cases import PATTERNS, TEXTS, WRONG
 from interop.apache import ApacheOracle
 from interop.live_broker import LiveBroker
-from transactions.wire_producer import WireProducer
-from wire_client import WireClient
+from support.wire_client import WireClient
+from system.transactions.wire_producer import WireProducer
 
 from moldau.core.patterns.matcher import Pattern
 from moldau.core.patterns.syntax import PatternError

@@ -11,7 +11,7 @@ import pytest
 from interop.apache import ApacheOracle
 from interop.live_broker import LiveBroker
 from pipelines.killing import batches_of, started
-from running_node import wait_for
+from support.waiting import wait_for
 
 from moldau import Admin, Consumer, Producer
 from moldau.pipelines.run.run_folder import RunFolder

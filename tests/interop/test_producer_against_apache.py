@@ -8,7 +8,7 @@ from client.produced import PATIENCE_S, numbered
 from client.producer_cases import *  # noqa: F403 - these are the tests
 from interop.apache import ApacheOracle
 from interop.live_broker import LiveBroker
-from running_node import fresh_name
+from support.running_node import fresh_name
 
 from moldau import Producer
 from moldau.types import TopicPartition

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer
 from interop.apache import ApacheUnavailableError
 from interop.missing import CACHE, give_up
 from interop.old_broker import old_broker
-from running_node import fresh_name
+from support.running_node import fresh_name
 
 from moldau import Producer
 from moldau.errors import MustStopError

@@ -9,7 +9,7 @@ import pytest
 from client.produced import PATIENCE_S, numbered
 from client.producer_cases import AioFace
 from interop.peers.live_cluster import BROKER_IDS, Disturbance, LiveCluster
-from running_node import fresh_name
+from support.running_node import fresh_name
 
 import moldau
 from moldau.protocol.enums import CoordinatorType

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from interop.apache import ApacheOracle
 from interop.live_broker import LiveBroker, LiveMoldau, LiveNode
-from producer_talk import CONVERSATIONS, talk, wait_for_coordinator
+from support.producer_talk import CONVERSATIONS, talk, wait_for_coordinator
 
 pytestmark = pytest.mark.interop
 

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from interop.apache import ApacheOracle
 from interop.node_pair import TIMEOUT_MS, Asker, Pair, plain, running_pairs
-from running_node import wait_for
+from support.waiting import wait_for
 
 from moldau.config.alter import Operation
 from moldau.protocol import messages as m

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from interop.live_broker import NODE_ID, LiveBroker, LiveMoldau, LiveNode, free_ports
-from running_node import wait_for
-from wire_client import HungUpError, WireClient
+from support.waiting import wait_for
+from support.wire_client import HungUpError, WireClient
 
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.messages.alter_replica_log_dirs import (

@@ -11,14 +11,8 @@ from typing import Any
 
 import pytest
 from interop.apache import ApacheOracle
-from interop.live_broker import (
-    CLIENT_TIMEOUT_S,
-    NODE_ID,
-    LiveBroker,
-    LiveMoldau,
-    LiveNode,
-    wait_for,
-)
+from interop.live_broker import CLIENT_TIMEOUT_S, NODE_ID, LiveBroker, LiveMoldau, LiveNode
+from support.waiting import wait_for
 
 from moldau.config.alter import Operation
 from moldau.config.broker import BrokerConfig

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from interop.apache import ApacheOracle
 from interop.live_broker import LiveBroker
-from spark_jobs.answer_thief import AnswerThief
-from spark_jobs.copy_job import FAULTY_BATCH
-from spark_jobs.copying import environment
-from spark_jobs.copying_cases import *  # noqa: F403 - these are tests too
-from spark_sessions import local_session
+from spark.answer_thief import AnswerThief
+from spark.copy_job import FAULTY_BATCH
+from spark.copying import environment
+from spark.copying_cases import *  # noqa: F403 - these are tests too
+from support.spark_sessions import local_session
 
 from moldau import Producer
 

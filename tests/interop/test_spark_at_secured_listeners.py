@@ -7,7 +7,7 @@ import pytest
 from interop.apache import ApacheOracle
 from interop.secured_broker import PASSWORD, USER, Certificates, SecuredBroker, make_certificates
 from pyspark.sql.datasource import CaseInsensitiveDict
-from spark_jobs.rows import read_parts, schema, values
+from spark.rows import read_parts, schema, values
 
 from moldau.protocol.errors import MoldauError
 from pyspark_moldau import DefaultSource

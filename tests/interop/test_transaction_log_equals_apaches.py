@@ -13,9 +13,9 @@ from cli.command import moldau
 from interop.apache import ApacheOracle
 from interop.dump import TOOL, faults
 from interop.live_broker import LiveBroker, LiveMoldau, LiveNode
-from running_node import wait_for
-from transactions.wire_producer import Style, WireProducer
-from wire_client import WireClient
+from support.waiting import wait_for
+from support.wire_client import WireClient
+from system.transactions.wire_producer import Style, WireProducer
 
 from moldau.protocol.messages.describe_transactions import DescribeTransactionsRequest
 

@@ -9,9 +9,9 @@ import pytest
 from interop.apache import ApacheOracle
 from interop.dump import faults
 from interop.live_broker import LiveBroker, LiveMoldau, LiveNode
-from running_node import wait_for
-from transactions.wire_producer import Style, WireProducer
-from wire_client import WireClient
+from support.waiting import wait_for
+from support.wire_client import WireClient
+from system.transactions.wire_producer import Style, WireProducer
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

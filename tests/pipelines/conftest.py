@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from postgres_process import PASSWORD, PostgresProcess, postgres_server
+from support.postgres_process import PASSWORD, PostgresProcess, postgres_server
 
 from moldau.testing import ThreadBroker, broker
 
@@ -25,7 +25,7 @@ def node() -> Iterator[ThreadBroker]:
 
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from spark_sessions import local_session
+    from support.spark_sessions import local_session
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     found = local_session(tmp_path_factory.mktemp("spark"))

@@ -19,14 +19,14 @@ from moldau.testing import broker
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "NO_COLOR": "1"}
 MACOS_QUICK = (
-    "tests/storage/test_filesystem.py",
-    "tests/storage/test_flushing.py",
-    "tests/storage/test_log_append.py",
-    "tests/storage/test_open_files.py",
+    "tests/storage/disk/test_filesystem.py",
+    "tests/storage/log/test_flushing.py",
+    "tests/storage/log/test_log_append.py",
+    "tests/storage/segment/test_open_files.py",
     "tests/testing/test_broker.py",
 )
-MACOS_ALL = ("tests/storage", "tests/broker", "tests/node", "tests/testing")
-WINDOWS_SUITES = ("tests/clients/test_our_clients.py", "tests/net")
+MACOS_ALL = ("tests/storage", "tests/broker", "tests/system/node", "tests/testing")
+WINDOWS_SUITES = ("tests/third_party/test_our_clients.py", "tests/net")
 WINDOWS_CASES = "tests/platforms/windows_cases.py"
 
 A_SYNC = """
@@ -62,9 +62,9 @@ CHILDREN = """
 from platforms import as_on_macos
 import sys
 from pathlib import Path
-from node.questions import create_topics, produce
-from running_node import RunningNode
-from wire_client import WireClient
+from system.node.questions import create_topics, produce
+from support.running_node import RunningNode
+from support.wire_client import WireClient
 from moldau.testing import broker
 with RunningNode(Path(sys.argv[1])).start() as node, WireClient(node.address) as client:
     create_topics(client, {"synced": 1})

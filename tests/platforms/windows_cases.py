@@ -12,7 +12,7 @@ import pytest
 from client.registry_server import RegistryServer
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
-from running_node import UNDER_TEST, fresh_name
+from support.running_node import UNDER_TEST, fresh_name
 
 from moldau import Admin, Consumer, Producer
 from moldau.admin import NewTopic

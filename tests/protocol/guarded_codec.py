@@ -8,7 +8,7 @@ import sys
 
 from protocol.codec_loops import COMPILED
 from protocol.guarded_records import guarded_memory
-from protocol.test_fuzz_codec import damaged_frames, read_or_refuse, whole_frames
+from protocol.wire.test_fuzz_codec import damaged_frames, read_or_refuse, whole_frames
 
 
 def main() -> int:

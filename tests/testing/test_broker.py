@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
-from wire_client import WireClient
+from support.wire_client import WireClient
 
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode

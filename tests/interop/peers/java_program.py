@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from interop.apache import LOGGING, SMALL_JVM, require_tool
-from interop.live_broker import POLL_S, wait_for
+from interop.live_broker import POLL_S
+from support.waiting import wait_for
 
 WAIT_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 60

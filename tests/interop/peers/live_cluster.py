@@ -15,8 +15,9 @@ from typing import Any, Self
 
 from interop.apache import LOGGING, ApacheOracle, require_tool
 from interop.live_broker import CLUSTER_ID, STOP_TIMEOUT_S
-from running_node import free_port, freeze, pause, wait_for
-from wire_client import HungUpError, WireClient
+from support.running_node import free_port, freeze
+from support.waiting import pause, wait_for
+from support.wire_client import HungUpError, WireClient
 
 from moldau.protocol.enums import CoordinatorType
 from moldau.protocol.error_codes import ErrorCode

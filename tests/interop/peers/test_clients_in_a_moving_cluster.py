@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from interop.peers.live_cluster import BROKER_IDS, LiveCluster
 from interop.peers.traffic import Traffic, nothing_stays
-from running_node import wait_for
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.interop
 

@@ -13,7 +13,7 @@ from interop.live_broker import LiveNode
 from interop.missing import CACHE, give_up
 from interop.peers.connect_worker import ConnectWorker
 from interop.peers.toolchains import debezium
-from postgres_process import PASSWORD, PostgresProcess, postgres_server
+from support.postgres_process import PASSWORD, PostgresProcess, postgres_server
 
 from moldau.types import TopicPartition
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
-from interop.live_broker import wait_for
 from interop.peers.java_tools import (
     CONSOLE_CONSUMER,
     CONSOLE_PRODUCER,
@@ -16,6 +15,7 @@ from interop.peers.java_tools import (
     JavaTools,
     table,
 )
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.interop
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from cli.hanging import TIMEOUT_S, transactional, write_unannounced
 from cli.kafka_command import KafkaCommand
-from interop.live_broker import wait_for
 from interop.peers.java_tools import (
     CONFIGS,
     CONSOLE_CONSUMER,
@@ -18,6 +17,7 @@ from interop.peers.java_tools import (
     JavaTools,
     table,
 )
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.interop
 

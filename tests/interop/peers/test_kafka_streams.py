@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from interop.apache import LOGGING, SMALL_JVM, ApacheOracle, ApacheUnavailableError, require_tool
-from interop.live_broker import LiveNode, wait_for
+from interop.live_broker import LiveNode
 from interop.missing import CACHE, give_up
 from interop.peers.toolchains import streams_word_count
+from support.waiting import wait_for
 
 from moldau.types import TopicPartition
 

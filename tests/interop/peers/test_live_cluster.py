@@ -2,7 +2,7 @@
 
 import pytest
 from interop.peers.live_cluster import BROKER_IDS, LiveCluster
-from running_node import wait_for
+from support.waiting import wait_for
 
 pytestmark = pytest.mark.interop
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from interop.apache import LOGGING, SMALL_JVM, ApacheOracle, require_tool
-from interop.live_broker import LiveNode, wait_for
+from interop.live_broker import LiveNode
 from interop.peers.java_tools import PACKAGE
+from support.waiting import wait_for
 
 from moldau.types import TopicPartition
 

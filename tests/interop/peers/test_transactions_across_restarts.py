@@ -4,11 +4,11 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from clients.aiokafka_library import AiokafkaLibrary
-from clients.confluent_library import ConfluentLibrary
-from clients.kafka_python_library import KafkaPythonLibrary, collect_what_was_left_open
-from clients.libraries import Library, LibraryTransactions
 from interop.live_broker import LiveNode
+from third_party.aiokafka_library import AiokafkaLibrary
+from third_party.confluent_library import ConfluentLibrary
+from third_party.kafka_python_library import KafkaPythonLibrary, collect_what_was_left_open
+from third_party.libraries import Library, LibraryTransactions
 
 from moldau.types import TopicPartition
 

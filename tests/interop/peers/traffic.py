@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 from interop.peers.live_cluster import Disturbance, LiveCluster
-from running_node import pause
+from support.waiting import pause
 
 from moldau import Consumer, Producer, aio
 from moldau.types import TopicPartition

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 from moldau.broker.server.large_answers import LargeAnswers
-from moldau.protocol.wire.frame import FRAME_BYTES_MAX
+from moldau.protocol.wire.frame import FRAME_BYTES_MAX, LENGTH_BYTES
 
 READ_AGAIN_SHARE = 0.8
 SMALL_BYTES = 16 * 1024
@@ -168,7 +168,9 @@ class MemoryBudget:
         """The setting may have changed; asked for now and then, as every request needs it."""
         limit = self._limit()
         self.served_max = limit // 2
-        self.unfinished_max = max(limit - self.served_max, self._frame_bytes_max())
+        # The largest frame has room to its last byte, with its length in front.
+        largest = self._frame_bytes_max() + LENGTH_BYTES
+        self.unfinished_max = max(limit - self.served_max, largest)
         self._served_tight, self._unfinished_tight = self.served_max // 2, self.unfinished_max // 2
         over = max(int(self.served_max * _TOO_MUCH_SHARE), _TOO_MUCH_BYTES_MIN)
         self._too_much = self.served_max + over

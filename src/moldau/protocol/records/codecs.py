@@ -26,7 +26,7 @@ _PLAIN_BYTES_MAX = 1 << 20
 _PRIVATE = (
     {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
 )
-# What Rust's writers say when the output slice is full; tests/protocol/test_compression.py pins it.
+# The message of Rust's writers when the output slice is full, pinned by test_compression.py.
 _OUTPUT_FULL = "failed to write whole buffer"
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"

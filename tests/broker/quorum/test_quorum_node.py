@@ -1,0 +1,441 @@
+"""A quorum of one: what is committed stays, in order, and everybody is told."""
+
+import asyncio
+import errno
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from broker.metadata_node import (
+    CLUSTER,
+    bootstrapped,
+    config,
+    config_for,
+    formatted,
+    running,
+    topic,
+)
+from storage.samples import CLUSTER_ID, expected_topics, unpack
+from support.proofs import proves
+
+from moldau.broker.node.formatting import FormatOptions, format_node, random_uuid
+from moldau.broker.quorum.metadata_log import MetadataLogError
+from moldau.broker.quorum.quorum_node import QuorumListener, QuorumNode
+from moldau.core.metadata.loader import CommittedBatch
+from moldau.core.quorum.machine import VotersError
+from moldau.net.clock import Clock
+from moldau.protocol.enums import ConfigResourceType
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.log_records import (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+    RemoveTopicRecord,
+)
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
+from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.types import ZERO_UUID, BrokerId, uuid_text
+
+METADATA = "__cluster_metadata-0"
+ANYWHERE = Path("/data")
+
+
+def simulated(path: Path = ANYWHERE) -> SimulatedDisk:
+    disk = SimulatedDisk()
+    formatted(path, disk)
+    return disk
+
+
+async def test_a_new_node_leads_epoch_one_and_every_start_another(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    for epoch in (1, 2, 3):
+        async with running(tmp_path) as node:
+            assert node.quorum.is_leader
+            assert node.quorum.leader_epoch == epoch
+            assert node.quorum.leader_id == 1
+            stored = (tmp_path / METADATA / "quorum-state").read_text()
+            assert f'"leaderId":1,"leaderEpoch":{epoch},"votedId":-1' in stored
+    assert (tmp_path / METADATA / "partition.metadata").read_text() == (
+        "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
+    )
+
+
+async def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        await bootstrapped(node)
+        offset = await node.commit(topic("orders"), config("retention.ms", "1"))
+        before = node.image
+        assert before.offset == offset == node.quorum.last_offset
+        assert before.features["metadata.version"] == 30
+        assert before.config_of(ConfigResourceType.TOPIC, "orders") == {"retention.ms": "1"}
+    async with running(tmp_path) as node:
+        assert node.image.offset == before.offset + 1  # the new leader's record
+        assert replace(node.image, offset=0, epoch=0, timestamp_ms=0) == replace(
+            before, offset=0, epoch=0, timestamp_ms=0
+        )
+
+
+async def test_listeners_hear_everything_in_order(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        await bootstrapped(node)
+        await node.commit(topic("a"))
+        told = node.told
+        events = ["batch 0-2", "end", "leader 1 epoch 1", "batch 3-8", "end", "batch 9-9", "end"]
+        assert told.events == events
+        assert told.batches[-1] == CommittedBatch(
+            9, 9, 1, told.batches[-1].append_time_ms, (topic("a"),)
+        )
+    assert told.events == [*events, "leader -1 epoch 1"]
+    async with running(tmp_path) as node:
+        # Those from the disk first; a leader is told of when all before its epoch is known.
+        assert node.told.events == [
+            "batch 0-2", "batch 3-8", "batch 9-9", "batch 10-10", "end", "leader 1 epoch 2",
+        ]  # fmt: skip
+        assert node.told.batches[2].records == [topic("a")]
+
+
+async def test_the_image_has_what_was_waited_for(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        seen: list[tuple[int, set[str]]] = []
+        node.feed.subscribe(lambda delta, image: seen.append((image.offset, delta.changed_topics)))
+        seen.clear()  # whoever comes late is told at once what there is
+        offset = node.quorum.append([topic("a")], 1)
+        waiting = asyncio.ensure_future(node.feed.wait_for(offset))
+        await node.quorum.wait_committed(offset)
+        assert "a" in node.image.topics
+        assert seen == [(offset, {"a"})]
+        await waiting
+        await node.feed.wait_for(0)
+
+
+async def test_whoever_subscribes_late_is_told_what_there_is(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        await node.commit(topic("a"))
+        seen = []
+        node.feed.subscribe(lambda delta, image: seen.append((delta.changed_topics, image)))
+        assert seen == [({"a"}, node.image)]
+
+
+async def test_one_sync_covers_many_appends() -> None:
+    disk = simulated()
+    async with running(ANYWHERE, filesystem=disk) as node:
+        syncs = sum(effect.kind == "sync" for effect in disk.trace)
+        for number in range(200):
+            node.quorum.append([topic(f"t{number}")], number)
+        await node.quorum.wait_committed(node.quorum.last_offset)
+        assert len(node.image.topics) == 200
+        assert [batch.append_time_ms for batch in node.told.batches[-200:]] == list(range(200))
+        assert sum(effect.kind == "sync" for effect in disk.trace) - syncs < 20
+
+
+async def test_a_record_is_told_only_once_it_is_on_the_disk() -> None:
+    disk = simulated()
+    async with running(ANYWHERE, filesystem=disk) as node:
+        offset = node.quorum.append([topic("a")], 1)
+        assert node.quorum.high_watermark <= offset
+        assert "a" not in node.image.topics
+        await node.quorum.wait_committed(offset)
+        assert not any(change.path.endswith(".log") for change in disk.unsynced())
+
+
+async def test_an_append_is_one_batch(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        await node.commit(*[NoOpRecord()] * 3000)
+        assert node.told.batches[-1].last_offset - node.told.batches[-1].base_offset == 2999
+
+
+async def test_what_is_too_much_for_a_batch_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        end = node.quorum.last_offset
+        with pytest.raises(KafkaError, match="bytes in one batch"):
+            node.quorum.append([config("n", "x" * 30_000)] * 300, 1)
+        assert node.quorum.last_offset == end
+        await node.commit(topic("a"))
+
+
+@proves("internal.metadata.max.batch.size.in.bytes")
+async def test_what_is_too_much_for_a_batch_is_a_setting(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    settings = {"internal.metadata.max.batch.size.in.bytes": "1000"}
+    async with running(tmp_path, settings) as node:
+        with pytest.raises(KafkaError, match="1000 are allowed"):
+            node.quorum.append([config("n", "x" * 1000)], 1)
+        await node.commit(config("n", "x" * 500))
+
+
+async def test_records_are_written_by_the_level_that_is_in_force(tmp_path: Path) -> None:
+    """A broker registered at an old level has no room for directories."""
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        await node.commit(FeatureLevelRecord(name="metadata.version", feature_level=7))
+        assert node.image.metadata_version == 7
+    async with running(tmp_path) as node:
+        await node.commit(FeatureLevelRecord(name="metadata.version", feature_level=30))
+        await node.commit(topic("a"))
+        assert node.image.metadata_version == 30
+
+
+async def test_nobody_appends_before_the_start_or_after_the_stop(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        quorum = node.quorum
+    assert not quorum.is_leader
+    with pytest.raises(KafkaError) as caught:
+        quorum.append([NoOpRecord()], 1)
+    assert caught.value.code is ErrorCode.NOT_CONTROLLER
+    with pytest.raises(KafkaError):
+        await quorum.wait_committed(1_000)
+    await quorum.stop()
+
+
+async def test_stopping_commits_what_was_appended(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        waiting = asyncio.ensure_future(
+            node.quorum.wait_committed(node.quorum.append([topic("a")], 1))
+        )
+    await waiting
+    async with running(tmp_path) as node:
+        assert "a" in node.image.topics
+
+
+async def test_transactions_show_when_they_end(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        await node.commit(BeginTransactionRecord(name="x"), topic("a"))
+        assert node.image.topics == {}
+    async with running(tmp_path) as node:
+        assert node.image.topics == {}
+        await node.commit(topic("b"), EndTransactionRecord())
+        assert node.image.topics.keys() == {"a", "b"}
+
+
+@proves("metadata.max.idle.interval.ms")
+async def test_idle_nodes_write_no_ops_after_the_bootstrap(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    async with running(tmp_path, {"metadata.max.idle.interval.ms": "10000"}) as node:
+        committed = len(node.told.batches)
+        node.clock.advance(20_000)
+        await asyncio.sleep(0)
+        await bootstrapped(node)
+        node.clock.advance(9_000)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await node.quorum.wait_committed(node.quorum.last_offset)
+        assert len(node.told.batches) == committed + 1
+        node.clock.advance(2_000)
+        await node.feed.wait_for(node.image.offset + 1)
+        assert node.told.batches[-1].records == [NoOpRecord()]
+
+
+async def test_the_status_is_what_describe_quorum_tells(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        await bootstrapped(node)
+        status = node.quorum.describe()
+        assert (status.leader_id, status.leader_epoch) == (1, 1)
+        assert status.high_watermark == node.quorum.high_watermark == node.quorum.last_offset + 1
+        (voter,) = status.voters
+        assert voter.key == (1, node.directory.meta.directory_id)
+        assert voter.log_end_offset == status.high_watermark
+        assert status.endpoints[0].endpoints[0].listener == "CONTROLLER"
+
+
+@pytest.mark.parametrize("which", ["clean", "dirty"])
+async def test_what_apache_wrote_is_there(which: Literal["clean", "dirty"], tmp_path: Path) -> None:
+    directory = unpack(which, tmp_path / "data")
+    for _ in range(2):
+        async with running(directory, cluster_id=CLUSTER_ID) as node:
+            expected = expected_topics()
+            assert expected.keys() <= node.image.topics.keys()
+            for name, wanted in expected.items():
+                assert node.image.topics[name].topic_id == wanted.topic_id
+                assert node.image.config_of(ConfigResourceType.TOPIC, name) == wanted.configs
+            assert len(node.image.acls) == 2
+            assert len(node.image.scram_credentials) == 1
+            assert node.quorum.leader_epoch > node.told.batches[0].epoch
+
+
+# What can go wrong
+
+
+async def test_a_quorum_of_several_nodes_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
+    ids = [uuid_text(random_uuid()) for _ in range(3)]
+    controllers = ",".join(f"{n}@localhost:909{n}:{each}" for n, each in enumerate(ids, 1))
+    options = FormatOptions(cluster_id=CLUSTER, initial_controllers=controllers)
+    format_node(DiskFileSystem(), config_for(tmp_path), options, 1)
+
+    with pytest.raises(VotersError, match="only a quorum of this one node is supported so far"):
+        async with running(tmp_path):
+            pass
+    assert not (tmp_path / METADATA / "quorum-state").exists()
+
+
+@proves("controller.quorum.voters")
+async def test_static_voters_need_no_voters_in_the_log(tmp_path: Path) -> None:
+    settings = {"controller.quorum.voters": "1@127.0.0.1:9093"}
+    options = FormatOptions(cluster_id=CLUSTER)
+    format_node(DiskFileSystem(), config_for(tmp_path, settings), options, 1)
+    assert not (tmp_path / METADATA).exists()
+    for epoch in (1, 2):
+        async with running(tmp_path, settings) as node:
+            assert node.quorum.kraft_version == 0
+            assert node.quorum.leader_epoch == epoch
+            assert node.told.batches[0].last_offset == 0  # who leads, and no more
+            assert (
+                '"currentVoters":[{"voterId":1}]'
+                in (tmp_path / METADATA / "quorum-state").read_text()
+            )
+
+
+STATIC = {"controller.quorum.voters": "1@127.0.0.1:9093"}
+
+
+def formatted_with_static_voters(path: Path, disk: FileSystem | None = None) -> None:
+    options = FormatOptions(cluster_id=CLUSTER)
+    format_node(disk or DiskFileSystem(), config_for(path, STATIC), options, 1)
+
+
+async def test_raising_kraft_version_writes_down_who_votes(tmp_path: Path) -> None:
+    formatted_with_static_voters(tmp_path)
+    async with running(tmp_path, STATIC) as node:
+        await bootstrapped(node)
+        node.quorum.raise_kraft_version(1, node.clock.wall_ms())
+        await node.commit(topic("a"))
+        raised = node.quorum.describe()
+        assert raised.voters[0].key.directory_id == node.directory.meta.directory_id
+    # What the settings say, or that they say nothing, does not matter from now on.
+    both = {"controller.quorum.voters": "1@127.0.0.1:9093,2@127.0.0.1:9094"}
+    for settings in (STATIC, {}, both):
+        async with running(tmp_path, settings) as node:
+            assert node.quorum.kraft_version == 1
+            (voter,) = node.quorum.describe().voters
+            assert voter.key == raised.voters[0].key
+            assert "a" in node.image.topics
+            stored = (tmp_path / METADATA / "quorum-state").read_text()
+            assert '"data_version":1' in stored
+
+
+async def test_another_directory_is_refused_once_the_log_says_who_votes(tmp_path: Path) -> None:
+    formatted_with_static_voters(tmp_path)
+    async with running(tmp_path, STATIC) as node:
+        await bootstrapped(node)
+        node.quorum.raise_kraft_version(1, node.clock.wall_ms())
+        old_id = uuid_text(node.directory.meta.directory_id or ZERO_UUID)
+    properties = tmp_path / "meta.properties"
+    properties.write_text(properties.read_text().replace(old_id, uuid_text(random_uuid())))
+    with pytest.raises(VotersError, match="exchanged or formatted again"):
+        async with running(tmp_path, STATIC):
+            pass
+
+
+async def test_a_disk_that_refuses_the_new_kraft_version_leaves_the_old_one() -> None:
+    disk = SimulatedDisk()
+    formatted_with_static_voters(ANYWHERE, disk)
+    async with running(ANYWHERE, STATIC, filesystem=disk) as node:
+        await bootstrapped(node)
+        disk.fail_at(disk.effects + 1, OSError(errno.ENOSPC, "full"), for_ever=True)
+        with pytest.raises(KafkaError):
+            node.quorum.raise_kraft_version(1, node.clock.wall_ms())
+        assert node.quorum.kraft_version == 0
+        assert node.quorum.describe().voters[0].key.directory_id == ZERO_UUID
+
+
+async def test_static_voters_elsewhere_are_refused(tmp_path: Path) -> None:
+    settings = {"controller.quorum.voters": "1@127.0.0.1:9093,2@127.0.0.1:9094"}
+    format_node(
+        DiskFileSystem(), config_for(tmp_path, settings), FormatOptions(cluster_id=CLUSTER), 1
+    )
+    with pytest.raises(VotersError, match="voters are 1, 2"):
+        async with running(tmp_path, settings):
+            pass
+
+
+async def test_a_damaged_election_is_not_guessed(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    async with running(tmp_path):
+        pass
+    (tmp_path / METADATA / "quorum-state").write_text("{}")
+    with pytest.raises(MetadataLogError, match="quorum-state"):
+        async with running(tmp_path):
+            pass
+
+
+async def test_a_failing_disk_ends_the_quorum_and_tells_once() -> None:
+    disk = simulated()
+    async with running(ANYWHERE, filesystem=disk) as node:
+        await node.commit(topic("a"))
+        disk.fail_at(disk.effects + 1, OSError(errno.EIO, "broken"), for_ever=True)
+        with pytest.raises(KafkaError) as caught:
+            node.quorum.append([topic("b")], 1)
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert len(node.failures) == 1
+        assert "broken" in node.failures[0]
+        assert node.image.topics.keys() == {"a"}
+        with pytest.raises(KafkaError):
+            node.quorum.append([topic("c")], 1)
+
+
+async def test_a_failed_sync_is_final() -> None:
+    disk = simulated()
+    async with running(ANYWHERE, filesystem=disk) as node:
+        disk.fail_at(disk.effects + 2, OSError(errno.EIO, "sync failed"))
+        offset = node.quorum.append([topic("a")], 1)
+        with pytest.raises(KafkaError, match="sync failed"):
+            await node.quorum.wait_committed(offset)
+        assert node.image.topics == {}
+        assert not node.quorum.is_leader
+
+
+async def test_a_full_disk_refuses_and_goes_on() -> None:
+    disk = simulated()
+    async with running(ANYWHERE, filesystem=disk) as node:
+        await node.commit(topic("a"))
+        disk.short_write_at(disk.effects + 1, 10, OSError(errno.ENOSPC, "full"))
+        with pytest.raises(KafkaError) as caught:
+            node.quorum.append([topic("b")], 1)
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        await node.commit(topic("c"))
+        assert node.image.topics.keys() == {"a", "c"}
+        assert node.failures == []
+    async with running(ANYWHERE, filesystem=disk) as node:
+        assert node.image.topics.keys() == {"a", "c"}
+
+
+async def test_a_listener_that_cannot_follow_stops_the_node(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        offset = node.quorum.append([RemoveTopicRecord(topic_id=topic("a").topic_id)], 1)
+        with pytest.raises(KafkaError, match="does not exist"):
+            await node.quorum.wait_committed(offset)
+        assert len(node.failures) == 1
+    # The record is in the log: no start may pretend that it is not.
+    with pytest.raises(MoldauError, match=f"at offset {offset} of the metadata log"):
+        async with running(tmp_path):
+            pass
+
+
+async def test_a_listener_with_a_fault_of_its_own_stops_the_node_too(tmp_path: Path) -> None:
+    class Faulty(QuorumListener):
+        def on_commits_end(self) -> None:
+            raise ZeroDivisionError
+
+    formatted(tmp_path)
+    directory = LogDirectory.open(
+        DiskFileSystem(), tmp_path, cluster_id=CLUSTER, node_id=BrokerId(1)
+    )
+    quorum = QuorumNode(directory, config_for(tmp_path), Clock())
+    quorum.add_listener(Faulty())
+    with pytest.raises(KafkaError, match="could not follow"):
+        await quorum.start()
+    directory.close()

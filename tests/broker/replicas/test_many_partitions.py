@@ -1,0 +1,162 @@
+"""One request for many partitions: others have their turns in between, and nobody's records or
+answers suffer from it.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.data_node import DataNode, batch, running, values_of
+from broker.records.test_fetch import fetch, fill, orders
+from broker.records.test_fetch import request as fetch_request
+
+from moldau.broker.handlers.fetch import handle_fetch
+from moldau.broker.handlers.produce import handle_produce
+from moldau.broker.server.context import Staged
+from moldau.net import slices
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.fetch import FetchResponse
+from moldau.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from moldau.protocol.records.compression import Compression
+
+PARTITIONS = 32
+PATIENCE_MS = 60_000
+EXPANDED_BYTES = 1_900_000
+"""Of a few thousand compressed ones."""
+
+
+class Turns:
+    """How often others were served meanwhile."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self.count += 1
+        self._loop.call_soon(self._turn)
+
+
+@pytest.fixture
+def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look finds the slice over."""
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+
+
+def produce_request(scratch: bytearray, *, acks: int = -1) -> ProduceRequest:
+    """All partitions get what `scratch` holds, and have only a view of it."""
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=10_000,
+        topic_data=[
+            TopicProduceData(
+                name="orders",
+                partition_data=[
+                    PartitionProduceData(index=index, records=memoryview(scratch))
+                    for index in range(PARTITIONS)
+                ],
+            )
+        ],
+    )
+
+
+async def produce(
+    node: DataNode, scratch: bytearray, *, acks: int = -1
+) -> tuple[ProduceResponse, bool]:
+    """The answer, and whether others were served before the last batch was appended."""
+    asked = produce_request(scratch, acks=acks)
+    outcome: Any = handle_produce(node.context(asked, 9), asked)
+    is_later = isinstance(outcome, Awaitable)
+    # The next read of any connection.
+    scratch[:] = bytes(len(scratch))
+    outcome = await outcome if isinstance(outcome, Awaitable) else outcome
+    answer = await outcome.answer if isinstance(outcome, Staged) else outcome
+    assert isinstance(answer, ProduceResponse)
+    return answer, is_later
+
+
+@pytest.mark.usefixtures("short_slices")
+async def test_others_are_served_while_many_batches_are_appended(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        node.create_topic("orders", partitions=PARTITIONS)
+        turns = Turns()
+        answer, is_later = await produce(node, batch(b"a"))
+        assert is_later
+        assert turns.count >= PARTITIONS
+        answers = answer.responses[0].partition_responses
+        assert [(each.index, each.error_code) for each in answers] == [
+            (index, 0) for index in range(PARTITIONS)
+        ]
+        for index in range(PARTITIONS):
+            log = node.replicas.lookup("orders", index).log
+            assert values_of(log.read(0, 10_000).records) == [b"a"]
+
+
+async def test_small_batches_that_expand_far_leave_others_their_turns(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        node.create_topic("orders", partitions=PARTITIONS)
+        scratch = batch(bytes(EXPANDED_BYTES), compression=Compression.GZIP)
+        turns = Turns()
+        answer, is_later = await produce(node, scratch, acks=1)
+        # Each takes about a slice of time.
+        assert is_later
+        assert turns.count >= PARTITIONS // 8
+        assert not any(each.error_code for each in answer.responses[0].partition_responses)
+
+
+@pytest.mark.usefixtures("short_slices")
+async def test_others_are_served_while_many_partitions_are_read(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        node.create_topic("orders", partitions=PARTITIONS)
+        for index in range(PARTITIONS):
+            await fill(node, b"%d" % index, index=index)
+        asked = fetch_request(orders(0, *range(PARTITIONS)))
+        turns = Turns()
+        answer = await fetch(node, asked)
+        # To find, to read and to answer.
+        assert turns.count >= 3 * PARTITIONS
+        assert [values_of(each.records) for each in answer.responses[0].partitions] == [
+            [b"%d" % index] for index in range(PARTITIONS)
+        ]
+        assert node.budget.answer_bytes == 0
+
+
+@pytest.mark.usefixtures("short_slices")
+async def test_what_comes_while_a_fetch_still_looks_is_not_missed(tmp_path: Path) -> None:
+    # Committed as soon as it is appended.
+    async with running(tmp_path, settings={"moldau.flush.policy": "os"}) as node:
+        node.create_topic("orders", partitions=PARTITIONS)
+        asked = fetch_request(orders(0, *range(PARTITIONS)), max_wait_ms=PATIENCE_MS)
+        waiting = asyncio.ensure_future(fetch(node, asked))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        node.replicas.lookup("orders", 0).append(batch(b"early"))
+        for _ in range(20 * PARTITIONS):
+            await asyncio.sleep(0)
+        assert waiting.done()
+        answer = await waiting
+        assert values_of(answer.responses[0].partitions[0].records) == [b"early"]
+
+
+@pytest.mark.usefixtures("short_slices")
+async def test_an_answer_in_many_turns_is_refused_if_its_session_goes_on_meanwhile(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as node:
+        node.create_topic("orders", partitions=PARTITIONS)
+        first = await fetch(node, fetch_request(orders(0, *range(PARTITIONS)), session_epoch=0))
+        asked = fetch_request(session_id=first.session_id, session_epoch=1)
+        answering = handle_fetch(node.context(asked, 12), asked)
+        assert not isinstance(answering, FetchResponse)
+        slow = asyncio.ensure_future(answering)
+        await asyncio.sleep(0)
+        await fetch(node, fetch_request(session_id=first.session_id, session_epoch=2))
+        assert (await slow).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH

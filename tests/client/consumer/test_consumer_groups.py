@@ -1,0 +1,479 @@
+"""Consumers that share topics: with each other, and with members of another maker."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from client.consumed import consumer_of, fresh_name, fresh_topic, poll_until, produce, read, values
+from confluent_kafka import Consumer as ConfluentConsumer
+
+from moldau import Consumer
+from moldau.client.consumer.errors import CommitFailedError
+from moldau.core.consumer.assignors import MemberView, RebalanceProtocol, Shares, TopicRacks
+from moldau.core.consumer.positions import OffsetAndMetadata
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.testing import ThreadBroker, broker
+from moldau.types import TopicPartition
+
+ALL_ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
+
+
+class Diary:
+    """A listener that remembers."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, set[TopicPartition]]] = []
+        self.threads: set[int] = set()
+
+    def _note(self, what: str, partitions: list[TopicPartition]) -> None:
+        self.told.append((what, set(partitions)))
+        self.threads.add(threading.get_ident())
+
+    def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+        self._note("assigned", partitions)
+
+    def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
+        self._note("revoked", partitions)
+
+    def on_partitions_lost(self, partitions: list[TopicPartition]) -> None:
+        self._note("lost", partitions)
+
+
+@contextlib.contextmanager
+def members(node: ThreadBroker, count: int, **settings: Any) -> Iterator[list[Consumer]]:
+    group = fresh_name("group")
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                consumer_of(node, **({"group_id": group, "heartbeat_interval_ms": 100} | settings))
+            )
+            for _ in range(count)
+        ]
+
+
+def sizes(*consumers: Consumer) -> list[int]:
+    return sorted(len(one.assignment()) for one in consumers)
+
+
+@pytest.mark.parametrize("assignor", ALL_ASSIGNORS)
+def test_members_share_and_take_over(node: ThreadBroker, assignor: str) -> None:
+    topic = fresh_topic(node, 6)
+    everything = {TopicPartition(topic, number) for number in range(6)}
+    with members(node, 3, partition_assignment_strategy=[assignor]) as (one, two, three):
+        one.subscribe(topic)
+        poll_until(lambda: one.assignment() == everything, one)
+        two.subscribe(topic)
+        poll_until(lambda: sizes(one, two) == [3, 3], one, two)
+        three.subscribe(topic)
+        poll_until(lambda: sizes(one, two, three) == [2, 2, 2], one, two, three)
+        assert one.assignment() | two.assignment() | three.assignment() == everything
+        two.close()
+        poll_until(lambda: sizes(one, three) == [3, 3], one, three)
+        three.unsubscribe()
+        poll_until(lambda: one.assignment() == everything, one)
+
+
+def test_eager_members_give_up_everything_first(node: ThreadBroker) -> None:
+    topic = fresh_topic(node, 2)
+    diary = Diary()
+    with members(node, 2, partition_assignment_strategy=["range"]) as (one, two):
+        one.subscribe(topic, listener=diary)
+        poll_until(lambda: len(diary.told) == 1, one)
+        two.subscribe(topic)
+        poll_until(lambda: sizes(one, two) == [1, 1], one, two)
+        both = {TopicPartition(topic, 0), TopicPartition(topic, 1)}
+        mine = one.assignment()
+        assert diary.told == [("assigned", both), ("revoked", both), ("assigned", mine)]
+        one.close()
+    assert diary.told[3:] == [("revoked", mine)]
+    assert diary.threads == {threading.get_ident()}
+
+
+def test_cooperative_members_keep_what_stays_theirs(node: ThreadBroker) -> None:
+    topic = fresh_topic(node, 2)
+    diary = Diary()
+    settings = {"partition_assignment_strategy": ["cooperative-sticky"]}
+    with members(node, 2, **settings) as (one, two):
+        one.subscribe(topic, listener=diary)
+        poll_until(lambda: len(diary.told) == 1, one)
+        two.subscribe(topic)
+        poll_until(lambda: sizes(one, two) == [1, 1], one, two)
+        moved = two.assignment()
+        poll_until(lambda: one._engine.group is not None and one._engine.group.is_stable, one, two)
+        told = [entry for entry in diary.told[1:] if entry[1]]
+        assert told == [("revoked", moved)]
+
+
+def test_records_are_read_once_while_members_come_and_go(node: ThreadBroker) -> None:
+    topic = fresh_topic(node, 4)
+    written = [b"%d" % i for i in range(4000)]
+    produce(node.bootstrap, topic, written[:2000])
+    settings = {
+        "partition_assignment_strategy": ["cooperative-sticky"],
+        "max_poll_records": 50,
+    }
+    with members(node, 2, **settings) as (one, two):
+        one.subscribe(topic)
+        found = values(read(one, 500))
+        two.subscribe(topic)
+        while sizes(one, two) != [2, 2]:
+            found += values(one.poll(0.05)) + values(two.poll(0.05))
+        produce(node.bootstrap, topic, written[2000:])
+        while len(found) < 3000:
+            found += values(one.poll(0.05)) + values(two.poll(0.05))
+        one.close()
+        found += values(read(two, 4000 - len(found)))
+    assert sorted(map(int, found)) == list(range(4000))
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
+@pytest.mark.parametrize("confluent_leads", [True, False])
+def test_groups_are_shared_with_confluent_kafka(
+    node: ThreadBroker, assignor: str, confluent_leads: bool
+) -> None:
+    topic = fresh_topic(node, 6)
+    group = fresh_name("shared")
+    settings = {
+        "bootstrap.servers": node.bootstrap,
+        "group.id": group,
+        "partition.assignment.strategy": assignor,
+        "auto.offset.reset": "earliest",
+        "heartbeat.interval.ms": 100,
+        "session.timeout.ms": 6000,
+    }
+    theirs = ConfluentConsumer(settings)
+    ours = consumer_of(
+        node,
+        group_id=group,
+        partition_assignment_strategy=[assignor],
+        heartbeat_interval_ms=100,
+    )
+    found: list[Any] = []
+
+    class Theirs:
+        def poll(self, timeout: float) -> None:
+            messages = theirs.consume(500, timeout)
+            found.extend(message.value() for message in messages if not message.error())
+
+    class Ours:
+        def poll(self, timeout: float) -> None:
+            found.extend(values(ours.poll(timeout)))
+
+    def first() -> bool:
+        return len(theirs.assignment() if confluent_leads else ours.assignment()) == 6
+
+    with ours:
+        if confluent_leads:
+            theirs.subscribe([topic])
+            poll_until(first, Theirs())
+            ours.subscribe(topic)
+        else:
+            ours.subscribe(topic)
+            poll_until(first, Ours())
+            theirs.subscribe([topic])
+        poll_until(
+            lambda: len(theirs.assignment()) == len(ours.assignment()) == 3, Ours(), Theirs()
+        )
+        produce(node.bootstrap, topic, [b"%d" % i for i in range(300)])
+        poll_until(lambda: len(found) >= 300, Ours(), Theirs())
+        theirs.close()
+        poll_until(lambda: len(ours.assignment()) == 6, Ours())
+    assert sorted(map(int, found)) == list(range(300))
+
+
+def test_a_pattern_follows_topics_that_come(node: ThreadBroker) -> None:
+    prefix = fresh_name("pattern")
+    node.create_topic(f"{prefix}-a", 1)
+    with members(node, 1, metadata_max_age_ms=200) as (one,):
+        one.subscribe(pattern=f"{prefix}-.*")
+        poll_until(lambda: sizes(one) == [1], one)
+        node.create_topic(f"{prefix}-b", 2)
+        poll_until(lambda: sizes(one) == [3], one)
+        assert one.subscription() == {f"{prefix}-a", f"{prefix}-b"}
+
+
+def test_a_leader_notices_new_partitions(node: ThreadBroker) -> None:
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewPartitions
+
+    topic = fresh_topic(node, 1)
+    with members(node, 2, metadata_max_age_ms=200) as (one, two):
+        one.subscribe(topic)
+        two.subscribe(topic)
+        poll_until(lambda: sizes(one, two) == [0, 1], one, two)
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        for done in admin.create_partitions([NewPartitions(topic, 4)]).values():
+            done.result(30)
+        poll_until(lambda: sizes(one, two) == [2, 2], one, two)
+
+
+def test_a_subscription_can_change(node: ThreadBroker) -> None:
+    first, second = fresh_topic(node, 2), fresh_topic(node, 3)
+    settings = {"partition_assignment_strategy": ["cooperative-sticky"]}
+    diary = Diary()
+    with members(node, 1, **settings) as (one,):
+        one.subscribe(first, listener=diary)
+        poll_until(lambda: sizes(one) == [2], one)
+        one.subscribe([second], listener=diary)
+        poll_until(lambda: sizes(one) == [3], one)
+        assert [what for what, _ in diary.told] == ["assigned", "revoked", "assigned"]
+        one.unsubscribe()
+        assert (one.assignment(), one.subscription()) == (set(), set())
+
+
+def test_an_own_assignor_shares_out(node: ThreadBroker) -> None:
+    class EverythingToTheFirst:
+        name = "first"
+        protocols = (RebalanceProtocol.EAGER,)
+
+        def user_data(self, _member: MemberView) -> bytes | None:
+            return b"hello"
+
+        def assign(self, topics: TopicRacks, members: Any) -> Shares:
+            assert all(one.user_data == b"hello" for one in members.values())
+            every = [TopicPartition(t, n) for t, found in topics.items() for n in range(len(found))]
+            return {min(members): every}
+
+    topic = fresh_topic(node, 4)
+    with members(node, 2, partition_assignment_strategy=[EverythingToTheFirst()]) as (one, two):
+        one.subscribe(topic)
+        two.subscribe(topic)
+        poll_until(lambda: sizes(one, two) == [0, 4], one, two)
+
+
+# Being there.
+
+
+def test_a_member_stays_while_its_user_is_busy(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    settings = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 100}
+    with members(node, 1, **settings) as (one,):
+        one.subscribe(topic)
+        poll_until(lambda: sizes(one) == [1], one)
+        before = one.group_metadata()
+        # The broker's time passes by steps shorter than the session; heartbeats go on in between.
+        for _ in range(4):
+            node.clock.advance(seconds=4)
+            threading.Event().wait(0.5)
+        one.poll(0.2)
+        one.commit({(topic, 0): 0})
+        assert one.group_metadata() == before
+
+
+def test_who_polls_too_late_loses_its_place_and_comes_back(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"a", b"b"], 0)
+    diary = Diary()
+    settings = {"max_poll_interval_ms": 1000, "enable_auto_commit": False}
+    with members(node, 2, **settings) as (slow, other):
+        slow.subscribe(topic, listener=diary)
+        read(slow, 2)
+        other.subscribe(topic)
+        # Nobody polls with the first one: the group goes on without it.
+        poll_until(lambda: sizes(other) == [1], other)
+        with pytest.raises(CommitFailedError, match=r"max\.poll\.interval\.ms"):
+            slow.commit({(topic, 0): 2})
+        other.close()
+        # The poll that brings the partition back may bring its records, too.
+        again = values(read(slow, 2))
+        assert [what for what, partitions in diary.told if partitions] == [
+            "assigned",
+            "lost",
+            "assigned",
+        ]
+        assert again == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_what_the_group_took_away_is_lost_not_revoked(node: ThreadBroker, assignor: str) -> None:
+    topic = fresh_topic(node)
+    mine = {TopicPartition(topic, 0)}
+    diary = Diary()
+    with members(node, 1, partition_assignment_strategy=[assignor]) as (one,):
+        one.subscribe(topic, listener=diary)
+        poll_until(lambda: sizes(one) == [1], one)
+        node.fail_next("Heartbeat", "UNKNOWN_MEMBER_ID")
+        poll_until(lambda: len(diary.told) == 2, one)
+        assert one.assignment() == set()
+    assert diary.told == [("assigned", mine), ("lost", mine)]
+
+
+def test_closing_leaves_the_group_at_once(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    with members(node, 2, session_timeout_ms=45_000) as (one, two):
+        one.subscribe(topic)
+        poll_until(lambda: sizes(one) == [1], one)
+        one.close()
+        two.subscribe(topic)
+        poll_until(lambda: sizes(two) == [1], two, patience_s=10)
+
+
+def test_a_static_member_comes_back_to_its_partitions(node: ThreadBroker) -> None:
+    topic = fresh_topic(node, 2)
+    group = fresh_name("group")
+    diary = Diary()
+    settings = {"group_id": group, "heartbeat_interval_ms": 100}
+    with consumer_of(node, group_instance_id="b", **settings) as other:
+        first = consumer_of(node, group_instance_id="a", **settings)
+        first.subscribe(topic)
+        other.subscribe(topic, listener=diary)
+        poll_until(lambda: sizes(first, other) == [1, 1], first, other)
+        mine = first.assignment()
+        told = len(diary.told)
+        first.close()
+        with consumer_of(node, group_instance_id="a", **settings) as again:
+            again.subscribe(topic)
+            poll_until(lambda: sizes(again) == [1], again, other)
+            assert again.assignment() == mine
+            assert len(diary.told) == told
+
+
+def test_who_takes_an_instance_id_ends_the_one_before(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    group = fresh_name("group")
+    settings = {"group_id": group, "heartbeat_interval_ms": 100, "group_instance_id": "a"}
+    with consumer_of(node, **settings) as first, consumer_of(node, **settings) as second:
+        first.subscribe(topic)
+        poll_until(lambda: sizes(first) == [1], first)
+        second.subscribe(topic)
+        poll_until(lambda: sizes(second) == [1], second)
+        for _ in range(2):
+            with pytest.raises(KafkaError) as caught:
+                poll_until(lambda: False, first, patience_s=20)
+            assert caught.value.code is ErrorCode.FENCED_INSTANCE_ID
+
+
+# Committing.
+
+
+def test_commits_hold_offsets_and_metadata(node: ThreadBroker) -> None:
+    topic = fresh_topic(node, 2)
+    produce(node.bootstrap, topic, [b"x"] * 10, 0)
+    place, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    with members(node, 1, enable_auto_commit=False) as (one,):
+        one.subscribe(topic)
+        read(one, 4)
+        one.commit()
+        found = one.committed([place, other])
+        assert found[place] == OffsetAndMetadata(4, "", 0)
+        one.commit({place: OffsetAndMetadata(7, "seven"), other: 0})
+        found = one.committed([place, other])
+        assert (found[place], found[other]) == (OffsetAndMetadata(7, "seven"), OffsetAndMetadata(0))
+        done: list[Any] = []
+        one.commit_async({place: 9}, lambda offsets, error: done.append((offsets, error)))
+        poll_until(lambda: bool(done), one)
+        assert done == [({place: OffsetAndMetadata(9)}, None)]
+        assert one.committed([place])[place] == OffsetAndMetadata(9)
+
+
+def test_positions_are_committed_by_themselves(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"%d" % i for i in range(10)], 0)
+    place = TopicPartition(topic, 0)
+    with members(node, 2, auto_commit_interval_ms=100) as (one, two):
+        one.subscribe(topic)
+        read(one, 6)
+        one.pause(place)
+        poll_until(lambda: one.committed([place])[place] == OffsetAndMetadata(6, "", 0), one)
+        one.close()
+        two.subscribe(topic)
+        assert values(read(two, 4)) == [b"6", b"7", b"8", b"9"]
+
+
+def test_the_next_member_begins_where_the_last_one_ended(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"%d" % i for i in range(10)], 0)
+    with members(node, 2, max_poll_records=3) as (one, two):
+        one.subscribe(topic)
+        assert values(read(one, 3)) == [b"0", b"1", b"2"]
+        one.close()
+        two.subscribe(topic)
+        assert values(read(two, 7)) == [b"%d" % i for i in range(3, 10)]
+
+
+def test_a_listener_may_use_its_consumer(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"%d" % i for i in range(5)], 0)
+    with members(node, 1, enable_auto_commit=False) as (one,):
+
+        class Listener:
+            def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
+                for partition in partitions:
+                    one.seek(partition, 3)
+
+            def on_partitions_revoked(self, _partitions: list[TopicPartition]) -> None:
+                one.commit()
+
+        one.subscribe(topic, listener=Listener())
+        assert values(read(one, 2)) == [b"3", b"4"]
+        group = one.group_metadata().group_id
+        one.close()
+        with consumer_of(node, group_id=group) as after:
+            found = after.committed([(topic, 0)])[TopicPartition(topic, 0)]
+            assert found is not None
+            assert found.offset == 5
+
+
+def test_what_a_listener_raises_comes_out_of_poll(node: ThreadBroker) -> None:
+    class Listener:
+        def on_partitions_assigned(self, _partitions: object) -> None:
+            raise RuntimeError("no thanks")
+
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"a"], 0)
+    with members(node, 1) as (one,):
+        one.subscribe(topic, listener=Listener())
+        with pytest.raises(RuntimeError, match="no thanks"):
+            poll_until(lambda: False, one)
+        assert values(read(one, 1)) == [b"a"]
+
+
+def test_members_that_share_no_assignor_are_told(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    group = fresh_name("group")
+    with (
+        consumer_of(node, group_id=group, partition_assignment_strategy=["range"]) as one,
+        consumer_of(node, group_id=group, partition_assignment_strategy=["roundrobin"]) as two,
+    ):
+        one.subscribe(topic)
+        poll_until(lambda: sizes(one) == [1], one)
+        two.subscribe(topic)
+        with pytest.raises(KafkaError, match="share none of the assignors"):
+            poll_until(lambda: False, two, patience_s=20)
+
+
+def test_a_group_survives_its_broker(tmp_path: Any) -> None:
+    settings = {"group.initial.rebalance.delay.ms": "0"}
+    with broker(settings, directory=tmp_path) as node:
+        assert isinstance(node, ThreadBroker)
+        topic = fresh_topic(node, 2)
+        produce(node.bootstrap, topic, [b"%d" % i for i in range(100)])
+        with members(node, 2) as (one, two):
+            one.subscribe(topic)
+            two.subscribe(topic)
+            poll_until(lambda: sizes(one, two) == [1, 1], one, two)
+            node.restart()
+            produce(node.bootstrap, topic, [b"%d" % i for i in range(100, 200)])
+            poll_until(lambda: sizes(one, two) == [1, 1], one, two)
+            one.commit({})
+
+
+def test_a_consumer_counts_what_it_does(node: ThreadBroker) -> None:
+    topic = fresh_topic(node, 2)
+    produce(node.bootstrap, topic, [b"%d" % i for i in range(100)], 0)
+    with members(node, 1, enable_auto_commit=False) as (one,):
+        assert one.metrics()["assigned_partitions"] == 0
+        one.subscribe(topic)
+        read(one, 60)
+        one.commit()
+        poll_until(lambda: one.metrics()["heartbeats_answered"] > 0)
+        found = one.metrics()
+        assert (found["records_consumed"], found["records_lag_max"]) == (60, 40)
+        assert (found["commits_done"], found["commits_failed"]) == (1, 0)
+        assert (found["rebalances"], found["assigned_partitions"]) == (1, 2)
+        assert (found["fetches_failed"], found["polls_too_late"]) == (0, 0)
+        assert found["fetches_answered"] > 0
+        assert found["fetched_bytes"] >= found["buffered_bytes"] > 0

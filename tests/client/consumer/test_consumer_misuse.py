@@ -1,0 +1,144 @@
+"""Wrong use of a consumer gets one clear line."""
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from client.consumed import consumer_of, fresh_name, fresh_topic, poll_until, produce, read
+
+import moldau.aio
+from moldau import Consumer
+from moldau.client.consumer.errors import CommitFailedError, WakeupError
+from moldau.client.errors import ClientError, ClosedError
+from moldau.testing import ThreadBroker
+
+Use = Callable[[Consumer], Any]
+
+
+@pytest.mark.parametrize(
+    ("use", "problem"),
+    [
+        (lambda it: it.subscribe(["a", 3]), "topics are names"),
+        (lambda it: it.subscribe([]), "at least one"),
+        (lambda it: it.assign("topic"), "a partition is a topic's name and a number, not 't'"),
+        (lambda it: it.assign([("topic", "0")]), "a partition is a topic's name and a number"),
+        (lambda it: it.assign([("topic", -1)]), "a partition is a topic's name and a number"),
+        (lambda it: it.assign(7), "partitions are a list of topics' names and numbers, not 7"),
+        (lambda it: it.seek(("t", 0), "5"), "'5' is no offset"),
+        (lambda it: it.seek(("t", 0), -1), "-1 is no offset"),
+        (lambda it: it.seek(("t", 0), True), "True is no offset"),
+        (lambda it: it.position("t"), "a partition is a topic's name and a number, not 't'"),
+        (lambda it: it.commit({("t", 0): "5"}), "'5' is no offset to commit for t-0"),
+        (lambda it: it.commit({("t", 0): -5}), "-5 is no offset to commit for t-0"),
+        (lambda it: it.commit([("t", 0)]), "offsets are a dict"),
+        (lambda it: it.poll("1"), "timeout='1' is no number of seconds"),
+        (lambda it: it.poll(-1), "timeout=-1 is negative"),
+        (lambda it: it.poll(1, -5), "max_records=-5"),
+        (lambda it: it.poll(1, 0), "max_records=0"),
+        (lambda it: it.poll(1, "5"), "max_records='5'"),
+        (lambda it: it.offsets_for_times({("t", 0): "now"}), "'now' is no time in milliseconds"),
+        (lambda it: it.partitions_for(5), "5 is no topic's name"),
+        (lambda it: it.fetch_arrow(1, columns=["vlue"]), "no column vlue"),
+        (lambda it: it.fetch_arrow(1, columns=[]), "no column chosen"),
+    ],
+)
+def test_wrong_types_and_values_are_named(node: ThreadBroker, use: Use, problem: str) -> None:
+    with consumer_of(node) as consumer:
+        with pytest.raises(ClientError) as caught:
+            use(consumer)
+        assert problem in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+async def test_the_other_face_says_the_same(node: ThreadBroker) -> None:
+    async with moldau.aio.Consumer(node.bootstrap, group_id=fresh_name("group")) as consumer:
+        with pytest.raises(ClientError, match="'5' is no offset"):
+            consumer.seek(("t", 0), "5")  # type: ignore[arg-type]
+        with pytest.raises(ClientError, match="a partition is a topic's name"):
+            consumer.assign([5])  # type: ignore[list-item]
+        with pytest.raises(ClientError, match="max_records=0"):
+            await consumer.poll(1, 0)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda it: it.poll(0),
+        lambda it: next(iter(it)),
+        lambda it: it.fetch_arrow(0),
+        lambda it: it.commit(),
+        lambda it: it.commit_async(),
+        lambda it: it.seek(("t", 0), 1),
+        lambda it: it.pause(),
+        lambda it: it.position(("t", 0)),
+        lambda it: it.assign([("t", 0)]),
+        lambda it: it.unsubscribe(),
+        lambda it: it.end_offsets([("t", 0)]),
+    ],
+)
+def test_a_closed_consumer_is_of_no_use(node: ThreadBroker, use: Use) -> None:
+    consumer = consumer_of(node)
+    consumer.close()
+    with pytest.raises(ClosedError, match="closed"):
+        use(consumer)
+
+
+def test_a_second_thread_is_refused_whatever_it_wants(node: ThreadBroker) -> None:
+    with consumer_of(node) as consumer:
+        consumer.assign([(fresh_topic(node), 0)])
+
+        def read_on() -> None:
+            with pytest.raises(WakeupError):
+                consumer.poll(60)
+
+        poller = threading.Thread(target=read_on)
+        poller.start()
+        poll_until(lambda: consumer._engine._is_polling)
+        for use in (consumer.poll, consumer.commit, consumer.fetch_arrow, consumer.pause):
+            with pytest.raises(ClientError, match="another thread is using this consumer"):
+                use()
+        consumer.wakeup()
+        poller.join()
+
+
+def test_a_forked_process_is_told_to_make_its_own(node: ThreadBroker) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"a", b"b"], 0)
+    with consumer_of(node, max_poll_records=1) as consumer:
+        consumer.subscribe(topic)
+        read(consumer, 1)
+        readable, writable = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                consumer.poll(1)
+                text = "it polled"
+            except ClientError as error:
+                text = str(error)
+            finally:
+                consumer.close()
+                os.write(writable, text.encode())
+                os._exit(0)
+        os.close(writable)
+        with os.fdopen(readable, "rb") as answer:
+            assert b"fork" in answer.read()
+        os.waitpid(child, 0)
+        # The child's close has not touched the parent's connections.
+        assert [one.value for one in read(consumer, 1)] == [b"b"]
+
+
+def test_who_polled_too_late_cannot_commit_even_if_nobody_else_is_there(
+    node: ThreadBroker,
+) -> None:
+    topic = fresh_topic(node)
+    produce(node.bootstrap, topic, [b"a", b"b"], 0)
+    settings = {"max_poll_interval_ms": 300, "heartbeat_interval_ms": 50}
+    with consumer_of(node, enable_auto_commit=False, **settings) as consumer:
+        consumer.subscribe(topic)
+        read(consumer, 2)
+        poll_until(lambda: consumer.metrics()["polls_too_late"] == 1)
+        with pytest.raises(CommitFailedError, match=r"no member now.*max\.poll\.interval\.ms"):
+            consumer.commit()
+        assert consumer.committed([(topic, 0)]) == {(topic, 0): None}

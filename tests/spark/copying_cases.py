@@ -1,0 +1,56 @@
+"""Faults of an exactly-once job that any Kafka must bear. Each ends with every row there once. A
+test module says which broker: it has the fixture `bootstrap`.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark.copy_job import ALWAYS, run
+from spark.copying import KILLED, check_copied, finish, new_job, run_process
+
+
+def test_without_a_fault(session: Any, bootstrap: str, tmp_path: Path) -> None:
+    job = new_job(bootstrap, tmp_path)
+    run(session, job)
+    check_copied(job)
+    # Nothing new: nothing is written again.
+    run(session, job)
+    check_copied(job)
+
+
+def test_a_task_fails_after_it_has_written(session: Any, bootstrap: str, tmp_path: Path) -> None:
+    job = new_job(bootstrap, tmp_path, fault="task fails")
+    run(session, job)
+    assert (tmp_path / "task fails.0").exists()
+    check_copied(job)
+
+
+def test_every_attempt_fails_and_the_query_is_started_again(
+    session: Any, bootstrap: str, tmp_path: Path
+) -> None:
+    job = new_job(bootstrap, tmp_path, fault="task fails", fails_times=ALWAYS)
+    with pytest.raises(Exception, match="a task fails after it has written"):
+        run(session, job)
+    finish(session, job)
+    check_copied(job)
+
+
+@pytest.mark.parametrize("fault", ["killed while tasks write", "killed before the end"])
+def test_the_driver_is_killed(session: Any, bootstrap: str, tmp_path: Path, fault: str) -> None:
+    job = new_job(bootstrap, tmp_path, fault=fault)
+    status, said = run_process(job)
+    assert status == KILLED, said[-3000:]
+    finish(session, job)
+    check_copied(job)
+
+
+def test_the_end_is_reached_and_nobody_hears_of_it(
+    session: Any, thieving_bootstrap: tuple[str, Any], tmp_path: Path
+) -> None:
+    bootstrap, thief = thieving_bootstrap
+    job = new_job(bootstrap, tmp_path)
+    run(session, replace(job))
+    assert thief.has_stolen
+    check_copied(job)

@@ -1,0 +1,154 @@
+"""Exactly-once into Moldau: processes are killed, answers lost, brokers killed, checkpoints lost;
+each row is there once.
+"""
+
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from spark.answer_thief import AnswerThief
+from spark.copy_job import ALWAYS, FAULTY_BATCH, WAIT_S, run
+from spark.copying import (
+    KILLED,
+    check_copied,
+    finish,
+    new_job,
+    run_process,
+    start_process,
+)
+from spark.copying_cases import *  # noqa: F403 - these are tests too
+
+from moldau.testing import ProcessBroker, broker
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[ProcessBroker]:
+    with broker(process=True) as node:
+        assert isinstance(node, ProcessBroker)
+        yield node
+
+
+@pytest.fixture
+def bootstrap(own_broker: ProcessBroker) -> str:
+    return own_broker.bootstrap
+
+
+@pytest.fixture
+def thieving_bootstrap() -> Iterator[tuple[str, AnswerThief]]:
+    with AnswerThief(FAULTY_BATCH) as thief:
+        listeners = {"advertised.listeners": f"PLAINTEXT://{thief.address}"}
+        with broker(listeners, process=True) as node:
+            thief.serve(int(node.bootstrap.rpartition(":")[2]))
+            yield thief.address, thief
+
+
+def test_the_driver_is_killed_after_the_end(session: Any, bootstrap: str, tmp_path: Path) -> None:
+    """Spark runs the batch again, and it is recognised."""
+    job = new_job(bootstrap, tmp_path, fault="killed after the end")
+    status, said = run_process(job)
+    assert status == KILLED, said[-3000:]
+    assert not (tmp_path / "checkpoint" / "commits" / str(FAULTY_BATCH)).exists()
+    finish(session, job)
+    check_copied(job)
+
+
+@pytest.mark.parametrize("fault", ["zombie driver", "zombie task"])
+def test_an_older_run_comes_back_to_life(
+    session: Any, bootstrap: str, tmp_path: Path, fault: str
+) -> None:
+    job = new_job(bootstrap, tmp_path, fault=fault)
+    zombie = start_process(job)
+    try:
+        wait_for(tmp_path / "reached", zombie)
+        finish(session, job)
+        check_copied(job)
+        (tmp_path / "go").touch()
+        _, said = zombie.communicate(timeout=WAIT_S)
+        assert zombie.returncode != 0
+        assert "another run of this job has taken over" in said
+    finally:
+        zombie.kill()
+        zombie.communicate()
+    check_copied(job)
+
+
+def wait_for(path: Path, process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not path.exists():
+        assert process.poll() is None, "the run ended before its fault"
+        assert time.monotonic() < deadline
+        try:
+            process.wait(0.1)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def test_a_stateful_query_in_update_mode(session: Any, bootstrap: str, tmp_path: Path) -> None:
+    job = new_job(bootstrap, tmp_path, fault="task fails", is_stateful=True)
+    run(session, job)
+    check_copied(job)
+
+
+@pytest.mark.parametrize("fault", ["killed before the end", "killed after the end"])
+def test_the_driver_of_a_stateful_query_is_killed(
+    session: Any, bootstrap: str, tmp_path: Path, fault: str
+) -> None:
+    job = new_job(bootstrap, tmp_path, fault=fault, is_stateful=True)
+    status, said = run_process(job)
+    assert status == KILLED, said[-3000:]
+    finish(session, job)
+    check_copied(job)
+
+
+@pytest.mark.parametrize("fault", ["killed after the end", "killed while tasks write"])
+def test_the_broker_is_killed(session: Any, tmp_path: Path, fault: str) -> None:
+    """It is the coordinator, which may not have written its markers, and leads the partitions."""
+    with broker(process=True) as node:
+        assert isinstance(node, ProcessBroker)
+        job = new_job(node.bootstrap, tmp_path, fault=fault, victims=(node.pid,))
+        again = threading.Thread(target=start_again, args=(node, psutil.Process(node.pid)))
+        again.start()
+        run(session, job)
+        again.join()
+        check_copied(job)
+
+
+def start_again(node: ProcessBroker, process: psutil.Process) -> None:
+    process.wait(WAIT_S)
+    node.kill()
+    node.start()
+
+
+def test_a_deleted_checkpoint_goes_on_with_its_group(
+    session: Any, bootstrap: str, tmp_path: Path
+) -> None:
+    job = new_job(bootstrap, tmp_path, fault="task fails", fails_times=ALWAYS)
+    with pytest.raises(Exception, match="a task fails"):
+        run(session, job)
+    shutil.rmtree(tmp_path / "checkpoint")
+    finish(session, replace(job, starting="group"))
+    check_copied(job)
+
+
+def test_an_older_copy_of_a_checkpoint_is_refused(
+    session: Any, bootstrap: str, tmp_path: Path
+) -> None:
+    job = new_job(bootstrap, tmp_path, fault="task fails", fails_times=ALWAYS)
+    with pytest.raises(Exception, match="a task fails"):
+        run(session, job)
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "older")
+    finish(session, job)
+    shutil.rmtree(tmp_path / "checkpoint")
+    (tmp_path / "older").rename(tmp_path / "checkpoint")
+    with pytest.raises(Exception, match="the checkpoint is an older copy"):
+        finish(session, job)
+    check_copied(job)

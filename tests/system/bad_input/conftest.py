@@ -1,0 +1,71 @@
+"""One node takes all the bad input; after each row it must serve, hold no more than before, and
+have said little about it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.running_node import KafkaUnderTest, kafka_under_test
+from support.waiting import wait_for
+from support.wire_client import WireClient
+
+from moldau.protocol.messages.api_versions import ApiVersionsRequest
+
+RSS_GROWTH_MAX = 64 << 20
+LOG_LINES_MAX = 1
+
+
+@pytest.fixture(scope="session")
+def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaUnderTest]:
+    with kafka_under_test(tmp_path_factory.mktemp("victim")) as running:
+        with WireClient(running.address) as first:
+            first.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3)
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _unharmed(request: pytest.FixtureRequest) -> Iterator[None]:
+    if "victim" not in request.fixturenames:
+        yield
+        return
+    victim: KafkaUnderTest = request.getfixturevalue("victim")
+    if victim.node is None:
+        yield
+        _answers(victim.address)
+        return
+    process = victim.node.resources
+    descriptors, memory = process.num_fds(), process.memory_info().rss
+    lines = victim.node.errors.count("\n")
+    yield
+    _answers(victim.address)
+    assert process.memory_info().rss - memory < RSS_GROWTH_MAX
+    # Segments may have been opened on the way; connections must be closed.
+    wait_for(lambda: process.num_fds() <= descriptors + 16, "descriptors to be closed")
+    complaints = victim.node.errors.split("\n")[lines:-1]
+    # That earlier ones were left out is told once a second, by whoever comes next.
+    unusual = [
+        line
+        for line in complaints
+        if " INFO " not in line and not line.endswith("more of this kind")
+    ]
+    if "fuzz" not in request.node.nodeid:
+        assert len(unusual) <= LOG_LINES_MAX, unusual
+    assert "Traceback" not in "\n".join(complaints)
+
+
+def _answers(address: str) -> None:
+    with WireClient(address) as healthy:
+        request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        assert healthy.ask(request, 3).error_code == 0
+
+
+@pytest.fixture
+def client(victim: KafkaUnderTest) -> Iterator[WireClient]:
+    with WireClient(victim.address) as connected:
+        yield connected
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path

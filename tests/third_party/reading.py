@@ -1,0 +1,44 @@
+"""Reading with any library until what is expected has come."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from third_party.libraries import (
+    CLIENT_TIMEOUT_S,
+    ConsumerOptions,
+    Library,
+    LibraryConsumer,
+    Received,
+)
+
+from moldau.types import TopicPartition
+
+
+@contextmanager
+def opened(library: Library, address: str, options: ConsumerOptions) -> Iterator[LibraryConsumer]:
+    consumer = library.consumer(address, options)
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def read_count(consumer: LibraryConsumer, count: int) -> list[Received]:
+    """The next `count` records, sorted by partition and offset; more would be an error."""
+    received: list[Received] = []
+    deadline = time.monotonic() + CLIENT_TIMEOUT_S
+    while len(received) < count:
+        assert time.monotonic() < deadline, f"only {len(received)} of {count} records came"
+        received += consumer.poll()
+    assert len(received) == count
+    return sorted(received, key=lambda one: (one.partition, one.offset))
+
+
+def read_topic(
+    library: Library, address: str, topic: str, count: int, partitions: int = 1
+) -> list[Received]:
+    """All records of a topic, without a group."""
+    with opened(library, address, ConsumerOptions()) as consumer:
+        consumer.assign([TopicPartition(topic, index) for index in range(partitions)])
+        return read_count(consumer, count)
