@@ -43,15 +43,18 @@ def _unharmed(request: pytest.FixtureRequest) -> Iterator[None]:
     # Segments may have been opened on the way; connections must be closed.
     wait_for(lambda: process.num_fds() <= descriptors + 16, "descriptors to be closed")
     complaints = victim.node.errors.split("\n")[lines:-1]
-    # That earlier ones were left out is told once a second, by whoever comes next.
-    unusual = [
-        line
-        for line in complaints
-        if " INFO " not in line and not line.endswith("more of this kind")
-    ]
+    unusual = [line for line in complaints if not _is_expected(line)]
     if "fuzz" not in request.node.nodeid:
         assert len(unusual) <= LOG_LINES_MAX, unusual
     assert "Traceback" not in "\n".join(complaints)
+
+
+def _is_expected(line: str) -> bool:
+    """Besides ordinary lines: the count of lines left out comes once a second with the next one, and
+    a busy machine can stop the node for longer than a request may hold the event loop.
+    """
+    is_ordinary = " INFO " in line
+    return is_ordinary or line.endswith("more of this kind") or "kept all others waiting" in line
 
 
 def _answers(address: str) -> None:
