@@ -46,7 +46,7 @@ def test_credentials_are_read_as_java_writes_them(jaas: str) -> None:
         (TLS | {"ssl.truststore.certificates": "-----BEGIN NONSENSE"}, "holds no certificate"),
         (TLS | {"ssl.truststore.type": "PKCS12"}, "there is PEM only"),
         (TLS | {"ssl.keystore.key": "-----BEGIN NONSENSE"}, "give both, or none"),
-        (TLS | {"ssl.keystore.location": str(Path(__file__).parent / "conftest.py")}, "is no PEM"),
+        (TLS | {"ssl.keystore.location": __file__}, "is no PEM"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(settings: dict[str, str], says: str) -> None:

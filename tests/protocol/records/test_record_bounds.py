@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from protocol.batch_strategies import compiled
 
-SCRIPT = Path(__file__).with_name("guarded_records.py")
+SCRIPT = Path(__file__).parents[1] / "guarded_records.py"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect()")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from protocol.codec_loops import needs_compiled
 
-SCRIPT = Path(__file__).with_name("guarded_codec.py")
+SCRIPT = Path(__file__).parents[1] / "guarded_codec.py"
 
 
 @needs_compiled
