@@ -7,6 +7,7 @@ import pytest
 from moldau.client.cluster.settings import client_settings
 from moldau.client.errors import ConfigError
 
+NOT_PEM = str(Path(__file__).parents[1] / "conftest.py")
 LOGIN = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}
 TLS = {"security.protocol": "SSL"}
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -46,7 +47,7 @@ def test_credentials_are_read_as_java_writes_them(jaas: str) -> None:
         (TLS | {"ssl.truststore.certificates": "-----BEGIN NONSENSE"}, "holds no certificate"),
         (TLS | {"ssl.truststore.type": "PKCS12"}, "there is PEM only"),
         (TLS | {"ssl.keystore.key": "-----BEGIN NONSENSE"}, "give both, or none"),
-        (TLS | {"ssl.keystore.location": __file__}, "is no PEM"),
+        (TLS | {"ssl.keystore.location": NOT_PEM}, "is no PEM"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(settings: dict[str, str], says: str) -> None:

@@ -50,8 +50,8 @@ def _unharmed(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def _is_expected(line: str) -> bool:
-    """Besides ordinary lines: the count of lines left out comes once a second with the next one, and
-    a busy machine can stop the node for longer than a request may hold the event loop.
+    """Besides ordinary lines: the count of lines left out comes once a second with the next,
+    and a busy machine can stop the node for longer than a request may hold the event loop.
     """
     is_ordinary = " INFO " in line
     return is_ordinary or line.endswith("more of this kind") or "kept all others waiting" in line
