@@ -13,7 +13,6 @@ from moldau.broker.cluster.metadata_feed import MetadataFeed
 from moldau.broker.quorum.quorum_description import described_quorum
 from moldau.broker.quorum.quorum_node import QuorumListener, QuorumNode
 from moldau.broker.server.context import ConfigHolder
-from moldau.config.values import INT32_MAX
 from moldau.core.controller.activation import first_records
 from moldau.core.controller.brokers.heartbeats import decide_fence_stale_broker
 from moldau.core.controller.decision_context import DecisionContext
@@ -35,6 +34,7 @@ from moldau.protocol.log_records import AbortTransactionRecord
 from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest
 from moldau.protocol.wire.schema import Message, Struct
 from moldau.storage.disk.failures import DiskFullError
+from moldau.types import INT32_MAX
 
 if TYPE_CHECKING:
     import random

@@ -16,10 +16,10 @@ from moldau.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from moldau.types import NO_NODE
 
 _KEYS_FROM = 4
 _SHARE_FROM = 6
-NO_NODE = -1
 
 
 class KeyType(IntEnum):

@@ -17,13 +17,12 @@ from typing import NamedTuple, TypeAlias
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
-from moldau.types import Uuid
+from moldau.types import INT32_MAX, Uuid
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 TOPIC_IDS_SINCE_VERSION = 13
-INT32_MAX = 2**31 - 1
 EVICTION_MS = 120_000
 PARTITIONS_MAX = 100_000
 BYTES_MAX = 128 << 20

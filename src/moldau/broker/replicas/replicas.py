@@ -30,10 +30,10 @@ from moldau.net.tasks import Tasks
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.directory.directory import NO_BROKER_EPOCH, LogDirectory
+from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.failures import DiskFullError
 from moldau.storage.log.log import Log, LogOptions
-from moldau.types import NO_EPOCH, TopicPartition, Uuid
+from moldau.types import NO_BROKER_EPOCH, NO_EPOCH, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from moldau.broker.server.context import ConfigHolder

@@ -45,10 +45,8 @@ from moldau.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from moldau.types import TopicPartition
+from moldau.types import NO_EPOCH, NO_OFFSET, TopicPartition
 
-NO_OFFSET = -1
-NO_EPOCH = -1
 CONSUMER_PROTOCOL_TYPE = "consumer"
 STATE_EMPTY = "Empty"
 STATE_DEAD = "Dead"

@@ -20,7 +20,7 @@ from moldau.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from moldau.types import TopicPartition
+from moldau.types import CONSUMER_REPLICA, TopicPartition
 
 Result = TypeVar("Result")
 Rows: TypeAlias = dict[TopicPartition, tuple[int, Result]]
@@ -29,7 +29,6 @@ Rows: TypeAlias = dict[TopicPartition, tuple[int, Result]]
 EARLIEST = ListOffsetsTimestamp.EARLIEST
 LATEST = ListOffsetsTimestamp.LATEST
 MAX_TIMESTAMP = ListOffsetsTimestamp.MAX_TIMESTAMP
-NO_OFFSET = -1
 HIGH_WATERMARK = -1
 """Given to delete_records: everything that is committed."""
 
@@ -40,7 +39,6 @@ _SPECIAL_VERSIONS: dict[int, int] = {
     ListOffsetsTimestamp.LATEST_TIERED: 9,
     ListOffsetsTimestamp.EARLIEST_PENDING_UPLOAD: 11,
 }
-_CONSUMER = -1
 
 
 class FoundOffset(NamedTuple):
@@ -74,7 +72,7 @@ async def list_offsets_each(
 
     async def ask(node_id: int, partitions: list[TopicPartition]) -> Rows[FoundOffset]:
         request = ListOffsetsRequest(
-            replica_id=_CONSUMER,
+            replica_id=CONSUMER_REPLICA,
             isolation_level=isolation,
             topics=_by_topic(partitions, wanted),
             timeout_ms=cluster.settings.request_timeout_ms,

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 from moldau.client.cluster.connections import Connections, chance
 from moldau.client.cluster.known_cluster import KnownCluster
-from moldau.client.cluster.metadata import NO_LEADER, Broker, ClusterMetadata, Topic, read_metadata
+from moldau.client.cluster.metadata import Broker, ClusterMetadata, Topic, read_metadata
 from moldau.client.cluster.node_connection import NodeConnection, VersionRange, spoken
 from moldau.client.cluster.settings import ClientSettings
 from moldau.client.errors import (
@@ -35,14 +35,14 @@ from moldau.protocol.messages.metadata import (
     MetadataResponse,
 )
 from moldau.protocol.wire.schema import Message
-from moldau.types import TopicPartition
+from moldau.types import INT16_MAX, NO_LEADER, TopicPartition
 
 _log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
 
-VERSION_MAX = 2**15 - 1
+VERSION_MAX = INT16_MAX
 # Whether a topic may be created by asking for it; all brokers since 0.11 are asked.
 _CREATION_VERSION = 4
 # Several keys in one request; brokers before 3.0 are asked for one.

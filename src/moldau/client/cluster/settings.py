@@ -9,6 +9,7 @@ from moldau.client.errors import ClientError
 from moldau.core.client.backoff import Backoff
 from moldau.frozen import frozen
 from moldau.net.request_channel import Address, ChannelOptions
+from moldau.types import INT32_MAX
 
 if TYPE_CHECKING:
     from moldau.config.client_settings.admin import AdminConfig
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 9092
 DEFAULT_BOOTSTRAP = f"127.0.0.1:{DEFAULT_PORT}"
 DEFAULT_CLIENT_ID = "moldau"
-RETRIES_MAX = 2**31 - 1
+RETRIES_MAX = INT32_MAX
 _PORT_MAX = 65535
 
 

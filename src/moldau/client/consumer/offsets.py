@@ -6,7 +6,7 @@ from typing import NamedTuple
 from moldau.client.cluster.cluster import Cluster
 from moldau.client.consumer.errors import CommitFailedError
 from moldau.client.errors import check, error_code
-from moldau.core.consumer.positions import NO_OFFSET, OffsetAndMetadata
+from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.offset_commit import (
@@ -22,7 +22,7 @@ from moldau.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from moldau.types import TopicPartition
+from moldau.types import NO_OFFSET, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 # From version 10 on topics are named by ids, which do not tell a topic that was made again.

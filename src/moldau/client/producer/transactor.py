@@ -39,7 +39,7 @@ from moldau.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from moldau.types import TopicPartition
+from moldau.types import INT16_MAX, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.client.cluster.cluster import Cluster
@@ -309,7 +309,7 @@ class Transactor:
                 place = TopicPartition(topic.name, answered.partition_index)
                 check(answered.error_code, f"the offset of {place} for '{group_id}'")
 
-    async def _ask(self, request: Any, answer_class: Any, *, newest: int = 2**15 - 1) -> Any:
+    async def _ask(self, request: Any, answer_class: Any, *, newest: int = INT16_MAX) -> Any:
         node = await self._cluster.coordinator(self._id, CoordinatorType.TRANSACTION)
         return await self._cluster.ask(node, request, answer_class, newest=newest)
 

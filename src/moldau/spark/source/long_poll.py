@@ -12,10 +12,9 @@ from moldau.protocol.messages.fetch import (
     FetchTopic,
 )
 from moldau.spark.runtime.connection import Connection
-from moldau.types import ZERO_UUID, TopicPartition
+from moldau.types import CONSUMER_REPLICA, ZERO_UUID, TopicPartition
 
 _LANE = "watch"
-_CONSUMER = -1
 _NO_SESSION_EPOCH = -1
 _NAMES_VERSION_MAX = 12
 _PAUSE_MS = 100
@@ -71,7 +70,7 @@ class Watch:
                     )
                 )
             request = FetchRequest(
-                replica_id=_CONSUMER,
+                replica_id=CONSUMER_REPLICA,
                 max_wait_ms=wait_ms,
                 min_bytes=1,
                 max_bytes=1,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from moldau.protocol.records.checksum import crc32c
 from moldau.storage.inspection.source import WINDOW_BYTES, InspectedFile
+from moldau.types import INT32_MAX
 
 HEADER_BYTES = 61
 _OVERHEAD_BYTES = 12
@@ -17,7 +18,6 @@ _MAGIC_POSITION = 16
 _MAGIC = 2
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_INT32_MAX = 2**31 - 1
 _KNOWN_ATTRIBUTES = 0x7F
 
 
@@ -50,7 +50,7 @@ class BatchHeader(NamedTuple):
     def last_sequence(self) -> int:
         if self.base_sequence < 0:
             return self.base_sequence
-        return (self.base_sequence + self.last_offset_delta) & _INT32_MAX
+        return (self.base_sequence + self.last_offset_delta) & INT32_MAX
 
     @property
     def compression(self) -> str:
@@ -166,7 +166,7 @@ def _may_begin(file: InspectedFile, position: int) -> bool:
 def _is_likely(header: BatchHeader, lowest_offset: int) -> bool:
     """Cheap and strict, so that garbage rarely costs a checksum over what it claims to be."""
     return (
-        lowest_offset <= header.base_offset <= lowest_offset + _INT32_MAX
+        lowest_offset <= header.base_offset <= lowest_offset + INT32_MAX
         and header.attributes & ~_KNOWN_ATTRIBUTES == 0
         and header.record_count <= header.last_offset_delta + 1
     )

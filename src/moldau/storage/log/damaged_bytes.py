@@ -10,6 +10,7 @@ from moldau.protocol.records.checksum import crc32c
 from moldau.protocol.records.record_loops import BAD_OFFSETS, ScannedBatch, scan_batches
 from moldau.storage.disk.filesystem import File
 from moldau.storage.segment.scan import STRAY_OFFSETS, SegmentScan
+from moldau.types import INT64_MAX
 
 _SEARCH_BYTES = 1 << 20
 _HEADER_BYTES = 61
@@ -51,7 +52,7 @@ class TolerantScan:
         end: int,
         *,
         offsets: range,
-        promised_end: int = 2**63 - 1,
+        promised_end: int = INT64_MAX,
     ) -> None:
         self.valid_end = start
         self.problem: str | None = None

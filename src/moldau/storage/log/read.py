@@ -13,7 +13,7 @@ from moldau.storage.disk.cached_reads import CachedReads
 from moldau.storage.segment.segment import Segment
 from moldau.storage.segment.transaction_index import AbortedTransaction
 from moldau.storage.segment.walk import BatchSpan
-from moldau.types import NO_EPOCH, NO_TIMESTAMP, Offset
+from moldau.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, Offset
 
 if TYPE_CHECKING:
     from moldau.storage.log.log import Log
@@ -25,7 +25,6 @@ EARLIEST_LOCAL_TIMESTAMP = -4
 LATEST_TIERED_TIMESTAMP = -5
 EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 
-NO_OFFSET = -1
 
 # More than these take milliseconds to look through.
 _HEAVY_RECORDS = 20_000

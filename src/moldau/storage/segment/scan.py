@@ -7,11 +7,12 @@ from itertools import takewhile
 
 from moldau.protocol.records.record_loops import BAD_OFFSETS, INCOMPLETE, ScannedBatch, scan_batches
 from moldau.storage.disk.filesystem import File
+from moldau.types import INT64_MAX
 
 PIECE_BYTES = 512 * 1024
 """Scanning a piece keeps the interpreter from other threads: up to 4 ms, if batches are tiny."""
 
-ALL_OFFSETS = range(2**63 - 1)
+ALL_OFFSETS = range(INT64_MAX)
 STRAY_OFFSETS = "offsets outside of the segment"
 
 _LOG_OVERHEAD = 12

@@ -12,7 +12,6 @@ from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer
 if TYPE_CHECKING:
     from moldau.storage.disk.cached_reads import CachedReads
 
-INT32_MAX = 2**31 - 1
 _LOG_OVERHEAD = 12
 _BATCH_LENGTH_MIN = 49
 # Base offset, length, leader epoch, magic, attributes, last offset delta, max timestamp.
