@@ -20,6 +20,7 @@ from moldau.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from moldau.protocol.versions import LIST_OFFSETS_SPECIAL
 from moldau.types import CONSUMER_REPLICA, TopicPartition
 
 Result = TypeVar("Result")
@@ -31,14 +32,6 @@ LATEST = ListOffsetsTimestamp.LATEST
 MAX_TIMESTAMP = ListOffsetsTimestamp.MAX_TIMESTAMP
 HIGH_WATERMARK = -1
 """Given to delete_records: everything that is committed."""
-
-# The first version whose brokers know what these stand for.
-_SPECIAL_VERSIONS: dict[int, int] = {
-    ListOffsetsTimestamp.MAX_TIMESTAMP: 7,
-    ListOffsetsTimestamp.EARLIEST_LOCAL: 8,
-    ListOffsetsTimestamp.LATEST_TIERED: 9,
-    ListOffsetsTimestamp.EARLIEST_PENDING_UPLOAD: 11,
-}
 
 
 class FoundOffset(NamedTuple):
@@ -68,7 +61,7 @@ async def list_offsets_each(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, FoundOffset | MoldauError]:
     """As `list_offsets`; what one partition is refused says nothing about the others."""
-    oldest = max((_SPECIAL_VERSIONS.get(time, 0) for time in wanted.values()), default=0)
+    oldest = max((LIST_OFFSETS_SPECIAL.get(time, 0) for time in wanted.values()), default=0)
 
     async def ask(node_id: int, partitions: list[TopicPartition]) -> Rows[FoundOffset]:
         request = ListOffsetsRequest(

@@ -33,6 +33,7 @@ from moldau.protocol.messages.fetch import (
     PartitionData,
 )
 from moldau.protocol.records.record_loops import ConsumerRecord
+from moldau.protocol.versions import FETCH_TOPIC_IDS
 from moldau.types import CONSUMER_REPLICA, NO_NODE, ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 _LANE = "fetch"
 # From 13 on topics are named by their ids.
-_NAMES_VERSION_MAX = 12
+_NAMES_VERSION_MAX = FETCH_TOPIC_IDS - 1
 _SESSION_GONE = {
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,

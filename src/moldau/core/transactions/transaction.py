@@ -18,7 +18,6 @@ LAST_CLIENT_EPOCH = PRODUCER_EPOCH_MAX - 1
 NO_TIMEOUT_MS = INT32_MAX
 """The timeout of two-phase commits, which have none."""
 
-BUMPS_EPOCH_FROM = 2
 """The transaction version that gives a producer a new epoch with every transaction's end."""
 
 

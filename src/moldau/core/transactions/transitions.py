@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from moldau.core.transactions.states import ALLOWED, AT_REST, TransactionState
-from moldau.core.transactions.transaction import BUMPS_EPOCH_FROM, Transaction
+from moldau.core.transactions.transaction import Transaction
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.versions import BUMPS_EPOCH_FROM
 from moldau.types import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,

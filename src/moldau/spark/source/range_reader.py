@@ -23,6 +23,7 @@ from moldau.protocol.messages.fetch import (
 from moldau.protocol.records.arrow import ArrowRead, decode_to_arrow_pieces
 from moldau.protocol.records.batches import iterate_batches
 from moldau.protocol.records.compression import STORED_OUTPUT_BYTES_MAX
+from moldau.protocol.versions import FETCH_TOPIC_IDS
 from moldau.spark.runtime.connection import Connection
 from moldau.types import CONSUMER_REPLICA, ZERO_UUID, Buffer, Uuid
 
@@ -34,7 +35,7 @@ FETCH_BYTES = 4 << 20
 PIECE_BYTES = 32 << 20
 _LANE = "fetch"
 _NO_SESSION_EPOCH = -1
-_NAMES_VERSION_MAX = 12
+_NAMES_VERSION_MAX = FETCH_TOPIC_IDS - 1
 
 
 class _RemadeError(MoldauError):

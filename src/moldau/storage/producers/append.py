@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.versions import BUMPS_EPOCH_FROM
 from moldau.storage.producers.entry import (
     SEQUENCE_MAX,
     BatchMetadata,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from moldau.storage.producers.state import ProducerStateTable
 
 TRANSACTION_VERSION_UNKNOWN = -1
-BUMPS_EPOCH_FROM = 2
 """The transaction version whose ends raise the producer's epoch."""
 
 
