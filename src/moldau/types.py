@@ -1,4 +1,6 @@
-"""Names for numbers, so that a signature says what it takes. No behaviour beyond conversion."""
+"""Names for numbers, so that a signature says what it takes, and the numbers with a meaning of
+their own, each defined here and nowhere else. No behaviour beyond conversion.
+"""
 
 import base64
 import binascii
@@ -17,10 +19,22 @@ Uuid = NewType("Uuid", bytes)
 # bytes-like: what the codec reads and what the log writes.
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+INT16_MAX = 2**15 - 1
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
 ZERO_UUID = Uuid(bytes(16))
+NO_OFFSET = Offset(-1)
+OFFSET_MAX = Offset(INT64_MAX)
 NO_EPOCH = LeaderEpoch(-1)
+NO_LEADER = BrokerId(-1)
+NO_NODE = BrokerId(-1)
+CONSUMER_REPLICA = BrokerId(-1)
+"""Fetch and ListOffsets name the replica that reads: consumers are not replicas."""
+NO_BROKER_EPOCH = -1
 NO_PRODUCER_ID = ProducerId(-1)
 NO_PRODUCER_EPOCH = ProducerEpoch(-1)
+PRODUCER_EPOCH_MAX = ProducerEpoch(INT16_MAX)
 NO_SEQUENCE = -1
 NO_TIMESTAMP = TimestampMs(-1)
 

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from moldau.client.errors import ConfigError
 from moldau.config.client_settings.common import ClientConfig
 from moldau.config.schema import Setting, unknown_setting
-from moldau.config.values import INT16_MAX, INT32_MAX, INT64_MAX, WANTED, Kind
+from moldau.config.values import WANTED, Kind
 from moldau.protocol.errors import KafkaError
+from moldau.types import INT16_MAX, INT32_MAX, INT64_MAX
 
 _log = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from moldau.client.admin.offsets import EARLIEST, LATEST, NO_OFFSET, list_offsets
+from moldau.client.admin.offsets import EARLIEST, LATEST, list_offsets
 from moldau.client.cluster.cluster import Cluster
 from moldau.protocol.enums import IsolationLevel
-from moldau.types import TopicPartition
+from moldau.types import NO_OFFSET, TopicPartition
 
 
 class Place(Enum):

@@ -8,9 +8,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from moldau.config.schema import Setting, refused
-from moldau.config.values import INT16_MAX, Kind
+from moldau.config.values import Kind
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.types import INT16_MAX
 
 VALUE_LENGTH_MAX = INT16_MAX
 

@@ -10,7 +10,8 @@ from moldau.config.broker_settings.quorum import QuorumSettings
 from moldau.config.broker_settings.remote import RemoteSettings
 from moldau.config.checks import THROTTLED_REPLICAS, at_least
 from moldau.config.schema import SettingGroup, narrowed, setting
-from moldau.config.values import BOOLEAN, DAY_MS, INT, INT64_MAX, LIST, LONG
+from moldau.config.values import BOOLEAN, DAY_MS, INT, LIST, LONG
+from moldau.types import INT64_MAX
 
 FLUSH_POLICIES = ("os", "group", "strict")
 

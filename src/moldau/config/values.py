@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any
 
-INT16_MAX = 2**15 - 1
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
+from moldau.types import INT16_MAX, INT32_MAX, INT64_MAX
 
 SECOND_MS = 1000
 MINUTE_MS = 60 * SECOND_MS

@@ -6,7 +6,8 @@ from typing import Any
 
 from pyspark.sql import functions as sql
 
-DELETED = "_deleted"
+from moldau.core.connectors.postgres_sql import DELETED
+
 _OPERATIONS = ("c", "r", "u", "d")
 
 

@@ -24,12 +24,12 @@ from moldau.protocol.wire.frame import (
     response_header_version,
 )
 from moldau.protocol.wire.schema import Message
+from moldau.types import INT32_MAX
 
 _log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=Message)
 
-_CORRELATION_MAX = 2**31 - 1
 _TLS_ALERT = b"\x15\x03"
 _HTTP = b"HTTP"
 # Longer answers are read straight into buffers of their own.
@@ -260,7 +260,7 @@ class RequestChannel(asyncio.BufferedProtocol):
         assert self._transport is not None
         self.used_ms = self._clock.mono_ms()
         correlation_id = self._next_id
-        self._next_id = 0 if correlation_id == _CORRELATION_MAX else correlation_id + 1
+        self._next_id = 0 if correlation_id == INT32_MAX else correlation_id + 1
         self._transport.writelines(
             build_request(
                 request,

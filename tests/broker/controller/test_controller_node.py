@@ -11,7 +11,6 @@ from support.proofs import proves
 from moldau.broker.cluster.lifecycle import LifecycleState, register_controller
 from moldau.broker.node.formatting import FormatOptions, format_node
 from moldau.core.controller.features import SUPPORTED_FEATURES
-from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.enums import ConfigResourceType, LeaderRecoveryState
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -23,7 +22,7 @@ from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 from moldau.testing.simulated_disk import SimulatedDisk
-from moldau.types import TopicPartition, Uuid
+from moldau.types import NO_LEADER, TopicPartition, Uuid
 
 SHORT_SESSION = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "100"}
 

@@ -11,7 +11,6 @@ from support.waiting import until
 from moldau.broker.coordinators.markers import REQUESTS_IN_FLIGHT_MAX, RETRY_DELAY_MS_MAX
 from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
 from moldau.core.coordinator.placement import partition_for
-from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.write_txn_markers import (
@@ -21,6 +20,7 @@ from moldau.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from moldau.types import NO_LEADER
 
 NEXT_TRY_MS = RETRY_DELAY_MS_MAX + 1
 

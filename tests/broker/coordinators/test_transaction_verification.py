@@ -7,11 +7,10 @@ import pytest
 from broker.data_node import DataNode, running
 from broker.far_coordinator import TRANSACTION_STATE_NUMBER, coordinated
 
-from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.producers.verification import Verification
-from moldau.types import TopicPartition
+from moldau.types import NO_LEADER, TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 PRODUCER = (5, 0)

@@ -9,8 +9,8 @@ from broker.records.test_fetch import fill
 from broker.records.test_offsets import list_offset
 from support.waiting import until
 
+from moldau.protocol.enums import ListOffsetsTimestamp
 from moldau.storage.compaction.plan import assess, make_plan
-from moldau.storage.log.read import MAX_TIMESTAMP
 
 
 def check_threads(disk: SlowDisk) -> None:
@@ -19,7 +19,7 @@ def check_threads(disk: SlowDisk) -> None:
     assert {name.rpartition("_")[0] for name in disk.threads} == {"moldau-read"}
 
 
-@pytest.mark.parametrize("timestamp", [0, MAX_TIMESTAMP])
+@pytest.mark.parametrize("timestamp", [0, ListOffsetsTimestamp.MAX_TIMESTAMP])
 async def test_offsets_are_searched_by_time_in_threads(timestamp: int) -> None:
     async with cold_node("orders-0") as (node, disk):
         disk.answers.set()
@@ -53,7 +53,7 @@ async def test_a_broken_index_is_rebuilt_in_a_thread(kind: str) -> None:
         path = log.segments[1].path(kind)
         disk.plant(path, b"\x7f" * len(disk.files()[str(path)]))
         assert await read_all(node) == [b"%d" % number * 50 for number in range(40)]
-        assert (await list_offset(node, MAX_TIMESTAMP)).error_code == 0
+        assert (await list_offset(node, ListOffsetsTimestamp.MAX_TIMESTAMP)).error_code == 0
         assert disk.files()[str(path)] != b"\x7f" * len(disk.files()[str(path)])
         check_threads(disk)
 

@@ -14,7 +14,6 @@ from moldau.core.controller.partitions.leadership import (
     unclean_leader_records,
 )
 from moldau.core.decision import Decision
-from moldau.core.metadata.image import NO_LEADER
 from moldau.core.metadata.levels import encode_records
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -31,6 +30,7 @@ from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from moldau.protocol.messages.elect_leaders import ElectLeadersRequest
 from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from moldau.protocol.wire.schema import Message
+from moldau.types import NO_LEADER
 
 BROKERS = st.integers(1, 4)
 NAMES = st.sampled_from(["a", "b.c", "b_c", "d"])

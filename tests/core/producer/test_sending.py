@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from moldau.core.client.backoff import Backoff
 from moldau.core.producer.batching import Appender, Batch, TopicBuffers
 from moldau.core.producer.partition_queue import Outgoing, ProducerIdentity
-from moldau.core.producer.sending import EPOCH_MAX, Sending, SendRules, Verdict
+from moldau.core.producer.sending import Sending, SendRules, Verdict
 from moldau.core.producer.splitting import halves
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.records.batches import RecordBatch
+from moldau.types import PRODUCER_EPOCH_MAX
 
 TOPIC = "t"
 IDENTITY = ProducerIdentity(7, 0)
@@ -186,7 +187,7 @@ def test_a_gap_begins_a_new_epoch_on_that_partition_only() -> None:
 
 def test_the_last_epoch_is_followed_by_a_new_id() -> None:
     one = Producing(SendRules(linger_ms=0))
-    one.sending.identified(ProducerIdentity(7, EPOCH_MAX))
+    one.sending.identified(ProducerIdentity(7, PRODUCER_EPOCH_MAX))
     one.send(b"a")
     (request,) = one.take()
     one.judge(request[0], ErrorCode.UNKNOWN_PRODUCER_ID)

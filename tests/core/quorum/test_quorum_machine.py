@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.core.quorum.election import NOBODY, Election
+from moldau.core.quorum.election import Election
 from moldau.core.quorum.machine import (
     AppendControlBatch,
     Appended,
@@ -25,7 +25,7 @@ from moldau.core.quorum.machine import (
     majority_offset,
 )
 from moldau.core.quorum.voters import Voter, VoterEndpoint, VoterKey, VoterSet
-from moldau.types import Uuid
+from moldau.types import NO_LEADER, Uuid
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 DIRECTORY = Uuid(b"d" * 16)
@@ -96,7 +96,7 @@ class Scenario:
             voted = facts.get("stored_vote")
             election = Election(
                 epoch=facts["stored_epoch"],
-                leader_id=facts.get("stored_leader", NOBODY),
+                leader_id=facts.get("stored_leader", NO_LEADER),
                 voted_for=None if voted is None else VoterKey(voted),
             )
         return Started(
@@ -122,7 +122,7 @@ def shown(effect: Effect) -> str:
         case Commit(high_watermark):
             return f"commit {high_watermark}"
         case LeaderChanged(epoch, leader_id):
-            return f"leader {'nobody' if leader_id == NOBODY else leader_id} epoch={epoch}"
+            return f"leader {'nobody' if leader_id == NO_LEADER else leader_id} epoch={epoch}"
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)

@@ -22,13 +22,14 @@ from system.transactions.wire_producer import Style, WireProducer
 
 from moldau.core.coordinator.placement import partition_for
 from moldau.core.coordinator.records import encode_record
-from moldau.core.transactions.transaction import EPOCH_MAX, LAST_CLIENT_EPOCH
+from moldau.core.transactions.transaction import LAST_CLIENT_EPOCH
 from moldau.core.transactions.transaction_records import transaction_record
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record
 from moldau.testing import ProcessBroker
+from moldau.types import PRODUCER_EPOCH_MAX
 
 STATE_PARTITIONS = 2
 SHUT_OUT = {
@@ -155,7 +156,7 @@ def test_a_zombie_with_the_last_epochs_is_shut_out(
         zombie.send(PLACES[0], b"by a zombie")
         with WireProducer(running.bootstrap, zombie.transactional_id, style) as heir:
             heir.init()
-            assert heir.epoch < EPOCH_MAX
+            assert heir.epoch < PRODUCER_EPOCH_MAX
             transact(heir, b"by its heir")
             for deed in (
                 lambda: zombie.send(PLACES[0], b"by a zombie"),

@@ -12,7 +12,7 @@ from moldau.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from moldau.types import Uuid
+from moldau.types import NO_LEADER, Uuid
 
 _OPERATIONS = {
     ResourceType.TOPIC: (
@@ -43,7 +43,6 @@ _OPERATIONS = {
     ),
 }
 NO_CONTROLLER = -1
-NO_LEADER = -1
 
 # Endpoint types of DescribeCluster.
 BROKERS = 1

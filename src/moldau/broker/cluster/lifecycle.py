@@ -35,7 +35,7 @@ from moldau.protocol.messages.controller_registration import (
 )
 from moldau.protocol.messages.controller_registration import Feature as ControllerFeature
 from moldau.protocol.messages.controller_registration import Listener as ControllerListener
-from moldau.types import Uuid
+from moldau.types import NO_BROKER_EPOCH, Uuid
 
 if TYPE_CHECKING:
     from moldau.broker.cluster.metadata_feed import MetadataFeed
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-NO_BROKER_EPOCH = -1
 _FIRST_RETRY_MS = 20
 _SHUTDOWN_RETRY_MS = 50
 # Asking again does not help.

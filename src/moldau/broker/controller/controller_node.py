@@ -13,7 +13,7 @@ from moldau.broker.cluster.metadata_feed import MetadataFeed
 from moldau.broker.quorum.quorum_description import described_quorum
 from moldau.broker.quorum.quorum_node import QuorumListener, QuorumNode
 from moldau.broker.server.context import ConfigHolder
-from moldau.config.values import INT32_MAX
+from moldau.config.values import SECOND_MS
 from moldau.core.controller.activation import first_records
 from moldau.core.controller.brokers.heartbeats import decide_fence_stale_broker
 from moldau.core.controller.decision_context import DecisionContext
@@ -35,6 +35,7 @@ from moldau.protocol.log_records import AbortTransactionRecord
 from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest
 from moldau.protocol.wire.schema import Message, Struct
 from moldau.storage.disk.failures import DiskFullError
+from moldau.types import INT32_MAX
 
 if TYPE_CHECKING:
     import random
@@ -43,7 +44,6 @@ _log = logging.getLogger(__name__)
 
 # A broker is fenced at the latest an eighth of its session after the session is over.
 _LOOKS_PER_SESSION = 8
-_SECOND_MS = 1000
 _RECORDS_IN_SPLIT_BATCH = 1024
 _LARGE_FROM = 50
 """Things named in a request, or partitions that it makes."""
@@ -249,7 +249,7 @@ class ControllerNode(QuorumListener):
         self._looked_at_ms = self._clock.mono_ms()
         self._every(self._look_interval_ms, "fence stale brokers", self._fence_stale_brokers)
         if config.auto_leader_rebalance_enable:
-            interval_ms = config.leader_imbalance_check_interval_seconds * _SECOND_MS
+            interval_ms = config.leader_imbalance_check_interval_seconds * SECOND_MS
             self._every(interval_ms, "balance leaders", self._balance_leaders)
         interval_ms = config.unclean_leader_election_interval_ms
         self._every(interval_ms, "elect unclean leaders", self._elect_unclean_leaders)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from moldau.broker.coordinators.runtime import ShardHosts, ShardKind
 from moldau.broker.coordinators.shard_host import HostOptions, HostServices, ShardHost
+from moldau.config.values import MINUTE_MS
 from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
 from moldau.core.coordinator.effects import Append, Marker, Reply, Ticket, Turn, Writer
 from moldau.core.coordinator.records import CoordinatorRecord
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from moldau.core.metadata.image import MetadataImage
     from moldau.net.clock import Clock
 
-_MINUTE_MS = 60_000
 _DELETED_IN_TURN = 20
 """Groups; each may have very many offsets."""
 
@@ -323,6 +323,6 @@ def _group_settings(config: "BrokerConfig") -> GroupSettings:
         initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         members_max=config.group_max_size,
         offset_metadata_chars_max=config.offset_metadata_max_bytes,
-        offsets_retention_ms=config.offsets_retention_minutes * _MINUTE_MS,
+        offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
         offsets_check_interval_ms=config.offsets_retention_check_interval_ms,
     )

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from moldau.core.controller.topics.topic_names import TRANSACTION_STATE
 from moldau.core.coordinator.placement import partition_for
-from moldau.core.metadata.image import NO_LEADER
 from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -22,7 +21,7 @@ from moldau.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from moldau.types import TopicPartition
+from moldau.types import NO_LEADER, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.broker.cluster.metadata_feed import MetadataFeed

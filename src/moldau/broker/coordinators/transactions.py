@@ -24,6 +24,7 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from moldau.protocol.records.compression import Compression
+from moldau.protocol.versions import BUMPS_EPOCH_FROM, END_TXN_BUMPS_EPOCH
 from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ FEATURE = "transaction.version"
 _FENCED_CODE_FROM = 4
 """The version of InitProducerId whose clients know PRODUCER_FENCED."""
 _END_FENCED_CODE_FROM = 2
-_BUMPING_END_FROM = 5
 """The version of EndTxn whose clients go on with the epoch that they are told."""
 
 
@@ -210,7 +210,7 @@ class TransactionCoordinator:
             transactional_id=request.transactional_id,
             producer=ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             commits=request.committed,
-            client_version=2 if version >= _BUMPING_END_FROM else 0,
+            client_version=BUMPS_EPOCH_FROM if version >= END_TXN_BUMPS_EPOCH else 0,
         )
         try:
             _check_id(request.transactional_id)

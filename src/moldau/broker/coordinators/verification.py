@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from moldau.broker.replicas.partition import Partition
 from moldau.core.controller.topics.topic_names import TRANSACTION_STATE
 from moldau.core.coordinator.placement import partition_for
-from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.add_partitions_to_txn import (
@@ -21,7 +20,7 @@ from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from moldau.storage.producers.verification import Verification
-from moldau.types import TopicPartition
+from moldau.types import NO_LEADER, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.broker.cluster.metadata_feed import MetadataFeed

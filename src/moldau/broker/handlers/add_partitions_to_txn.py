@@ -6,8 +6,8 @@ One partition that cannot be added keeps all others of its transaction from bein
 
 import asyncio
 
-from moldau.broker.replicas.topic_settings import INTERNAL_TOPICS
 from moldau.broker.server.context import RequestContext
+from moldau.core.controller.topics.topic_names import INTERNAL_TOPICS
 from moldau.net.slices import slices_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.add_partitions_to_txn import (
@@ -18,11 +18,10 @@ from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from moldau.protocol.versions import ADD_PARTITIONS_BY_BROKERS, BUMPS_EPOCH_FROM
 from moldau.types import TopicPartition
 
 _FENCED_CODE_FROM = 2
-_BROKERS_FROM = 4
-_BROKERS_TRANSACTION_VERSION = 2
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -30,7 +29,7 @@ Codes = dict[TopicPartition, ErrorCode]
 async def handle_add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    if ctx.version < _BROKERS_FROM:
+    if ctx.version < ADD_PARTITIONS_BY_BROKERS:
         asked = AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
@@ -62,7 +61,7 @@ async def _codes(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> C
         asked.producer_id,
         asked.producer_epoch,
         refused,
-        transaction_version=(_BROKERS_TRANSACTION_VERSION if ctx.version >= _BROKERS_FROM else 0),
+        transaction_version=(BUMPS_EPOCH_FROM if ctx.version >= ADD_PARTITIONS_BY_BROKERS else 0),
     )
     if code is ErrorCode.PRODUCER_FENCED and ctx.version < _FENCED_CODE_FROM:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -88,7 +87,7 @@ def _all_or_none(named: list[TopicPartition], codes: list[ErrorCode]) -> tuple[C
 
 
 def _refusal(ctx: RequestContext, topic_name: str, index: int) -> ErrorCode:
-    if ctx.version < _BROKERS_FROM and topic_name in INTERNAL_TOPICS:
+    if ctx.version < ADD_PARTITIONS_BY_BROKERS and topic_name in INTERNAL_TOPICS:
         # Offsets have a request of their own.
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     topic = ctx.broker.image.topic(topic_name)

@@ -3,8 +3,8 @@
 Not waited for: followers. They delete when they next hear of the leader's start.
 """
 
-from moldau.broker.replicas.topic_settings import INTERNAL_TOPICS
 from moldau.broker.server.context import RequestContext
+from moldau.core.controller.topics.topic_names import INTERNAL_TOPICS
 from moldau.net.slices import in_slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError

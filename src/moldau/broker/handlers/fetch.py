@@ -31,6 +31,7 @@ from moldau.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from moldau.protocol.versions import FETCH_TOPIC_IDS
 from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.disk.cached_views import view_behind
 from moldau.storage.log.read import FoundBatches, Isolation
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 WAIT_MS_MAX = 300_000
 FEW_PARTITIONS = 8
 """They take less than a slice of time, unless they come from the disk."""
-TOPIC_IDS_SINCE_VERSION = 13
 LEADER_HINTS_SINCE_VERSION = 16
 REPLICA_STATE_SINCE_VERSION = 15
 STORAGE_ERRORS_SINCE_VERSION = 6
@@ -390,7 +390,7 @@ class Fetch:
 
     def _partition(self, asked: Asked) -> Partition:
         name = asked.topic
-        if self.ctx.version >= TOPIC_IDS_SINCE_VERSION:
+        if self.ctx.version >= FETCH_TOPIC_IDS:
             known = self.ctx.broker.image.topic_name(asked.topic_id)
             if known is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)

@@ -16,10 +16,10 @@ from moldau.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from moldau.protocol.versions import FIND_COORDINATOR_BATCHES
+from moldau.types import NO_NODE
 
-_KEYS_FROM = 4
 _SHARE_FROM = 6
-NO_NODE = -1
 
 
 class KeyType(IntEnum):
@@ -64,7 +64,7 @@ def _answers(
     ctx: RequestContext, request: FindCoordinatorRequest, refused: _Found | None
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     key_type = request.key_type
-    if ctx.version < _KEYS_FROM:
+    if ctx.version < FIND_COORDINATOR_BATCHES:
         found = refused or _find(ctx, key_type, request.key)
         return FindCoordinatorResponse(
             error_code=found.code,

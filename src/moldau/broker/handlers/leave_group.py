@@ -8,20 +8,19 @@ from moldau.protocol.messages.leave_group import (
     LeaveGroupResponse,
     MemberIdentity,
 )
-
-_SEVERAL_FROM = 3
+from moldau.protocol.versions import LEAVE_GROUP_MEMBERS
 
 
 async def handle_leave_group(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     if request.group_id == "":
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     members = request.members
-    if ctx.version < _SEVERAL_FROM:
+    if ctx.version < LEAVE_GROUP_MEMBERS:
         members = [MemberIdentity(member_id=request.member_id)]
     try:
         response = await ctx.broker.groups.leave(request.group_id, members)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
-    if ctx.version < _SEVERAL_FROM:
+    if ctx.version < LEAVE_GROUP_MEMBERS:
         return LeaveGroupResponse(error_code=response.members[0].error_code)
     return response

@@ -9,6 +9,7 @@ from moldau.broker.records.cold_reads import ATTEMPTS_MAX, READS_PER_SEGMENT
 from moldau.broker.replicas.partition import Partition
 from moldau.broker.server.context import RequestContext
 from moldau.net.slices import in_slices, slices_of
+from moldau.protocol.enums import ListOffsetsTimestamp
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.list_offsets import (
@@ -18,15 +19,10 @@ from moldau.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from moldau.protocol.versions import LIST_OFFSETS_SPECIAL
 from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.log.log import Log
 from moldau.storage.log.read import (
-    EARLIEST_LOCAL_TIMESTAMP,
-    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIERED_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
     BatchOfTime,
     FoundOffset,
 )
@@ -37,16 +33,7 @@ OFFSET_NOT_AVAILABLE_SINCE_VERSION = 5
 READ_COMMITTED = 1
 _ISOLATION_LEVELS = {0, READ_COMMITTED}
 
-# The version of the request that brought each special value.
-_SPECIAL_SINCE = {
-    LATEST_TIMESTAMP: 1,
-    EARLIEST_TIMESTAMP: 1,
-    MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL_TIMESTAMP: 8,
-    LATEST_TIERED_TIMESTAMP: 9,
-    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
-}
-_ALWAYS_VISIBLE = {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}
+_ALWAYS_VISIBLE = {ListOffsetsTimestamp.EARLIEST, ListOffsetsTimestamp.EARLIEST_LOCAL}
 
 
 def handle_list_offsets(
@@ -67,7 +54,7 @@ async def _answer_many(ctx: RequestContext, request: ListOffsetsRequest) -> List
 
 
 def _is_by_time(timestamp_ms: int) -> bool:
-    return timestamp_ms >= 0 or timestamp_ms == MAX_TIMESTAMP
+    return timestamp_ms >= 0 or timestamp_ms == ListOffsetsTimestamp.MAX_TIMESTAMP
 
 
 class _Search(NamedTuple):
@@ -106,7 +93,7 @@ class _Answering:
         is_doubled = (topic.name, asked.partition_index) in self._doubled
         if is_doubled or self._request.isolation_level not in _ISOLATION_LEVELS:
             answer.error_code = ErrorCode.INVALID_REQUEST
-        elif asked.timestamp < 0 and version < _SPECIAL_SINCE.get(asked.timestamp, 1 << 15):
+        elif asked.timestamp < 0 and version < LIST_OFFSETS_SPECIAL.get(asked.timestamp, 1 << 15):
             answer.error_code = ErrorCode.UNSUPPORTED_VERSION
         else:
             with self._told(answer):
@@ -129,7 +116,7 @@ class _Answering:
                 found = await loop.run_in_executor(workers, batch.detached().find)
             else:
                 found = batch.find()
-            if found is not None or search.timestamp_ms == MAX_TIMESTAMP:
+            if found is not None or search.timestamp_ms == ListOffsetsTimestamp.MAX_TIMESTAMP:
                 return found
             batch = await self._batch_of_time(search, batch.last_offset + 1)
         return None
@@ -162,7 +149,7 @@ class _Answering:
         visible_end = _visible_end(self._ctx, self._request, partition)
         is_lagging = leader.is_lagging and visible_end < log.log_end_offset
         search = _Search(answer, log, asked.timestamp, visible_end, is_lagging)
-        if asked.timestamp == LATEST_TIMESTAMP:
+        if asked.timestamp == ListOffsetsTimestamp.LATEST:
             self._tell(search, FoundOffset(NO_TIMESTAMP, visible_end, leader.leader_epoch))
         elif not _is_by_time(asked.timestamp):
             self._tell(search, log.offset_for_timestamp(asked.timestamp))
@@ -171,7 +158,7 @@ class _Answering:
 
     def _tell(self, search: _Search, found: FoundOffset | None) -> None:
         answer, timestamp_ms = search.answer, search.timestamp_ms
-        if timestamp_ms == LATEST_TIMESTAMP:
+        if timestamp_ms == ListOffsetsTimestamp.LATEST:
             is_visible = not search.is_lagging
         else:
             is_visible = timestamp_ms in _ALWAYS_VISIBLE or (

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from moldau.broker.cluster.cluster_view import NO_LEADER, ClusterView, authorized_operations
+from moldau.broker.cluster.cluster_view import ClusterView, authorized_operations
 from moldau.broker.server.context import RequestContext
 from moldau.core.controller.topics.topic_names import is_internal, is_valid_name
 from moldau.core.metadata.image import MetadataImage, PartitionImage, TopicImage
@@ -21,7 +21,7 @@ from moldau.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from moldau.types import ZERO_UUID, Uuid
+from moldau.types import NO_LEADER, ZERO_UUID, Uuid
 
 _IDS_FROM = 12
 """From this version on topics may be named by their ids, although ids can be sent before."""

@@ -15,8 +15,7 @@ from moldau.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-
-_TOPIC_IDS_FROM = 10
+from moldau.protocol.versions import OFFSET_COMMIT_TOPIC_IDS
 
 
 async def handle_offset_commit(
@@ -27,7 +26,7 @@ async def handle_offset_commit(
     for topic in request.topics:
         found = _find(ctx, topic)
         if found is None:
-            by_id = ctx.version >= _TOPIC_IDS_FROM
+            by_id = ctx.version >= OFFSET_COMMIT_TOPIC_IDS
             unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             refused.append(_refuse(topic, topic.partitions, unknown))
             continue
@@ -45,7 +44,7 @@ async def handle_offset_commit(
 
 def _find(ctx: RequestContext, topic: OffsetCommitRequestTopic) -> TopicImage | None:
     image = ctx.broker.image
-    if ctx.version >= _TOPIC_IDS_FROM:
+    if ctx.version >= OFFSET_COMMIT_TOPIC_IDS:
         return image.topics_by_id.get(topic.topic_id)
     return image.topic(topic.name)
 

@@ -19,11 +19,10 @@ from moldau.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from moldau.protocol.versions import OFFSET_FETCH_GROUPS, OFFSET_FETCH_TOPIC_IDS
 from moldau.types import ZERO_UUID
 
 _GROUP_ERROR_FROM = 2
-_GROUPS_FROM = 8
-_TOPIC_IDS_FROM = 10
 _TOPICS_AT_ONCE = 1_000
 
 # What consumers before 3.9 do not expect here, they take for a coordinator that moved.
@@ -33,7 +32,7 @@ _AS_MOVED = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR}
 async def handle_offset_fetch(
     ctx: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
-    if ctx.version >= _GROUPS_FROM:
+    if ctx.version >= OFFSET_FETCH_GROUPS:
         groups = []
         slices = Slices()
         for group in _distinct(request.groups):
@@ -92,7 +91,7 @@ def _as_old(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
 async def _fetch(
     ctx: RequestContext, group: OffsetFetchRequestGroup, requires_stable: bool
 ) -> OffsetFetchResponseGroup:
-    by_id = ctx.version >= _TOPIC_IDS_FROM
+    by_id = ctx.version >= OFFSET_FETCH_TOPIC_IDS
     # A request may also be large for its many groups, each of which is not.
     is_long = len(group.topics or ()) > _TOPICS_AT_ONCE
     image, unknown = ctx.broker.image, []

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from moldau.broker.records.cold_reads import ATTEMPTS_MAX, changes_too_fast
 from moldau.broker.records.leader_hints import put_leader_hints
 from moldau.broker.records.produce_refusals import (
-    ADDS_PARTITIONS_SINCE_VERSION,
     as_produce_error,
     put_refusal,
     put_refused_append,
@@ -25,8 +24,8 @@ from moldau.broker.records.produce_refusals import (
 )
 from moldau.broker.records.produced_records import BUFFERS, keep_records, records_bytes, writable
 from moldau.broker.replicas.partition import Partition
-from moldau.broker.replicas.topic_settings import INTERNAL_TOPICS
 from moldau.broker.server.context import RequestContext, Staged
+from moldau.core.controller.topics.topic_names import INTERNAL_TOPICS
 from moldau.core.partition.leader import ACKS_ALL
 from moldau.net.frame_reader import SCRATCH_BYTES
 from moldau.net.slices import Slices, others_first
@@ -50,13 +49,13 @@ from moldau.protocol.records.batches import (
     TRANSACTIONAL_FLAG,
 )
 from moldau.protocol.records.compression import Compression
+from moldau.protocol.versions import PRODUCE_ADDS_PARTITIONS, PRODUCE_TOPIC_IDS
 from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.log.append import PreparedBatch, VerifiedBatch
 from moldau.storage.producers.verification import Verification
 from moldau.types import Buffer, TopicPartition
 
 ZSTD_SINCE_VERSION = 7
-TOPIC_IDS_SINCE_VERSION = 13
 LEADER_HINTS_SINCE_VERSION = 10
 WAIT_MS_MAX = 300_000
 # Compressed batches up to these are looked through in the event loop: 64 KiB take under a
@@ -220,7 +219,7 @@ class _Appends:
         self, topic: TopicProduceData, sent: PartitionProduceData
     ) -> PartitionProduceResponse:
         name: str | None = topic.name
-        if self.ctx.version >= TOPIC_IDS_SINCE_VERSION:
+        if self.ctx.version >= PRODUCE_TOPIC_IDS:
             name = self.ctx.broker.image.topic_name(topic.topic_id)
         answer = PartitionProduceResponse(index=sent.index, base_offset=-1)
         try:
@@ -326,7 +325,7 @@ class _Appends:
         """Those that the coordinator agrees to. All are of one producer: `_refusal` saw to it."""
         transactional_id = self.request.transactional_id
         assert transactional_id is not None, "_check_flags lets no batch pass without"
-        adds = self.ctx.version >= ADDS_PARTITIONS_SINCE_VERSION
+        adds = self.ctx.version >= PRODUCE_ADDS_PARTITIONS
         guards = await self.ctx.broker.verification.guard(
             transactional_id,
             self.unverified[0].producer[:2],

@@ -19,9 +19,9 @@ from moldau.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from moldau.protocol.versions import TXN_OFFSET_COMMIT_ADDS_PARTITIONS
 from moldau.types import NO_SEQUENCE
 
-_ADDS_FROM = 5
 _ABORTABLE_FROM = 4
 """From here on clients know TRANSACTION_ABORTABLE."""
 _LOADING_FROM = 2
@@ -75,7 +75,7 @@ async def _admitted(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Wri
             request.transactional_id,
             producer,
             {partition: NO_SEQUENCE},
-            adds=ctx.version >= _ADDS_FROM,
+            adds=ctx.version >= TXN_OFFSET_COMMIT_ADDS_PARTITIONS,
         )
         guard = guards[partition]
         if isinstance(guard, KafkaError):

@@ -26,7 +26,7 @@ from moldau.protocol.log_records import KRaftVersionRecord
 from moldau.protocol.records.batches import RecordBatch, iterate_batches
 from moldau.protocol.records.control_records import ControlType
 from moldau.protocol.wire.codec import decode
-from moldau.storage.directory.checkpoints import read_offsets, write_offsets
+from moldau.storage.directory.checkpoints import RECOVERY_POINT_FILE, read_offsets, write_offsets
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.directory.logs import CLUSTER_METADATA_TOPIC
 from moldau.storage.directory.partition_metadata import PARTITION_METADATA_FILE, write_topic_id
@@ -47,7 +47,6 @@ METADATA_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 QUORUM_STATE_FILE = "quorum-state"
 # Ours: Kafka promises nothing about its metadata log and so cannot tell damage from a torn end.
-RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 _READ_BYTES = 1 << 20
 
 

@@ -18,14 +18,13 @@ from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.storage.disk.failures import refused_if_full
 from moldau.storage.disk.filesystem import FileSystem, read_whole
 from moldau.storage.log.damage import keep_aside
+from moldau.storage.log.names import OFFSET_DIGITS, RAFT_SNAPSHOT_DELETED_SUFFIX
 
 _log = logging.getLogger(__name__)
 
 SUFFIX = ".checkpoint"
 PARTIAL_SUFFIX = ".checkpoint.part"
-DELETED_SUFFIX = ".checkpoint.deleted"
 
-_OFFSET_DIGITS = 20
 _EPOCH_DIGITS = 10
 # The first batch has the header and the voters.
 _HEAD_BYTES_MAX = 1 << 20
@@ -40,7 +39,7 @@ class SnapshotId(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        return f"{self.offset:0{_OFFSET_DIGITS}d}-{self.epoch:0{_EPOCH_DIGITS}d}{SUFFIX}"
+        return f"{self.offset:0{OFFSET_DIGITS}d}-{self.epoch:0{_EPOCH_DIGITS}d}{SUFFIX}"
 
 
 def parse_snapshot_name(name: str) -> SnapshotId | None:
@@ -48,7 +47,7 @@ def parse_snapshot_name(name: str) -> SnapshotId | None:
     offset, dash, epoch = stem.partition("-")
     if not (name.endswith(SUFFIX) and dash and offset.isdecimal() and epoch.isdecimal()):
         return None
-    if len(offset) != _OFFSET_DIGITS or len(epoch) != _EPOCH_DIGITS:
+    if len(offset) != OFFSET_DIGITS or len(epoch) != _EPOCH_DIGITS:
         return None
     return SnapshotId(int(epoch), int(offset))
 
@@ -73,7 +72,7 @@ class SnapshotStore:
             found = parse_snapshot_name(name)
             if found is not None and found.offset >= log_start_offset:
                 self.ids.append(found)
-            elif found is not None or name.endswith((PARTIAL_SUFFIX, DELETED_SUFFIX)):
+            elif found is not None or name.endswith((PARTIAL_SUFFIX, RAFT_SNAPSHOT_DELETED_SUFFIX)):
                 self._filesystem.remove(self.path / name)
         self.ids.sort()
         for each in self.ids:

@@ -17,13 +17,12 @@ from typing import NamedTuple, TypeAlias
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
-from moldau.types import Uuid
+from moldau.protocol.versions import FETCH_TOPIC_IDS
+from moldau.types import INT32_MAX, Uuid
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
-TOPIC_IDS_SINCE_VERSION = 13
-INT32_MAX = 2**31 - 1
 EVICTION_MS = 120_000
 PARTITIONS_MAX = 100_000
 BYTES_MAX = 128 << 20
@@ -190,7 +189,7 @@ class FetchSessions:
         FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR: the
         client starts over with a full fetch.
         """
-        uses_topic_ids = version >= TOPIC_IDS_SINCE_VERSION
+        uses_topic_ids = version >= FETCH_TOPIC_IDS
         if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
             self._drop(request.session_id)
             wants = None

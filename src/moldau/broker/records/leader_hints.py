@@ -5,8 +5,7 @@ same listener reaches it at.
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from moldau.core.metadata.image import NO_LEADER
-from moldau.types import TopicPartition
+from moldau.types import NO_LEADER, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.broker.server.context import RequestContext

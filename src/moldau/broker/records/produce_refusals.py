@@ -9,11 +9,11 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
 from moldau.protocol.records.batch_validation import InvalidRecordsError
+from moldau.protocol.versions import PRODUCE_ADDS_PARTITIONS
 
 _log = logging.getLogger(__name__)
 
 ABORTABLE_ERRORS_SINCE_VERSION = 11
-ADDS_PARTITIONS_SINCE_VERSION = 12
 RECORD_ERRORS_MAX = 100
 
 # What clients do not expect of Produce. They try again after this one, without looking for another
@@ -67,7 +67,7 @@ def put_refusal(answer: PartitionProduceResponse, error: KafkaError) -> None:
 def as_produce_error(error: KafkaError, version: int) -> KafkaError:
     """What a client of this version knows how to take."""
     code = error.code
-    adds = version >= ADDS_PARTITIONS_SINCE_VERSION
+    adds = version >= PRODUCE_ADDS_PARTITIONS
     if code in _NOT_VERIFIED or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
         return _ToldError(
             _TRY_AGAIN,

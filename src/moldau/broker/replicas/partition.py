@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol, assert_never
 
-from moldau.core.metadata.image import NO_LEADER, PartitionImage
+from moldau.core.metadata.image import PartitionImage
 from moldau.core.partition.leader import ACKS_ALL, Commit, Effect, PartitionLeader, ProposeIsr
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -21,7 +21,7 @@ from moldau.storage.log.log import Log
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.append import AppendOrigin, begin_verification
 from moldau.storage.producers.verification import Verification
-from moldau.types import NO_EPOCH, Buffer, Offset, TopicPartition, Uuid
+from moldau.types import NO_EPOCH, NO_LEADER, Buffer, Offset, TopicPartition, Uuid
 from moldau.unexpected import apart
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Partition:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.leader: PartitionLeader | None = None
-        self.leader_id = NO_LEADER
+        self.leader_id: int = NO_LEADER
         self.leader_epoch = -1
         self.min_insync_replicas = 1
         self.failure: KafkaError | None = None

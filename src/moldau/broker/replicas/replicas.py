@@ -21,8 +21,9 @@ from moldau.broker.replicas.log_store import LogStore
 from moldau.broker.replicas.log_upkeep import LogUpkeep
 from moldau.broker.replicas.partition import Partition
 from moldau.broker.replicas.pending_logs import LogHome, LogOwner, PendingLogs
-from moldau.broker.replicas.topic_settings import INTERNAL_TOPICS, TopicSettings, topic_settings
+from moldau.broker.replicas.topic_settings import TopicSettings, topic_settings
 from moldau.broker.server.deadlines import Deadlines, WakeUps
+from moldau.core.controller.topics.topic_names import INTERNAL_TOPICS
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
 from moldau.core.partition.leader import ProposeIsr
@@ -30,10 +31,10 @@ from moldau.net.tasks import Tasks
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.storage.directory.directory import NO_BROKER_EPOCH, LogDirectory
+from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.failures import DiskFullError
 from moldau.storage.log.log import Log, LogOptions
-from moldau.types import NO_EPOCH, TopicPartition, Uuid
+from moldau.types import NO_BROKER_EPOCH, NO_EPOCH, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from moldau.broker.server.context import ConfigHolder

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 
 from moldau.config.log import LogConfig
 from moldau.config.topic import log_config
+from moldau.core.controller.topics.topic_names import INTERNAL_TOPICS
 from moldau.frozen import frozen
 
 if TYPE_CHECKING:
     from moldau.config.broker import BrokerConfig
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 @frozen

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.protocol.errors import MoldauError
+from moldau.types import INT32_MAX
 
 if TYPE_CHECKING:
     from moldau.config.broker import BrokerConfig
@@ -18,7 +19,7 @@ CONNECTION_BYTES = 16 * 1024
 """What one takes that does nothing, with its socket's buffers."""
 _FOR_PEERS_MAX = 32
 _HOST_SHARE = 0.9
-_UNLIMITED = 2**31 - 1
+_UNLIMITED = INT32_MAX
 
 
 class Refusal(NamedTuple):

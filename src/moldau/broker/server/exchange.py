@@ -14,7 +14,8 @@ from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.wire.codec import NO_BUDGET, MessageTooLargeError
-from moldau.protocol.wire.frame import LENGTH_MAX, AnswerTooLongError, build_response
+from moldau.protocol.wire.frame import AnswerTooLongError, build_response
+from moldau.protocol.wire.primitives import LENGTH_MAX
 from moldau.protocol.wire.schema import Message
 from moldau.types import Buffer
 from moldau.unexpected import log_unexpected

@@ -17,11 +17,11 @@ from moldau.broker.node.node import Node, NodeOptions
 from moldau.cli.demo.commands import TOPIC, show_commands
 from moldau.cli.shared.logs import set_up_logs
 from moldau.cli.shared.quiet_pipe import quiet_pipe
+from moldau.config.addresses import DEFAULT_PORT
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.protocol.errors import MoldauError
 
-USUAL_PORT = 9092
 USUAL_FOLDER = Path("moldau-demo")
 NODE_FOLDER = "node"
 
@@ -93,10 +93,10 @@ def _usual_or_free_port() -> int:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", USUAL_PORT))
+            probe.bind(("127.0.0.1", DEFAULT_PORT))
         except OSError:
             return 0
-        return USUAL_PORT
+        return DEFAULT_PORT
 
 
 async def _show_commands(node: Node, *, stays: bool) -> None:
@@ -118,7 +118,7 @@ async def _show_commands(node: Node, *, stays: bool) -> None:
 
 
 def _what_next(address: str) -> str:
-    option = "" if address.endswith(f":{USUAL_PORT}") else f" -b {address}"
+    option = "" if address.endswith(f":{DEFAULT_PORT}") else f" -b {address}"
     return f"""
 The node stays up until you press Ctrl-C. In another terminal, with .venv/bin on your PATH:
 

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 from moldau.client.admin.groups import Committed, Group, Member, committed_offsets, describe_group
 from moldau.client.admin.offsets import LATEST, list_offsets
 from moldau.client.cluster.cluster import Cluster
-from moldau.client.cluster.metadata import NO_LEADER
-from moldau.types import TopicPartition
+from moldau.types import NO_LEADER, TopicPartition
 
 
 class GroupRow(NamedTuple):

@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 from moldau.cli.shared.parsing import parse_partitions
 from moldau.client.admin.groups import committed_offsets
-from moldau.client.admin.offsets import LATEST, NO_OFFSET, list_offsets, offset_ranges
+from moldau.client.admin.offsets import LATEST, list_offsets, offset_ranges
 from moldau.client.cluster.cluster import Cluster
 from moldau.client.errors import ClientError
 from moldau.frozen import frozen
-from moldau.types import TopicPartition
+from moldau.types import NO_OFFSET, TopicPartition
 
 Plan: TypeAlias = dict[TopicPartition, int]
 Warn: TypeAlias = Callable[[str], None]

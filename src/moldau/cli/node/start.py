@@ -18,6 +18,7 @@ from moldau.broker.node.node import Node, NodeOptions
 from moldau.cli.node.stop_signals import StopSignals
 from moldau.cli.shared.logs import set_up_logs
 from moldau.cli.shared.server_properties import Strict, read_server_properties, with_port
+from moldau.config.addresses import DEFAULT_HOST, DEFAULT_PORT
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
 from moldau.protocol.errors import MoldauError
@@ -25,8 +26,6 @@ from moldau.protocol.errors import MoldauError
 _log = logging.getLogger(__name__)
 
 DEFAULT_DIRECTORY = "moldau-data"
-DEFAULT_HOST = "127.0.0.1"
-DEFAULT_PORT = 9092
 THREAD_TURN_S = 0.0005
 
 _HELP = """Run one Kafka node: broker and controller in one process.

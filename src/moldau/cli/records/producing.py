@@ -18,10 +18,10 @@ from moldau.client.cluster.metadata import Topic
 from moldau.client.errors import ClientError, UnknownTopicError
 from moldau.client.producer.aio import Producer
 from moldau.core.producer.batching import Delivery
-from moldau.core.producer.outcomes import NO_OFFSET
 from moldau.frozen import frozen
 from moldau.net.clock import Clock
 from moldau.protocol.errors import MoldauError
+from moldau.types import NO_OFFSET
 
 _PROBLEMS_SHOWN_MAX = 5
 # Between two looks at the network while input is plenty.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from moldau.cli.shared.connection import DEFAULT_BOOTSTRAP, Connection
+from moldau.cli.shared.connection import Connection
+from moldau.config.addresses import DEFAULT_BOOTSTRAP
 from moldau.protocol.errors import MoldauError
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from moldau.cli.shared.quiet_pipe import quiet_pipe
+from moldau.config.addresses import DEFAULT_BOOTSTRAP
 
 if TYPE_CHECKING:
     from moldau.client.cluster.cluster import Cluster
@@ -60,7 +61,6 @@ _Patience = Annotated[
 ]
 # What a shell reports for a program that SIGTERM ended.
 TERMINATED_STATUS = 143
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _PATIENCE_S = 30.0
 
 

@@ -12,12 +12,12 @@ from moldau.client.admin.configs import (
 from moldau.client.admin.log_dirs import Replica, describe_log_dirs
 from moldau.client.admin.offsets import offset_ranges
 from moldau.client.cluster.cluster import Cluster
-from moldau.client.cluster.metadata import NO_LEADER, Partition, Topic
+from moldau.client.cluster.metadata import Partition, Topic
 from moldau.client.errors import ClientError
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.types import TopicPartition, uuid_text
+from moldau.types import NO_LEADER, TopicPartition, uuid_text
 
 
 class TopicFilter(NamedTuple):

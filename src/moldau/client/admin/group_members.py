@@ -12,9 +12,9 @@ from moldau.protocol.messages.leave_group import (
     LeaveGroupResponse,
     MemberIdentity,
 )
+from moldau.protocol.versions import LEAVE_GROUP_MEMBERS
 
 # Several members, and static ones.
-_MEMBERS_VERSION = 3
 _REASON_MAX = 255
 
 
@@ -44,7 +44,7 @@ async def remove_members(
 
     async def attempt() -> LeaveGroupResponse:
         answer = await cluster.ask_coordinator(
-            group_id, request, LeaveGroupResponse, oldest=_MEMBERS_VERSION
+            group_id, request, LeaveGroupResponse, oldest=LEAVE_GROUP_MEMBERS
         )
         check(answer.error_code, f"group '{group_id}'")
         return answer

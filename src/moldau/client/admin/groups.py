@@ -45,20 +45,22 @@ from moldau.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from moldau.types import TopicPartition
+from moldau.protocol.versions import (
+    OFFSET_COMMIT_TOPIC_IDS,
+    OFFSET_FETCH_GROUPS,
+    OFFSET_FETCH_TOPIC_IDS,
+)
+from moldau.types import NO_EPOCH, NO_OFFSET, TopicPartition
 
-NO_OFFSET = -1
-NO_EPOCH = -1
 CONSUMER_PROTOCOL_TYPE = "consumer"
 STATE_EMPTY = "Empty"
 STATE_DEAD = "Dead"
 # Several groups in one request; brokers before 3.0 are asked for one.
-_FETCH_GROUPS_VERSION = 8
 # From 10 on topics are named by ids, which do not tell a committed offset of a topic that is gone.
-_FETCH_NAMES_VERSION_MAX = 9
+_FETCH_NAMES_VERSION_MAX = OFFSET_FETCH_TOPIC_IDS - 1
 # The first version that says "all of the group's".
 _FETCH_ALL_VERSION = 2
-_COMMIT_NAMES_VERSION_MAX = 9
+_COMMIT_NAMES_VERSION_MAX = OFFSET_COMMIT_TOPIC_IDS - 1
 # The first versions that carry these filters.
 _STATES_VERSION = 4
 _KINDS_VERSION = 5
@@ -219,7 +221,7 @@ async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartit
     async def attempt() -> dict[TopicPartition, Committed]:
         connection = await cluster.connection(await cluster.coordinator(group_id))
         wanted = VersionRange(_FETCH_ALL_VERSION, _FETCH_NAMES_VERSION_MAX)
-        if connection.version_of(ApiKey.OFFSET_FETCH, wanted) >= _FETCH_GROUPS_VERSION:
+        if connection.version_of(ApiKey.OFFSET_FETCH, wanted) >= OFFSET_FETCH_GROUPS:
             request = OffsetFetchRequest(
                 groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)]
             )

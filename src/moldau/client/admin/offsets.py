@@ -20,7 +20,8 @@ from moldau.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from moldau.types import TopicPartition
+from moldau.protocol.versions import LIST_OFFSETS_SPECIAL
+from moldau.types import CONSUMER_REPLICA, TopicPartition
 
 Result = TypeVar("Result")
 Rows: TypeAlias = dict[TopicPartition, tuple[int, Result]]
@@ -29,18 +30,8 @@ Rows: TypeAlias = dict[TopicPartition, tuple[int, Result]]
 EARLIEST = ListOffsetsTimestamp.EARLIEST
 LATEST = ListOffsetsTimestamp.LATEST
 MAX_TIMESTAMP = ListOffsetsTimestamp.MAX_TIMESTAMP
-NO_OFFSET = -1
 HIGH_WATERMARK = -1
 """Given to delete_records: everything that is committed."""
-
-# The first version whose brokers know what these stand for.
-_SPECIAL_VERSIONS: dict[int, int] = {
-    ListOffsetsTimestamp.MAX_TIMESTAMP: 7,
-    ListOffsetsTimestamp.EARLIEST_LOCAL: 8,
-    ListOffsetsTimestamp.LATEST_TIERED: 9,
-    ListOffsetsTimestamp.EARLIEST_PENDING_UPLOAD: 11,
-}
-_CONSUMER = -1
 
 
 class FoundOffset(NamedTuple):
@@ -70,11 +61,11 @@ async def list_offsets_each(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, FoundOffset | MoldauError]:
     """As `list_offsets`; what one partition is refused says nothing about the others."""
-    oldest = max((_SPECIAL_VERSIONS.get(time, 0) for time in wanted.values()), default=0)
+    oldest = max((LIST_OFFSETS_SPECIAL.get(time, 0) for time in wanted.values()), default=0)
 
     async def ask(node_id: int, partitions: list[TopicPartition]) -> Rows[FoundOffset]:
         request = ListOffsetsRequest(
-            replica_id=_CONSUMER,
+            replica_id=CONSUMER_REPLICA,
             isolation_level=isolation,
             topics=_by_topic(partitions, wanted),
             timeout_ms=cluster.settings.request_timeout_ms,

@@ -5,7 +5,6 @@ from dataclasses import field
 from typing import NamedTuple
 
 from moldau.client.cluster.cluster import Cluster
-from moldau.client.cluster.metadata import NO_LEADER
 from moldau.client.errors import error_code
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
@@ -28,7 +27,7 @@ from moldau.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from moldau.types import Uuid
+from moldau.types import NO_LEADER, Uuid
 
 BROKERS_DEFAULT = -1
 _NOT_TOLD = -1

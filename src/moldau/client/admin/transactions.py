@@ -37,7 +37,6 @@ from moldau.protocol.messages.write_txn_markers import (
 )
 from moldau.types import TopicPartition
 
-NO_OFFSET = -1
 NO_TIME = -1
 ANY_DURATION = -1
 # A broker has much to do for each; Kafka's tool asks for as many at a time.

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 from moldau.client.cluster.connections import Connections, chance
 from moldau.client.cluster.known_cluster import KnownCluster
-from moldau.client.cluster.metadata import NO_LEADER, Broker, ClusterMetadata, Topic, read_metadata
+from moldau.client.cluster.metadata import Broker, ClusterMetadata, Topic, read_metadata
 from moldau.client.cluster.node_connection import NodeConnection, VersionRange, spoken
 from moldau.client.cluster.settings import ClientSettings
 from moldau.client.errors import (
@@ -34,19 +34,19 @@ from moldau.protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from moldau.protocol.versions import FIND_COORDINATOR_BATCHES
 from moldau.protocol.wire.schema import Message
-from moldau.types import TopicPartition
+from moldau.types import INT16_MAX, NO_LEADER, TopicPartition
 
 _log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
 
-VERSION_MAX = 2**15 - 1
+VERSION_MAX = INT16_MAX
 # Whether a topic may be created by asking for it; all brokers since 0.11 are asked.
 _CREATION_VERSION = 4
 # Several keys in one request; brokers before 3.0 are asked for one.
-_COORDINATOR_BATCH_VERSION = 4
 # Before it a coordinator was always a group's.
 _COORDINATOR_KIND_VERSION = 1
 _COORDINATED = {
@@ -308,7 +308,7 @@ class Cluster:
     async def _find_coordinator(self, key: str, kind: CoordinatorType) -> Broker:
         what = f"{_COORDINATED[kind]} '{key}'"
         connection = await self.connection(None)
-        if connection.newest_of(FindCoordinatorRequest) >= _COORDINATOR_BATCH_VERSION:
+        if connection.newest_of(FindCoordinatorRequest) >= FIND_COORDINATOR_BATCHES:
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
             answer = await connection.ask(request, FindCoordinatorResponse)
             for row in answer.coordinators:
@@ -320,7 +320,7 @@ class Cluster:
         one = await connection.ask(
             FindCoordinatorRequest(key=key, key_type=kind),
             FindCoordinatorResponse,
-            VersionRange(oldest, _COORDINATOR_BATCH_VERSION - 1),
+            VersionRange(oldest, FIND_COORDINATOR_BATCHES - 1),
         )
         check(one.error_code, f"{what}: {one.error_message or ''}")
         return Broker(one.node_id, Address(one.host, one.port), None)

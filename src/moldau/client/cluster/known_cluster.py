@@ -4,10 +4,8 @@ what is known about a partition's leader changes nothing (KIP-320).
 
 from collections.abc import Iterable
 
-from moldau.client.cluster.metadata import NO_LEADER, Broker, ClusterMetadata, Partition, Topic
-from moldau.types import ZERO_UUID, TopicPartition, Uuid
-
-NO_EPOCH = -1
+from moldau.client.cluster.metadata import Broker, ClusterMetadata, Partition, Topic
+from moldau.types import NO_EPOCH, NO_LEADER, ZERO_UUID, TopicPartition, Uuid
 
 
 class KnownCluster:
@@ -15,7 +13,7 @@ class KnownCluster:
         self.brokers: dict[int, Broker] = {}
         self.topics: dict[str, Topic] = {}
         self.cluster_id: str | None = None
-        self.controller_id = NO_LEADER
+        self.controller_id: int = NO_LEADER
         self._fresh: set[str] = set()
         self._names: dict[Uuid, str] = {}
 

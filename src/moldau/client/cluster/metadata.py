@@ -12,9 +12,8 @@ from moldau.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from moldau.types import TopicPartition, Uuid
+from moldau.types import NO_LEADER, TopicPartition, Uuid
 
-NO_LEADER = -1
 # Kafka marks a partition so while it has no leader, or while its leader is away; all else that a
 # partition's row says still holds.
 _PASSING = frozenset(

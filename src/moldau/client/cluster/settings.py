@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING
 
 from moldau.client.cluster.security import Security, security_of
 from moldau.client.errors import ClientError
+from moldau.config.addresses import DEFAULT_PORT, PORT_MAX
 from moldau.core.client.backoff import Backoff
 from moldau.frozen import frozen
 from moldau.net.request_channel import Address, ChannelOptions
+from moldau.types import INT32_MAX
 
 if TYPE_CHECKING:
     from moldau.config.client_settings.admin import AdminConfig
     from moldau.config.client_settings.common import ClientConfig
 
-DEFAULT_PORT = 9092
-DEFAULT_BOOTSTRAP = f"127.0.0.1:{DEFAULT_PORT}"
 DEFAULT_CLIENT_ID = "moldau"
-RETRIES_MAX = 2**31 - 1
-_PORT_MAX = 65535
+RETRIES_MAX = INT32_MAX
 
 
 @frozen(kw_only=True)
@@ -108,6 +107,6 @@ def _parse_address(text: str) -> Address:
             f"'{text}' is not an address; write host:port, or [address]:port for IPv6"
         )
     port = int(match[3] or DEFAULT_PORT)
-    if not 0 < port <= _PORT_MAX:
+    if not 0 < port <= PORT_MAX:
         raise ClientError(f"'{text}': there is no port {port}")
     return Address(match[1] or match[2], port)

@@ -6,10 +6,9 @@ from typing import Any
 
 from moldau.client.errors import ClientError
 from moldau.core.consumer.positions import OffsetAndMetadata
-from moldau.types import TopicPartition
+from moldau.types import OFFSET_MAX, TopicPartition
 
 FOREVER_MS = 2**31
-_OFFSET_MAX = 2**63 - 1
 
 Place = TopicPartition | tuple[str, int]
 CommitOffsets = Mapping[Place, OffsetAndMetadata | int] | None
@@ -59,7 +58,7 @@ def position_of(given: int | OffsetAndMetadata) -> OffsetAndMetadata:
     at = given
     if isinstance(given, int) and not isinstance(given, bool):
         at = OffsetAndMetadata(given)
-    if not isinstance(at, OffsetAndMetadata) or not 0 <= at.offset <= _OFFSET_MAX:
+    if not isinstance(at, OffsetAndMetadata) or not 0 <= at.offset <= OFFSET_MAX:
         raise ClientError(f"{given!r} is no offset; the first one is 0")
     return at
 

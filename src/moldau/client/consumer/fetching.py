@@ -18,7 +18,7 @@ from moldau.client.consumer.seeking import Seeking
 from moldau.client.errors import check
 from moldau.core.consumer.fetch_sessions import FetchRow, FetchSession, SessionPlan
 from moldau.core.consumer.fetched import DamagedBatchError, Fetched, FetchedBytes
-from moldau.core.consumer.positions import NO_NODE, PartitionState, Positions
+from moldau.core.consumer.positions import PartitionState, Positions
 from moldau.net.request_channel import Address
 from moldau.net.tasks import Tasks
 from moldau.protocol.enums import IsolationLevel
@@ -33,15 +33,15 @@ from moldau.protocol.messages.fetch import (
     PartitionData,
 )
 from moldau.protocol.records.record_loops import ConsumerRecord
-from moldau.types import ZERO_UUID, TopicPartition
+from moldau.protocol.versions import FETCH_TOPIC_IDS
+from moldau.types import CONSUMER_REPLICA, NO_NODE, ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
     import asyncio
 
 _LANE = "fetch"
-_CONSUMER = -1
 # From 13 on topics are named by their ids.
-_NAMES_VERSION_MAX = 12
+_NAMES_VERSION_MAX = FETCH_TOPIC_IDS - 1
 _SESSION_GONE = {
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -299,7 +299,7 @@ class Fetching:
             gone.partitions.append(number)
         options = self._options
         request = FetchRequest(
-            replica_id=_CONSUMER,
+            replica_id=CONSUMER_REPLICA,
             max_wait_ms=options.max_wait_ms,
             min_bytes=options.min_bytes,
             max_bytes=options.max_bytes,

@@ -45,6 +45,7 @@ from moldau.protocol.messages.heartbeat import HeartbeatResponse
 from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from moldau.protocol.versions import LEAVE_GROUP_MEMBERS
 from moldau.protocol.wire.schema import Message
 
 _log = logging.getLogger(__name__)
@@ -53,7 +54,6 @@ _log = logging.getLogger(__name__)
 _LANE = "group"
 _JOIN_GRACE_MS = 5_000
 _LEAVE_PATIENCE_MS = 3_000
-_LEAVE_MEMBERS_VERSION = 3
 
 
 class Owner(Protocol):
@@ -234,7 +234,7 @@ class Group:
                 # Not behind a request to join, which may still wait for its answer.
                 coordinator = await self._cluster.coordinator(self.group_id)
                 connection = await self._cluster.connection(coordinator)
-                if connection.newest_of(LeaveGroupRequest) < _LEAVE_MEMBERS_VERSION:
+                if connection.newest_of(LeaveGroupRequest) < LEAVE_GROUP_MEMBERS:
                     (member,) = request.members
                     request = LeaveGroupRequest(
                         group_id=request.group_id, member_id=member.member_id

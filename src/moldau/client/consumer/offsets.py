@@ -6,7 +6,7 @@ from typing import NamedTuple
 from moldau.client.cluster.cluster import Cluster
 from moldau.client.consumer.errors import CommitFailedError
 from moldau.client.errors import check, error_code
-from moldau.core.consumer.positions import NO_OFFSET, OffsetAndMetadata
+from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.offset_commit import (
@@ -22,12 +22,15 @@ from moldau.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from moldau.types import TopicPartition
+from moldau.protocol.versions import (
+    OFFSET_COMMIT_TOPIC_IDS,
+    OFFSET_FETCH_GROUPS,
+    OFFSET_FETCH_TOPIC_IDS,
+)
+from moldau.types import NO_OFFSET, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 # From version 10 on topics are named by ids, which do not tell a topic that was made again.
-_NAMES_VERSION_MAX = 9
-_GROUPS_VERSION = 8
 _NOT_A_MEMBER = {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -69,7 +72,7 @@ async def commit(cluster: Cluster, who: GroupMetadata, offsets: Offsets) -> None
         topics=list(topics.values()),
     )
     answer = await cluster.ask_coordinator(
-        who.group_id, request, OffsetCommitResponse, newest=_NAMES_VERSION_MAX
+        who.group_id, request, OffsetCommitResponse, newest=OFFSET_COMMIT_TOPIC_IDS - 1
     )
     for result in answer.topics:
         for row in result.partitions:
@@ -120,7 +123,7 @@ async def committed(
         by_topic.setdefault(name, []).append(number)
     node_id = await cluster.coordinator(group_id)
     connection = await cluster.connection(node_id)
-    if connection.newest_of(OffsetFetchRequest) < _GROUPS_VERSION:
+    if connection.newest_of(OffsetFetchRequest) < OFFSET_FETCH_GROUPS:
         return await _committed_of_one(cluster, group_id, by_topic)
     # Brokers that are asked this way know what stable means.
     request = OffsetFetchRequest(
@@ -136,7 +139,11 @@ async def committed(
         require_stable=is_stable,
     )
     answer = await cluster.ask(
-        node_id, request, OffsetFetchResponse, oldest=_GROUPS_VERSION, newest=_NAMES_VERSION_MAX
+        node_id,
+        request,
+        OffsetFetchResponse,
+        oldest=OFFSET_FETCH_GROUPS,
+        newest=OFFSET_FETCH_TOPIC_IDS - 1,
     )
     (group,) = answer.groups
     check(group.error_code, f"group '{group_id}'")
@@ -162,7 +169,7 @@ async def _committed_of_one(
         ],
     )
     answer = await cluster.ask_coordinator(
-        group_id, request, OffsetFetchResponse, newest=_GROUPS_VERSION - 1
+        group_id, request, OffsetFetchResponse, newest=OFFSET_FETCH_GROUPS - 1
     )
     check(answer.error_code, f"group '{group_id}'")
     found = {}

@@ -16,10 +16,10 @@ from moldau.client.consumer.arguments import (
 )
 from moldau.client.consumer.engine import Engine
 from moldau.client.consumer.offsets import GroupMetadata
-from moldau.core.consumer.positions import NO_EPOCH, NO_OFFSET, OffsetAndMetadata
+from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.core.consumer.resets import EARLIEST, LATEST, ResetPolicy
 from moldau.protocol.enums import IsolationLevel, ListOffsetsTimestamp
-from moldau.types import TopicPartition
+from moldau.types import NO_EPOCH, NO_OFFSET, TopicPartition
 
 
 class OffsetAndTimestamp(NamedTuple):

@@ -10,7 +10,7 @@ from moldau.client.cluster.cluster import Cluster
 from moldau.client.consumer.errors import LogTruncationError, NoOffsetError
 from moldau.client.consumer.options import FetchOptions
 from moldau.client.errors import check
-from moldau.core.consumer.positions import NO_EPOCH, NO_OFFSET, PartitionState, Positions
+from moldau.core.consumer.positions import PartitionState, Positions
 from moldau.core.consumer.resets import LATEST, ResetKind
 from moldau.net.tasks import Tasks
 from moldau.protocol.api_keys import ApiKey
@@ -21,8 +21,7 @@ from moldau.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-
-_CONSUMER = -1
+from moldau.types import CONSUMER_REPLICA, NO_EPOCH, NO_OFFSET
 
 
 class Seeking:
@@ -131,7 +130,7 @@ class Seeking:
             leader_epoch=state.fetch_epoch,
         )
         request = OffsetForLeaderEpochRequest(
-            replica_id=_CONSUMER, topics=[OffsetForLeaderTopic(topic=name, partitions=[row])]
+            replica_id=CONSUMER_REPLICA, topics=[OffsetForLeaderTopic(topic=name, partitions=[row])]
         )
         answer = await connection.ask(request, OffsetForLeaderEpochResponse)
         for topic in answer.topics:

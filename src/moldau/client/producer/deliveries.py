@@ -4,7 +4,8 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from moldau.core.producer.batching import Batch, Delivery, Piece, leaf_of
-from moldau.core.producer.outcomes import NO_OFFSET, RecordMetadata, Written
+from moldau.core.producer.outcomes import RecordMetadata, Written
+from moldau.types import NO_OFFSET
 
 
 class WrittenRange(NamedTuple):

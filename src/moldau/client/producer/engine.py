@@ -23,7 +23,7 @@ from moldau.client.producer.requests import (
 from moldau.client.producer.sticky_chooser import StickyChooser
 from moldau.client.producer.topics import ProducerTopics
 from moldau.core.producer.batching import Appender, Batch, Outcome, Patience, TopicBuffers
-from moldau.core.producer.outcomes import NO_OFFSET, Failed, Written, is_done
+from moldau.core.producer.outcomes import Failed, Written, is_done
 from moldau.core.producer.partition_queue import Outgoing
 from moldau.core.producer.sending import Sending, Verdict
 from moldau.core.producer.splitting import halves
@@ -32,6 +32,7 @@ from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import REFRESH_METADATA, ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.messages.produce import ProduceRequest, ProduceResponse
+from moldau.types import NO_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable

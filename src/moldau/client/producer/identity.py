@@ -7,8 +7,9 @@ from moldau.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from moldau.types import INT32_MAX
 
-NO_TRANSACTION_MS = 2**31 - 1
+NO_TRANSACTION_MS = INT32_MAX
 
 
 async def ask_for_identity(cluster: Cluster) -> ProducerIdentity:

@@ -18,9 +18,9 @@ from moldau.core.producer.partitioners import (
     Partitioner,
     named_partitioner,
 )
+from moldau.types import INT32_MAX, INT64_MAX
 
 Headers: TypeAlias = Iterable[tuple[str, bytes | None]] | Mapping[str, bytes | None]
-_PARTITION_MAX = 2**31 - 1
 _KEY_BYTES, _VALUE_BYTES = as_bytes("key.serializer"), as_bytes("value.serializer")
 
 
@@ -65,8 +65,8 @@ class Preparation:
             raise ClientError(f"a topic is named by a str that is not empty, not by {topic!r}")
         to_key, to_value = self._key or _KEY_BYTES, self._value or _VALUE_BYTES
         key, value = to_key(topic, record.key), to_value(topic, record.value)
-        _check_number(record.partition, "partition", _PARTITION_MAX)
-        _check_number(record.timestamp, "timestamp", 2**63 - 1)
+        _check_number(record.partition, "partition", INT32_MAX)
+        _check_number(record.timestamp, "timestamp", INT64_MAX)
         made = record._replace(key=key, value=value, headers=_headers(record.headers))
         return self.route(made)
 

@@ -19,9 +19,6 @@ from moldau.protocol.messages.produce import (
 )
 from moldau.types import ZERO_UUID, Uuid
 
-TOPIC_ID_VERSION = 13
-SECOND_PROTOCOL_VERSION = 12
-
 
 class ProduceTerms(NamedTuple):
     acks: int

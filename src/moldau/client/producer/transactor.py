@@ -9,12 +9,7 @@ from moldau.client.errors import ClientError, ClientTimeoutError, check
 from moldau.client.producer.engine import ProducerEngine
 from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.core.producer.partition_queue import NOBODY, ProducerIdentity
-from moldau.core.producer.transaction_states import (
-    SECOND_PROTOCOL,
-    TRANSACTION_VERSION_FEATURE,
-    Phase,
-    Transactions,
-)
+from moldau.core.producer.transaction_states import TRANSACTION_VERSION_FEATURE, Phase, Transactions
 from moldau.net.request_channel import ChannelError
 from moldau.protocol.enums import CoordinatorType
 from moldau.protocol.error_codes import ErrorCode
@@ -39,7 +34,13 @@ from moldau.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from moldau.types import TopicPartition
+from moldau.protocol.versions import (
+    ADD_PARTITIONS_BY_BROKERS,
+    BUMPS_EPOCH_FROM,
+    END_TXN_BUMPS_EPOCH,
+    TXN_OFFSET_COMMIT_ADDS_PARTITIONS,
+)
+from moldau.types import INT16_MAX, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.client.cluster.cluster import Cluster
@@ -47,9 +48,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 _NO_IDENTITY = (-1, -1)
 # Clients add partitions themselves up to here; newer versions are for brokers.
-_ADD_PARTITIONS_VERSION_MAX = 3
-_SECOND_PROTOCOL_END_VERSION = 5
-_SECOND_PROTOCOL_COMMIT_VERSION = 5
+_ADD_PARTITIONS_VERSION_MAX = ADD_PARTITIONS_BY_BROKERS - 1
 _KEEP_EPOCH_VERSION = 3
 # The previous transaction is still being completed: that takes a moment.
 _CONCURRENT_PAUSE_MS = 20
@@ -194,7 +193,7 @@ class Transactor:
     async def _end_once(self, is_commit: bool) -> ProducerIdentity | None:
         who = self._engine.sending.identity
         assert who is not None
-        newest = _SECOND_PROTOCOL_END_VERSION - (0 if self.state.is_second_protocol else 1)
+        newest = END_TXN_BUMPS_EPOCH - (0 if self.state.is_second_protocol else 1)
         request = EndTxnRequest(
             transactional_id=self._id,
             producer_id=who.producer_id,
@@ -301,7 +300,7 @@ class Transactor:
                 for name, rows in topics.items()
             ],
         )
-        newest = _SECOND_PROTOCOL_COMMIT_VERSION - (0 if self.state.is_second_protocol else 1)
+        newest = TXN_OFFSET_COMMIT_ADDS_PARTITIONS - (0 if self.state.is_second_protocol else 1)
         node = await self._cluster.coordinator(group_id)
         answer = await self._cluster.ask(node, request, TxnOffsetCommitResponse, newest=newest)
         for topic in answer.topics:
@@ -309,7 +308,7 @@ class Transactor:
                 place = TopicPartition(topic.name, answered.partition_index)
                 check(answered.error_code, f"the offset of {place} for '{group_id}'")
 
-    async def _ask(self, request: Any, answer_class: Any, *, newest: int = 2**15 - 1) -> Any:
+    async def _ask(self, request: Any, answer_class: Any, *, newest: int = INT16_MAX) -> Any:
         node = await self._cluster.coordinator(self._id, CoordinatorType.TRANSACTION)
         return await self._cluster.ask(node, request, answer_class, newest=newest)
 
@@ -318,7 +317,7 @@ class Transactor:
         served = (await self._cluster.connection(node)).served
         return any(
             feature.name == TRANSACTION_VERSION_FEATURE
-            and feature.max_version_level >= SECOND_PROTOCOL
+            and feature.max_version_level >= BUMPS_EPOCH_FROM
             for feature in served.finalized_features
         )
 

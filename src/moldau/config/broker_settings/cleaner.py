@@ -4,7 +4,8 @@ import sys
 
 from moldau.config.checks import at_least, between
 from moldau.config.schema import CLUSTER_WIDE, SettingGroup, setting
-from moldau.config.values import BOOLEAN, DAY_MS, DOUBLE, INT, INT64_MAX, KIB, LONG, MIB
+from moldau.config.values import BOOLEAN, DAY_MS, DOUBLE, INT, KIB, LONG, MIB
+from moldau.types import INT64_MAX
 
 
 class CleanerSettings(SettingGroup):

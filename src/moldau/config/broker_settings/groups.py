@@ -2,7 +2,8 @@
 
 from moldau.config.checks import NOT_EMPTY, at_least, one_of_any_case, some_of
 from moldau.config.schema import CLUSTER_WIDE, HIGH, SettingGroup, setting
-from moldau.config.values import INT, INT32_MAX, KIB, LIST, LONG, MIB, MINUTE_MS, SHORT, STRING
+from moldau.config.values import INT, KIB, LIST, LONG, MIB, MINUTE_MS, SHORT, STRING
+from moldau.types import INT32_MAX
 
 
 class GroupSettings(SettingGroup):

@@ -2,19 +2,8 @@
 
 from moldau.config.checks import GZIP_LEVEL, NOT_EMPTY, at_least, between, each_of, one_of
 from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, PER_BROKER, SettingGroup, setting
-from moldau.config.values import (
-    BOOLEAN,
-    GIB,
-    HOUR_MS,
-    INT,
-    INT64_MAX,
-    KIB,
-    LIST,
-    LONG,
-    MIB,
-    MINUTE_MS,
-    STRING,
-)
+from moldau.config.values import BOOLEAN, GIB, HOUR_MS, INT, KIB, LIST, LONG, MIB, MINUTE_MS, STRING
+from moldau.types import INT64_MAX
 
 
 class LogSettings(SettingGroup):

@@ -8,13 +8,13 @@ from moldau.config.values import (
     GIB,
     HOUR_MS,
     INT,
-    INT64_MAX,
     LIST,
     LONG,
     MIB,
     MINUTE_MS,
     STRING,
 )
+from moldau.types import INT64_MAX
 
 
 class QuorumSettings(SettingGroup):

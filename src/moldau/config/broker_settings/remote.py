@@ -2,7 +2,8 @@
 
 from moldau.config.checks import NOT_EMPTY, at_least, between
 from moldau.config.schema import CLUSTER_WIDE, LOW, SettingGroup, setting
-from moldau.config.values import BOOLEAN, DOUBLE, GIB, INT, INT64_MAX, LONG, MINUTE_MS, STRING
+from moldau.config.values import BOOLEAN, DOUBLE, GIB, INT, LONG, MINUTE_MS, STRING
+from moldau.types import INT64_MAX
 
 
 class RemoteSettings(SettingGroup):

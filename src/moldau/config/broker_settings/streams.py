@@ -2,7 +2,8 @@
 
 from moldau.config.checks import at_least
 from moldau.config.schema import CLUSTER_WIDE, SettingGroup, setting
-from moldau.config.values import INT, INT32_MAX, MINUTE_MS
+from moldau.config.values import INT, MINUTE_MS
+from moldau.types import INT32_MAX
 
 
 class StreamsSettings(SettingGroup):

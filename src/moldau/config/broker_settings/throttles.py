@@ -2,7 +2,8 @@
 
 from moldau.config.checks import at_least
 from moldau.config.schema import CLUSTER_WIDE, SettingGroup, setting
-from moldau.config.values import INT64_MAX, LONG
+from moldau.config.values import LONG
+from moldau.types import INT64_MAX
 
 
 class ThrottleSettings(SettingGroup):

@@ -3,7 +3,8 @@
 from moldau.config.checks import at_least, between
 from moldau.config.client_settings.common import ClientConfig
 from moldau.config.schema import HIGH, LOW, setting
-from moldau.config.values import BOOLEAN, INT, INT32_MAX, LIST, LONG, MINUTE_MS
+from moldau.config.values import BOOLEAN, INT, LIST, LONG, MINUTE_MS
+from moldau.types import INT32_MAX
 
 
 class AdminConfig(ClientConfig):

@@ -5,18 +5,8 @@ from typing import Any
 from moldau.config.checks import GZIP_LEVEL, NOT_EMPTY, at_least, between, one_of
 from moldau.config.client_settings.common import ClientConfig
 from moldau.config.schema import HIGH, LOW, setting
-from moldau.config.values import (
-    BOOLEAN,
-    CLASS,
-    INT,
-    INT32_MAX,
-    KIB,
-    LIST,
-    LONG,
-    MIB,
-    MINUTE_MS,
-    STRING,
-)
+from moldau.config.values import BOOLEAN, CLASS, INT, KIB, LIST, LONG, MIB, MINUTE_MS, STRING
+from moldau.types import INT32_MAX
 
 
 class ProducerConfig(ClientConfig):

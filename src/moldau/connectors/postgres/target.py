@@ -30,6 +30,7 @@ from moldau.core.connectors.postgres_sql import (
 from moldau.core.pipelines.graph import Mode, Postgres
 from moldau.core.spark.errors import suggestion
 from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
+from moldau.core.spark.options import QUERY_ID_PROPERTY
 from moldau.spark.runtime.exact_times import EXACT_TIMES
 from moldau.spark.sink.exactly_once import offset_lines
 
@@ -37,7 +38,6 @@ _log = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 3
 """So often a batch is written whose connection breaks."""
-_QUERY_ID = "sql.streaming.queryId"
 _REPORT = "attempt bigint, rows bigint"
 # Nothing is left out.
 _JSON = {"ignoreNullFields": "false", **EXACT_TIMES}
@@ -60,7 +60,7 @@ class PostgresTarget:
         """Raises PostgresError."""
         session = rows.sparkSession
         lines = offset_lines(session, self._checkpoint, batch_id)
-        query_id = session.sparkContext.getLocalProperty(_QUERY_ID) or ""
+        query_id = session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY) or ""
         self.put(rows, Marker(query_id, batch_id, digest_of(lines)))
 
     def put(self, rows: Any, marker: Marker | None) -> None:

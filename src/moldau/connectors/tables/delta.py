@@ -17,10 +17,10 @@ from moldau.connectors.tables.hadoop_files import (
 )
 from moldau.core.pipelines.graph import Table
 from moldau.core.spark.errors import StaleCheckpointError
+from moldau.core.spark.options import QUERY_ID_PROPERTY
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import short_text
 
-_QUERY_ID = "sql.streaming.queryId"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -46,7 +46,7 @@ class DeltaTarget:
 
     def write(self, rows: Any, batch_id: int) -> None:
         session = rows.sparkSession
-        query_id = session.sparkContext.getLocalProperty(_QUERY_ID) or ""
+        query_id = session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY) or ""
         application = f"{self._name}.{query_id}"
         schema = self._library.Schema.from_arrow(_arrow_schema(rows))
         table = self._table(schema)

@@ -15,11 +15,11 @@ from moldau.connectors.tables.hadoop_files import (
 )
 from moldau.core.pipelines.graph import Table
 from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
+from moldau.core.spark.options import QUERY_ID_PROPERTY
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import short_text
 from moldau.spark.sink.exactly_once import offset_lines
 
-_QUERY_ID = "sql.streaming.queryId"
 _CATALOG_FILE = "iceberg.db"
 _NAMESPACE = "default"
 _COMMITS_MAX = 10
@@ -40,7 +40,7 @@ class IcebergTarget:
     def write(self, rows: Any, batch_id: int) -> None:
         session = rows.sparkSession
         lines = offset_lines(session, self._checkpoint, batch_id)
-        query_id = session.sparkContext.getLocalProperty(_QUERY_ID) or ""
+        query_id = session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY) or ""
         marker = Marker(query_id, batch_id, digest_of(lines))
         schema = _arrow_schema(rows)
         table = self._table(schema)

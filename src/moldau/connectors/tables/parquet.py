@@ -9,10 +9,10 @@ from typing import Any
 from moldau.connectors.tables.hadoop_files import Disk, aside_folder, new_aside, write_aside
 from moldau.core.pipelines.graph import Table
 from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
+from moldau.core.spark.options import QUERY_ID_PROPERTY
 from moldau.spark.sink.exactly_once import offset_lines
 
 _FOLDER = "_moldau"
-_QUERY_ID = "sql.streaming.queryId"
 
 
 class ParquetTable:
@@ -28,7 +28,7 @@ class ParquetTable:
         session = rows.sparkSession
         disk = Disk(session)
         lines = offset_lines(session, self._checkpoint, batch_id)
-        query_id = session.sparkContext.getLocalProperty(_QUERY_ID) or ""
+        query_id = session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY) or ""
         marker = Marker(query_id, batch_id, digest_of(lines))
         note = f"{self._path}/{_FOLDER}/{self._name}.json"
         known = json.loads(disk.read(note) or "{}")

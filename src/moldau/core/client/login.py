@@ -13,9 +13,9 @@ from moldau.frozen import frozen
 PLAIN = "PLAIN"
 SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS = (PLAIN, *SCRAM_HASHES)
-ITERATIONS_MIN = 4096
+ACCEPTED_ITERATIONS_MIN = 4096
 # Each is two hashes of ours: whoever pretends to be a broker must not keep us busy.
-ITERATIONS_MAX = 1_000_000
+ACCEPTED_ITERATIONS_MAX = 1_000_000
 _NO_CHANNEL_BINDING = "n,,"
 
 
@@ -87,7 +87,7 @@ class ScramLogin:
             raise LoginError("it answers somebody else's nonce")
         digits = said.get("i", "")
         iterations = int(digits) if digits.isascii() and digits.isdigit() else 0
-        if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        if not ACCEPTED_ITERATIONS_MIN <= iterations <= ACCEPTED_ITERATIONS_MAX:
             raise LoginError(f"it wants {digits or 'no'} iterations")
         salted = hashlib.pbkdf2_hmac(
             self._hash, self._credentials.password.encode(), _binary(said, "s"), iterations

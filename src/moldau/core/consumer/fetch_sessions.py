@@ -6,11 +6,10 @@ full (epoch 0) -> incremental (1, 2, …) -> any trouble -> full again
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from moldau.types import TopicPartition, Uuid
+from moldau.types import INT32_MAX, TopicPartition, Uuid
 
 NO_SESSION = 0
 _FIRST_EPOCH = 0
-_EPOCH_MAX = 2**31 - 1
 
 
 class FetchRow(NamedTuple):
@@ -60,7 +59,7 @@ class FetchSession:
         if session_id == NO_SESSION:
             self._epoch = _FIRST_EPOCH
         else:
-            self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
+            self._epoch = 1 if self._epoch == INT32_MAX else self._epoch + 1
 
     def reset(self, *, is_gone: bool = False) -> None:
         """After an error: begin again, and let the broker drop the old one unless it is gone."""

@@ -7,11 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from moldau.core.consumer.resets import ResetPolicy
 from moldau.frozen import frozen
-from moldau.types import TopicPartition, Uuid
-
-NO_EPOCH = -1
-NO_OFFSET = -1
-NO_NODE = -1
+from moldau.types import NO_EPOCH, NO_NODE, NO_OFFSET, TopicPartition, Uuid
 
 
 @frozen
@@ -50,11 +46,11 @@ class PartitionState:
         self.partition = partition
         self.position: int | None = None
         """The next offset to be handed out; None until it is known."""
-        self.position_epoch = NO_EPOCH
+        self.position_epoch: int = NO_EPOCH
         self.fetch_offset = 0
-        self.fetch_epoch = NO_EPOCH
+        self.fetch_epoch: int = NO_EPOCH
         """Of the batch before `fetch_offset`: tells whether a new leader has the same log."""
-        self.leader_epoch = NO_EPOCH
+        self.leader_epoch: int = NO_EPOCH
         self.topic_id: Uuid | None = None
         self.version = 0
         self.is_paused = False
@@ -63,11 +59,11 @@ class PartitionState:
         self.must_validate = False
         self.not_before_ms = 0.0
         """After an error that does not pass by itself, nothing is asked for until then."""
-        self.high_watermark = NO_OFFSET
-        self.end_offset = NO_OFFSET
+        self.high_watermark: int = NO_OFFSET
+        self.end_offset: int = NO_OFFSET
         """What this consumer may read up to: in read_committed, the last stable offset."""
-        self.log_start_offset = NO_OFFSET
-        self.preferred_replica = NO_NODE
+        self.log_start_offset: int = NO_OFFSET
+        self.preferred_replica: int = NO_NODE
         self.preferred_until_ms = 0.0
         # Each is written by one thread only, so that no lock is needed.
         self._arrived_bytes = 0

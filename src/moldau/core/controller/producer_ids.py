@@ -10,9 +10,10 @@ from moldau.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsResponse,
 )
 from moldau.protocol.wire.schema import Message
+from moldau.types import INT64_MAX
 
 BLOCK_SIZE = 1000
-_LAST_ID = 2**63 - 1
+_LAST_ID = INT64_MAX
 
 
 def decide_allocate_producer_ids(

@@ -39,9 +39,9 @@ from moldau.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from moldau.types import ZERO_UUID, TopicPartition, Uuid
+from moldau.types import INT64_MAX, ZERO_UUID, TopicPartition, Uuid
 
-_LATEST_MS = (1 << 63) - 1
+_LATEST_MS = INT64_MAX
 GROUP_ID_NOT_FOUND_FROM = 9
 """The OffsetCommit version from which clients understand that there is no such group."""
 

@@ -12,9 +12,8 @@ from moldau.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from moldau.types import TopicPartition
+from moldau.types import NO_OFFSET, TopicPartition
 
-NO_OFFSET = -1
 AT_ONCE_MAX = 1_000
 """Partitions that are read within a turn."""
 

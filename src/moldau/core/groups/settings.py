@@ -1,6 +1,7 @@
 """The numbers that groups are run by. The shell makes them from the node's settings."""
 
 from moldau.frozen import frozen
+from moldau.types import INT32_MAX
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """A new member has no id to send heartbeats with while its first JoinGroup waits. This long."""
@@ -19,7 +20,7 @@ class GroupSettings:
     session_timeout_min_ms: int = 6_000
     session_timeout_max_ms: int = 1_800_000
     initial_rebalance_delay_ms: int = 3_000
-    members_max: int = 2**31 - 1
+    members_max: int = INT32_MAX
     new_member_join_timeout_ms: int = NEW_MEMBER_JOIN_TIMEOUT_MS
     protocol_metadata_bytes_max: int = PROTOCOL_METADATA_BYTES_MAX
     pending_members_max: int = PENDING_MEMBERS_MAX

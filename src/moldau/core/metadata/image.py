@@ -8,9 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from moldau.frozen import frozen
 from moldau.protocol.enums import ConfigResourceType
-from moldau.types import ZERO_UUID, TopicPartition, Uuid
+from moldau.types import NO_LEADER, ZERO_UUID, TopicPartition, Uuid
 
-NO_LEADER = -1
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 

@@ -39,9 +39,7 @@ from moldau.protocol.log_records.register_controller_record import (
     ControllerFeature,
 )
 from moldau.protocol.wire.schema import Message
-from moldau.types import Uuid
-
-NO_BROKER = -1
+from moldau.types import NO_NODE, Uuid
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[Message]:
@@ -68,7 +66,7 @@ def snapshot_records(image: MetadataImage) -> Iterator[Message]:
     yield from _quota_records(image)
     if image.next_producer_id > 0:
         yield ProducerIdsRecord(
-            broker_id=NO_BROKER, broker_epoch=-1, next_producer_id=image.next_producer_id
+            broker_id=NO_NODE, broker_epoch=-1, next_producer_id=image.next_producer_id
         )
     yield from _security_records(image, level)
 

@@ -6,8 +6,7 @@ from typing import NamedTuple
 from moldau.core.producer.batching import Batch
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-
-NO_OFFSET = -1
+from moldau.types import NO_OFFSET
 
 
 class RecordMetadata(NamedTuple):

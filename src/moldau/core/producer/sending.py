@@ -13,9 +13,8 @@ from moldau.frozen import frozen
 from moldau.protocol.error_codes import RETRIABLE, ErrorCode
 from moldau.protocol.records.batch_builder import BatchFacts, BatchOptions, finish_batch
 from moldau.protocol.records.compression import Compression
-from moldau.types import Buffer, TopicPartition
+from moldau.types import INT32_MAX, PRODUCER_EPOCH_MAX, Buffer, TopicPartition
 
-EPOCH_MAX = 2**15 - 1
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 # Room in a request for everything but the batches.
 _REQUEST_OVERHEAD_BYTES = 512
@@ -27,7 +26,7 @@ class SendRules:
     is_idempotent: bool = True
     is_transactional: bool = False
     linger_ms: float = 5
-    retries: int = 2**31 - 1
+    retries: int = INT32_MAX
     delivery_timeout_ms: float = 120_000
     request_bytes_max: int = 1 << 20
     compression: Compression = Compression.NONE
@@ -267,7 +266,7 @@ class Sending:
             return
         if line.identity == self.identity:
             producer_id, epoch = self.identity
-            if epoch == EPOCH_MAX:
+            if epoch == PRODUCER_EPOCH_MAX:
                 self.identity = None
                 return
             self.identity = ProducerIdentity(producer_id, epoch + 1)

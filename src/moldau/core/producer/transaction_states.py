@@ -10,7 +10,6 @@ from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import TopicPartition
 
 TRANSACTION_VERSION_FEATURE = "transaction.version"
-SECOND_PROTOCOL = 2
 
 _STOPS = frozenset(
     {

@@ -9,10 +9,7 @@ from typing import Any
 from moldau.core.quorum.voters import RECONFIGURABLE_FROM, VoterKey
 from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
-from moldau.types import ZERO_UUID, parse_uuid, uuid_text
-
-NOBODY = -1
-_INT32_MAX = 2**31 - 1
+from moldau.types import INT32_MAX, NO_LEADER, ZERO_UUID, parse_uuid, uuid_text
 
 
 class QuorumStateError(MoldauError):
@@ -22,13 +19,13 @@ class QuorumStateError(MoldauError):
 @frozen(kw_only=True)
 class Election:
     epoch: int
-    leader_id: int = NOBODY
+    leader_id: int = NO_LEADER
     voted_for: VoterKey | None = None
 
 
 def encode_election(election: Election, *, kraft_version: int, voter_ids: Iterable[int]) -> bytes:
     """In Kafka's order of fields and without spaces."""
-    voted_id = NOBODY if election.voted_for is None else election.voted_for.node_id
+    voted_id = NO_LEADER if election.voted_for is None else election.voted_for.node_id
     fields: dict[str, Any]
     if kraft_version < RECONFIGURABLE_FROM:
         fields = {
@@ -66,7 +63,7 @@ def decode_election(content: bytes) -> Election:
         return Election(
             epoch=_number(fields, "leaderEpoch"),
             leader_id=_number(fields, "leaderId"),
-            voted_for=None if voted_id == NOBODY else VoterKey(voted_id, directory_id),
+            voted_for=None if voted_id == NO_LEADER else VoterKey(voted_id, directory_id),
         )
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise QuorumStateError(f"it cannot be read: {error}") from error
@@ -74,6 +71,6 @@ def decode_election(content: bytes) -> Election:
 
 def _number(fields: dict[str, Any], name: str) -> int:
     number = fields[name]
-    if type(number) is not int or not NOBODY <= number <= _INT32_MAX:
+    if type(number) is not int or not NO_LEADER <= number <= INT32_MAX:
         raise ValueError(f"{name} is {number!r}")
     return number

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
-from moldau.core.quorum.election import NOBODY, Election
+from moldau.core.quorum.election import Election
 from moldau.core.quorum.voters import (
     KRAFT_VERSION_MAX,
     RECONFIGURABLE_FROM,
@@ -32,10 +32,10 @@ from moldau.protocol.log_records import KRaftVersionRecord, LeaderChangeMessage
 from moldau.protocol.log_records.leader_change_message import Voter as LeaderChangeVoter
 from moldau.protocol.records.control_records import ControlType
 from moldau.protocol.wire.codec import encode
+from moldau.types import NO_LEADER, NO_OFFSET
 
 LEADER_CHANGE_VERSION = 0
 KRAFT_VERSION_RECORD_VERSION = 0
-UNKNOWN_OFFSET = -1
 
 
 class VotersError(MoldauError):
@@ -128,7 +128,7 @@ class Commit:
 
 @frozen
 class LeaderChanged:
-    """Told once everything before the epoch is committed. NOBODY if we no longer lead."""
+    """Told once everything before the epoch is committed. NO_LEADER if we no longer lead."""
 
     epoch: int
     leader_id: int
@@ -172,13 +172,13 @@ class QuorumMachine:
         self.local = local
         self.state = State.UNATTACHED
         self.epoch = 0
-        self.leader_id = NOBODY
+        self.leader_id: int = NO_LEADER
         self.voters = VoterSet({})
         self.kraft_version = 0
-        self.high_watermark = UNKNOWN_OFFSET
+        self.high_watermark: int = NO_OFFSET
         """Not known before a record of our own epoch is committed."""
-        self.epoch_start_offset = UNKNOWN_OFFSET
-        self.voters_told_offset = UNKNOWN_OFFSET
+        self.epoch_start_offset: int = NO_OFFSET
+        self.voters_told_offset: int = NO_OFFSET
         """Where our log said in this epoch, for the last time, who votes."""
         self.log_end_offset = 0
         self._progress: dict[int, Progress] = {}
@@ -298,7 +298,7 @@ class QuorumMachine:
         # something else at the offsets before it.
         if reached <= max(self.epoch_start_offset, self.high_watermark):
             return []
-        is_first = self.high_watermark == UNKNOWN_OFFSET
+        is_first = self.high_watermark == NO_OFFSET
         self.high_watermark = reached
         effects: list[Effect] = [Commit(reached)]
         if is_first:
@@ -310,8 +310,8 @@ class QuorumMachine:
         if self.state is not State.LEADER:
             return []
         self.state = State.RESIGNED
-        self.leader_id = NOBODY
-        return [LeaderChanged(self.epoch, NOBODY)]
+        self.leader_id = NO_LEADER
+        return [LeaderChanged(self.epoch, NO_LEADER)]
 
 
 def majority_offset(reached: Iterable[int]) -> int:

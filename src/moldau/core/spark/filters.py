@@ -3,10 +3,10 @@
 from typing import Any, NamedTuple
 
 from moldau.frozen import frozen
-from moldau.types import TopicPartition
+from moldau.types import INT64_MAX, TopicPartition
 
 _ALL_FROM = 0
-_ALL_TO = 2**63 - 1
+_ALL_TO = INT64_MAX
 
 
 class Comparison(NamedTuple):

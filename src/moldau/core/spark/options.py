@@ -73,6 +73,8 @@ _TABLE = (
     "CREATE TABLE ... USING moldau does not work, Spark loses its options; "
     "write CREATE TEMPORARY VIEW ... USING moldau OPTIONS (...)"
 )
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+"""What Spark calls the query of a micro-batch, in the local properties of its driver."""
 _DELAY_MS_DEFAULT = 15 * 60 * 1000
 _LONG_POLL_MS_DEFAULT = 500
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -18,15 +18,11 @@ from dataclasses import replace
 from moldau.core.transactions.init_producer_id import needed
 from moldau.core.transactions.requests import End, Known
 from moldau.core.transactions.states import PREPARED, TransactionState
-from moldau.core.transactions.transaction import (
-    BUMPS_EPOCH_FROM,
-    LAST_CLIENT_EPOCH,
-    NOBODY,
-    Transaction,
-)
+from moldau.core.transactions.transaction import LAST_CLIENT_EPOCH, NOBODY, Transaction
 from moldau.core.transactions.transitions import fenced_epoch, prepared
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.versions import BUMPS_EPOCH_FROM
 from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 _ENDED = {TransactionState.COMPLETE_COMMIT: True, TransactionState.COMPLETE_ABORT: False}

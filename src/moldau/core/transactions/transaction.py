@@ -4,15 +4,20 @@ from typing import NamedTuple
 
 from moldau.core.transactions.states import TransactionState
 from moldau.frozen import frozen
-from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from moldau.types import (
+    INT32_MAX,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    PRODUCER_EPOCH_MAX,
+    TopicPartition,
+)
 
-EPOCH_MAX = 2**15 - 1
-LAST_CLIENT_EPOCH = EPOCH_MAX - 1
+LAST_CLIENT_EPOCH = PRODUCER_EPOCH_MAX - 1
 """The one above is kept for fencing whoever has this one."""
-NO_TIMEOUT_MS = 2**31 - 1
+NO_TIMEOUT_MS = INT32_MAX
 """The timeout of two-phase commits, which have none."""
 
-BUMPS_EPOCH_FROM = 2
 """The transaction version that gives a producer a new epoch with every transaction's end."""
 
 

@@ -23,12 +23,7 @@ from moldau.core.transactions.requests import (
 )
 from moldau.core.transactions.settings import TransactionSettings
 from moldau.core.transactions.states import AT_REST, PREPARED, TransactionState
-from moldau.core.transactions.transaction import (
-    BUMPS_EPOCH_FROM,
-    NOBODY,
-    ProducerIdAndEpoch,
-    Transaction,
-)
+from moldau.core.transactions.transaction import NOBODY, ProducerIdAndEpoch, Transaction
 from moldau.core.transactions.transaction_records import (
     stored_transaction,
     transaction_record,
@@ -39,6 +34,7 @@ from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records.transaction_log import TransactionLogKey, TransactionLogValue
+from moldau.protocol.versions import BUMPS_EPOCH_FROM
 from moldau.types import NO_PRODUCER_ID, TopicPartition
 
 EXPIRY_TIMER: TimerKey = ("expiry",)

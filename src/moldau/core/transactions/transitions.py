@@ -7,14 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from moldau.core.transactions.states import ALLOWED, AT_REST, TransactionState
-from moldau.core.transactions.transaction import (
-    BUMPS_EPOCH_FROM,
-    EPOCH_MAX,
-    Transaction,
-)
+from moldau.core.transactions.transaction import Transaction
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from moldau.protocol.versions import BUMPS_EPOCH_FROM
+from moldau.types import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    PRODUCER_EPOCH_MAX,
+    TopicPartition,
+)
 
 
 def _changed(before: Transaction, state: TransactionState, **changes: Any) -> Transaction:
@@ -22,7 +25,7 @@ def _changed(before: Transaction, state: TransactionState, **changes: Any) -> Tr
     changes["previous_producer_id"] = before.producer_id
     after = replace(before, state=state, **changes)
     assert after.producer_id >= 0, after
-    assert 0 <= after.producer_epoch <= EPOCH_MAX, after
+    assert 0 <= after.producer_epoch <= PRODUCER_EPOCH_MAX, after
     return after
 
 
@@ -92,7 +95,7 @@ def fenced_epoch(before: Transaction, *, was_tried: bool) -> int:
     """The epoch that shuts out who has the current one. `was_tried`: it was taken before, and
     nobody knows whether that is in the log; nobody was told of it either, so it will do again.
     """
-    return min(before.producer_epoch + (0 if was_tried else 1), EPOCH_MAX)
+    return min(before.producer_epoch + (0 if was_tried else 1), PRODUCER_EPOCH_MAX)
 
 
 def prepared(
@@ -109,7 +112,7 @@ def prepared(
         # The last epoch of all can only be there after a bug; an abort leads out of it.
         epoch = (
             before.producer_epoch
-            if before.producer_epoch == EPOCH_MAX and not commits
+            if before.producer_epoch == PRODUCER_EPOCH_MAX and not commits
             else (before.producer_epoch + 1)
         )
         changes = {"producer_epoch": epoch, "last_producer_epoch": before.producer_epoch}

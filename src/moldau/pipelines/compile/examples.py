@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import functions as sql
 
-from moldau.connectors.debezium import DELETED
+from moldau.core.connectors.postgres_sql import DELETED
 from moldau.core.pipelines.graph import (
     Example,
     Files,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import DataSource
 
+from moldau.config.addresses import DEFAULT_BOOTSTRAP
 from moldau.connectors.http.source import HttpSource
 from moldau.connectors.postgres.source import (
     PostgresSource,
@@ -31,7 +32,6 @@ from moldau.spark.source.offset_resolver import Terms, find_partitions, resolve
 _CAN_BE_BROKEN = ("json", "csv")
 _DATA_SOURCES = {Topic: DefaultSource, Http: HttpSource, Postgres: PostgresSource}
 _STREAM_NUMBERS = itertools.count()
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 _KINDS = {
     "key": "binary",
     "value": "binary",

@@ -4,8 +4,8 @@ from moldau import Admin
 from moldau.admin import ConfigResource, ConfigResourceType, NewTopic
 from moldau.client.admin.topics import BROKERS_DEFAULT
 from moldau.client.errors import NoBrokerError
+from moldau.config.addresses import DEFAULT_BOOTSTRAP
 from moldau.core.pipelines.graph import Pipeline, Spot, Topic
-from moldau.pipelines.compile.sources import DEFAULT_BOOTSTRAP
 from moldau.protocol.errors import KafkaError, MoldauError
 
 

@@ -7,13 +7,8 @@ from typing import Any
 
 from pyspark.sql import functions as sql
 
-from moldau.connectors.debezium import (
-    DELETED,
-    event_columns,
-    event_error,
-    event_schema,
-)
-from moldau.core.connectors.postgres_sql import BAD_REASON, BAD_ROW
+from moldau.connectors.debezium import event_columns, event_error, event_schema
+from moldau.core.connectors.postgres_sql import BAD_REASON, BAD_ROW, DELETED
 from moldau.core.pipelines.graph import (
     Files,
     Flow,

@@ -22,10 +22,8 @@ from moldau.protocol.records.record_columns import (
     HeaderColumns,
     SourceColumns,
 )
-from moldau.types import Buffer
+from moldau.types import INT32_MAX, INT64_MAX, Buffer
 
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 FINISHED = "the columns are finished; begin a new sink"
 COLUMN_FULL = "a column of more than 2 GiB does not fit into Arrow's layout; decode fewer batches"
 

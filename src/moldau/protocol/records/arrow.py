@@ -33,7 +33,7 @@ from moldau.protocol.records.record_columns import (
     SourceColumns,
 )
 from moldau.protocol.records.record_loops import ColumnSink, ScannedBatch, encode_columns
-from moldau.types import NO_TIMESTAMP, Buffer
+from moldau.types import NO_TIMESTAMP, OFFSET_MAX, Buffer
 
 COLUMNS = (
     "key",
@@ -45,7 +45,6 @@ COLUMNS = (
     "timestampType",
     "headers",
 )
-OFFSET_MAX = 2**63 - 1
 BATCH_BYTES_DEFAULT = 1 << 20
 
 

@@ -24,9 +24,8 @@ from moldau.protocol.records.record_loops import (
     NO_KEY,
     validate_records,
 )
-from moldau.types import NO_TIMESTAMP, Buffer, TopicPartition
+from moldau.types import INT64_MAX, NO_TIMESTAMP, Buffer, TopicPartition
 
-INT64_MAX = 2**63 - 1
 SHOWN_ERRORS_MAX = 3
 _WRONG_TIME = "One or more records have been rejected due to invalid timestamp"
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BATCH_HEADER_SIZE = 61
 LOG_OVERHEAD = 12
+BATCH_LENGTH_MIN = BATCH_HEADER_SIZE - LOG_OVERHEAD
 MAGIC = 2
 # The smallest length that any message format had; below it nothing can be read at all.
 BATCH_LENGTH_MIN_ANY_MAGIC = 14
@@ -42,6 +43,7 @@ APPEND_TIME_FLAG = 0x08
 TRANSACTIONAL_FLAG = 0x10
 CONTROL_FLAG = 0x20
 DELETE_HORIZON_FLAG = 0x40
+KNOWN_ATTRIBUTES = 0x7F
 
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 _int16 = struct.Struct(">h")

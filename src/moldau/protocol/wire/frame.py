@@ -19,13 +19,13 @@ from moldau.protocol.wire.codec import (
     encode,
     encode_chunks,
 )
+from moldau.protocol.wire.primitives import LENGTH_MAX
 from moldau.protocol.wire.schema import Message
 from moldau.types import Buffer
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 """socket.request.max.bytes by default."""
-LENGTH_MAX = 2**31 - 1
 """What the four bytes can say."""
 # A frame's length and its response header: a correlation id and, in version 1, no tagged fields.
 _RESPONSE_HEADS = (Struct(">ii"), Struct(">iix"))

@@ -13,7 +13,7 @@ from moldau.client.admin.groups import Committed
 from moldau.core.spark.errors import FencedRunError, OptionError
 from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
 from moldau.core.spark.offset_json import read_query_offsets
-from moldau.core.spark.options import sink_options
+from moldau.core.spark.options import QUERY_ID_PROPERTY, sink_options
 from moldau.spark.runtime.task_errors import comes_again, first_line
 from moldau.spark.sink.driver_transaction import DriverTransaction, TransactionTicket
 from moldau.spark.sink.task_writer import (
@@ -31,7 +31,6 @@ _log = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 3
 """So often a batch is written before the query fails."""
-_QUERY_ID = "sql.streaming.queryId"
 _PIECES_MAX = 1024
 # Long enough for a slow batch; what is left open after a crash is aborted when the job comes back.
 _TIMEOUT_MS_DEFAULT = "900000"
@@ -183,7 +182,7 @@ def offset_lines(session: Any, checkpoint: str, batch_id: int) -> list[str]:
 def query_id_of(session: Any, checkpoint: str) -> str:
     """The same for all runs with a checkpoint."""
     if not _is_connected(session):
-        return str(session.sparkContext.getLocalProperty(_QUERY_ID) or "")
+        return str(session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY) or "")
     return str(json.loads("".join(_lines_of(session, checkpoint, "metadata")))["id"])
 
 

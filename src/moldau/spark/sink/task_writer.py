@@ -13,7 +13,6 @@ from moldau.client.cluster.metadata import Topic
 from moldau.client.errors import ClientError
 from moldau.client.producer.tables import BATCH_BYTES, partition_numbers
 from moldau.core.producer.batching import Batch, Delivery
-from moldau.core.producer.outcomes import NO_OFFSET
 from moldau.core.producer.partition_queue import ProducerIdentity
 from moldau.core.spark.errors import OptionError
 from moldau.protocol.errors import MoldauError
@@ -23,7 +22,7 @@ from moldau.protocol.records.record_loops import encode_columns
 from moldau.spark.runtime.worker_process import settle
 from moldau.spark.sink.driver_transaction import OpenProducer, TransactionTicket, as_fenced
 from moldau.spark.sink.writer import by_topic
-from moldau.types import TopicPartition
+from moldau.types import NO_OFFSET, TopicPartition
 
 ENCODED_SCHEMA = (
     "topic string, partition int, task int, number int, body binary, "
@@ -230,7 +229,7 @@ class TransactionWriter:
         producer.thread.run(producer.engine.file(batch))
 
     def _told(self, place: TopicPartition, target: _Target) -> dict[str, Any]:
-        first = NO_OFFSET
+        first: int = NO_OFFSET
         for batch in target.batches:
             delivery = Delivery(batch, 0, 0)
             if (error := delivery.exception()) is not None:

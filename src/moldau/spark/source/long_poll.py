@@ -11,13 +11,13 @@ from moldau.protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
 )
+from moldau.protocol.versions import FETCH_TOPIC_IDS
 from moldau.spark.runtime.connection import Connection
-from moldau.types import ZERO_UUID, TopicPartition
+from moldau.types import CONSUMER_REPLICA, ZERO_UUID, TopicPartition
 
 _LANE = "watch"
-_CONSUMER = -1
 _NO_SESSION_EPOCH = -1
-_NAMES_VERSION_MAX = 12
+_NAMES_VERSION_MAX = FETCH_TOPIC_IDS - 1
 _PAUSE_MS = 100
 # An answer that says that nothing came is on its way for a while: who goes without it asks again
 # at once for what it will say.
@@ -71,7 +71,7 @@ class Watch:
                     )
                 )
             request = FetchRequest(
-                replica_id=_CONSUMER,
+                replica_id=CONSUMER_REPLICA,
                 max_wait_ms=wait_ms,
                 min_bytes=1,
                 max_bytes=1,

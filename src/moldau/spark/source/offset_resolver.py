@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 from moldau.client.admin.groups import committed_offsets
-from moldau.client.admin.offsets import EARLIEST, LATEST, NO_OFFSET, list_offsets
+from moldau.client.admin.offsets import EARLIEST, LATEST, list_offsets
 from moldau.client.cluster.cluster import Cluster
 from moldau.client.cluster.metadata import ClusterMetadata
 from moldau.client.errors import ClientError, UnknownTopicError
@@ -22,7 +22,7 @@ from moldau.core.spark.offset_bounds import (
 from moldau.core.spark.offset_json import Offsets, check_covers
 from moldau.core.spark.options import Assign, Strategy, Subscribe, SubscribePattern
 from moldau.protocol.enums import IsolationLevel
-from moldau.types import ZERO_UUID, TopicPartition, Uuid
+from moldau.types import NO_OFFSET, ZERO_UUID, TopicPartition, Uuid
 
 
 class FoundPartitions(NamedTuple):

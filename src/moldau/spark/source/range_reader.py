@@ -23,8 +23,9 @@ from moldau.protocol.messages.fetch import (
 from moldau.protocol.records.arrow import ArrowRead, decode_to_arrow_pieces
 from moldau.protocol.records.batches import iterate_batches
 from moldau.protocol.records.compression import STORED_OUTPUT_BYTES_MAX
+from moldau.protocol.versions import FETCH_TOPIC_IDS
 from moldau.spark.runtime.connection import Connection
-from moldau.types import ZERO_UUID, Buffer, Uuid
+from moldau.types import CONSUMER_REPLICA, ZERO_UUID, Buffer, Uuid
 
 ROWS_PER_BATCH = 10_000
 """What Spark takes fastest."""
@@ -33,9 +34,8 @@ FETCH_BYTES = 4 << 20
 # What of it is decompressed at once: a single answer may hold gigabytes.
 PIECE_BYTES = 32 << 20
 _LANE = "fetch"
-_CONSUMER = -1
 _NO_SESSION_EPOCH = -1
-_NAMES_VERSION_MAX = 12
+_NAMES_VERSION_MAX = FETCH_TOPIC_IDS - 1
 
 
 class _RemadeError(MoldauError):
@@ -124,7 +124,7 @@ class RangeReader:
         node_id = await self._cluster.leader(partition)
         fetch = self._connection.fetch
         request = FetchRequest(
-            replica_id=_CONSUMER,
+            replica_id=CONSUMER_REPLICA,
             max_wait_ms=fetch.max_wait_ms,
             min_bytes=1,
             max_bytes=max(self._bytes, fetch.max_bytes),

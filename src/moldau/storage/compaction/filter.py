@@ -33,9 +33,7 @@ from moldau.protocol.records.record_loops import ScannedBatch
 from moldau.storage.compaction.loops import OffsetMap, filter_records, rebase_timestamps
 from moldau.storage.compaction.plan import LastRecord
 from moldau.storage.compaction.transactions import TransactionTracker
-from moldau.types import NO_TIMESTAMP, Buffer
-
-INT64_MAX = 2**63 - 1
+from moldau.types import INT64_MAX, NO_TIMESTAMP, Buffer
 
 _FLAGS_WITHOUT_RECORDS = APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 

@@ -13,9 +13,7 @@ from moldau.storage.log.damaged_bytes import DamagedBytes
 from moldau.storage.log.log import Log
 from moldau.storage.segment.segment import Segment
 from moldau.storage.segment.transaction_index import AbortedTransaction
-from moldau.types import Offset, TopicPartition
-
-_INT32_MAX = 2**31 - 1
+from moldau.types import INT32_MAX, INT64_MAX, Offset, TopicPartition
 
 
 class LastRecord(NamedTuple):
@@ -61,7 +59,7 @@ class SourceSegment:
     time_index_bytes: int
     damaged: tuple[DamagedBytes, ...] = ()
     """What is known of it. Such a segment stays as it is."""
-    offset_limit: int = 2**63 - 1
+    offset_limit: int = INT64_MAX
     """No batch reaches it: its offset would be wrong."""
 
 
@@ -236,5 +234,5 @@ def _fits(
         and sum(member.size_bytes for member in members) <= config.segment_size_max
         and sum(member.offset_index_bytes for member in members) <= index_max
         and sum(member.time_index_bytes for member in members) <= index_max
-        and (source.size_bytes == 0 or last_offset - group[0].base_offset <= _INT32_MAX)
+        and (source.size_bytes == 0 or last_offset - group[0].base_offset <= INT32_MAX)
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from moldau.storage.disk.failures import CorruptCheckpointError, excerpt
 from moldau.storage.disk.filesystem import FileSystem, read_whole, write_atomically
-from moldau.types import Offset, TopicPartition
+from moldau.types import INT32_MAX, INT64_MAX, Offset, TopicPartition
 
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_FILE = "log-start-offset-checkpoint"
@@ -18,8 +18,6 @@ CLEANER_FILE = "cleaner-offset-checkpoint"
 _VERSION = 0
 _HEADER_LINES = 2
 _OFFSET_FIELDS = 3
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 _NUMBER = re.compile("0|[1-9][0-9]{0,18}")
 _TOPIC_NAME = re.compile("[a-zA-Z0-9._-]{1,249}")
 

@@ -18,7 +18,6 @@ from typing import NamedTuple
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.directory.checkpoints import (
-    INT32_MAX,
     is_topic_name,
     parse_number,
     read_offsets,
@@ -44,13 +43,12 @@ from moldau.storage.disk.failures import (
 )
 from moldau.storage.disk.filesystem import FileSystem, read_whole, write_atomically
 from moldau.storage.disk.reserve import Reserve
-from moldau.types import BrokerId, Offset, TopicPartition, Uuid
+from moldau.types import INT32_MAX, NO_BROKER_EPOCH, BrokerId, Offset, TopicPartition, Uuid
 
 _log = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
 CLEAN_STOP_FILE = ".kafka_cleanshutdown"
-NO_BROKER_EPOCH = -1
 
 _NAME_CHARS_MAX = 255
 _MARKER_VERSION = 0

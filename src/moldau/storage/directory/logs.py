@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from moldau.config.values import INT64_MAX
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.directory import clean_stop_manifest as manifest
@@ -18,12 +17,7 @@ from moldau.storage.directory.checkpoints import (
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
 )
-from moldau.storage.directory.directory import (
-    NO_BROKER_EPOCH,
-    DirectoryKind,
-    LogDirectory,
-    PartitionDirectory,
-)
+from moldau.storage.directory.directory import DirectoryKind, LogDirectory, PartitionDirectory
 from moldau.storage.directory.log_checkpoints import LogCheckpoints
 from moldau.storage.directory.partition_metadata import (
     PARTITION_METADATA_FILE,
@@ -42,7 +36,7 @@ from moldau.storage.disk.filesystem import sync_path
 from moldau.storage.log.damage import quarantine
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
-from moldau.types import TopicPartition, Uuid, uuid_text
+from moldau.types import INT64_MAX, NO_BROKER_EPOCH, TopicPartition, Uuid, uuid_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 from moldau.frozen import frozen
-from moldau.storage.directory.checkpoints import INT32_MAX, parse_number
+from moldau.storage.directory.checkpoints import parse_number
 from moldau.storage.disk.failures import CorruptCheckpointError, excerpt
 from moldau.storage.disk.filesystem import FileSystem, read_whole, write_atomically
-from moldau.types import BrokerId, Uuid, parse_uuid, uuid_text
+from moldau.types import INT32_MAX, BrokerId, Uuid, parse_uuid, uuid_text
 
 META_PROPERTIES_FILE = "meta.properties"
 

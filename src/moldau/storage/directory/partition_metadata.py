@@ -4,10 +4,10 @@ before the first record; a directory whose id differs from the cluster's is some
 
 from pathlib import Path
 
-from moldau.storage.directory.checkpoints import INT32_MAX, parse_number
+from moldau.storage.directory.checkpoints import parse_number
 from moldau.storage.disk.failures import CorruptCheckpointError, excerpt, refused_if_full
 from moldau.storage.disk.filesystem import FileSystem, read_whole, write_atomically
-from moldau.types import ZERO_UUID, Uuid, parse_uuid, uuid_text
+from moldau.types import INT32_MAX, ZERO_UUID, Uuid, parse_uuid, uuid_text
 
 PARTITION_METADATA_FILE = "partition.metadata"
 

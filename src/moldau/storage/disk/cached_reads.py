@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from moldau.protocol.errors import MoldauError
+from moldau.protocol.records.batches import BATCH_HEADER_SIZE
 from moldau.storage.disk.cached_views import SIZE_MIN as VIEW_BYTES_MIN
 from moldau.storage.disk.failures import DamagedFileError
 from moldau.storage.disk.filesystem import FileSystem
@@ -28,7 +29,6 @@ _INTERVAL_BYTES = 4096 + 256
 """Between two indexed batches that are small, and a header."""
 _SMALL_BYTES = 64 * 1024
 _AT_ONCE_BYTES_MAX = 1 << 20
-_HEADER_BYTES = 61
 
 
 class NotCachedError(MoldauError):
@@ -192,7 +192,7 @@ class CachedReads:
         """As much as is at hand from a batch's header on; at least the header, unless the file
         ends. Where that is little, or will be needed, all is read at once, and `read` finds it.
         """
-        end = start + min(size, _HEADER_BYTES)
+        end = start + min(size, BATCH_HEADER_SIZE)
         for loaded in self._loaded:
             if loaded.holds(segment, start, end):
                 return loaded.content[start - loaded.start :]
@@ -206,7 +206,7 @@ class CachedReads:
     ) -> "_LoadedBytes | None":
         """All that is wanted from there on, or more, unless it is looked at before it is read."""
         left = segment.size - start
-        needed = min(max(self._wanted_bytes, _HEADER_BYTES), left)
+        needed = min(max(self._wanted_bytes, BATCH_HEADER_SIZE), left)
         all_bytes = min(max(size, self._wanted_bytes + _INTERVAL_BYTES), left)
         for loaded in self._loaded:
             if loaded.holds(segment, start, start + needed):

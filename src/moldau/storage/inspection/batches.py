@@ -2,23 +2,24 @@
 broken header is described, and the walk goes on behind the damage if it finds a whole batch there.
 """
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from moldau.protocol.records.batches import (
+    ATTRIBUTES_OFFSET,
+    BATCH_HEADER,
+    BATCH_HEADER_SIZE,
+    BATCH_LENGTH_MIN,
+    KNOWN_ATTRIBUTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_OFFSET,
+)
 from moldau.protocol.records.checksum import crc32c
 from moldau.storage.inspection.source import WINDOW_BYTES, InspectedFile
+from moldau.types import INT32_MAX
 
-HEADER_BYTES = 61
-_OVERHEAD_BYTES = 12
-_LENGTH_MIN = HEADER_BYTES - _OVERHEAD_BYTES
-_CRC_START = 21
-_MAGIC_POSITION = 16
-_MAGIC = 2
-_HEADER = struct.Struct(">qiibIhiqqqhii")
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_INT32_MAX = 2**31 - 1
-_KNOWN_ATTRIBUTES = 0x7F
 
 
 class BatchHeader(NamedTuple):
@@ -40,7 +41,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return self.batch_length + _OVERHEAD_BYTES
+        return self.batch_length + LOG_OVERHEAD
 
     @property
     def last_offset(self) -> int:
@@ -50,7 +51,7 @@ class BatchHeader(NamedTuple):
     def last_sequence(self) -> int:
         if self.base_sequence < 0:
             return self.base_sequence
-        return (self.base_sequence + self.last_offset_delta) & _INT32_MAX
+        return (self.base_sequence + self.last_offset_delta) & INT32_MAX
 
     @property
     def compression(self) -> str:
@@ -93,24 +94,25 @@ class Step(NamedTuple):
 
 def read_header(file: InspectedFile, position: int) -> BatchHeader | None:
     """None where fewer bytes are left than a header has."""
-    view = file.window(position, HEADER_BYTES)
-    if len(view) < HEADER_BYTES:
+    view = file.window(position, BATCH_HEADER_SIZE)
+    if len(view) < BATCH_HEADER_SIZE:
         return None
-    return BatchHeader(*_HEADER.unpack_from(view))
+    return BatchHeader(*BATCH_HEADER.unpack_from(view))
 
 
 def frame_complaint(header: BatchHeader | None, left_bytes: int) -> str | None:
     """Why no whole batch can begin with this header, or None."""
     if header is None:
-        return f"{left_bytes} bytes are fewer than a batch header has ({HEADER_BYTES})"
+        return f"{left_bytes} bytes are fewer than a batch header has ({BATCH_HEADER_SIZE})"
     if not any(header):
         return "zeros instead of a batch"
     if header.magic in {0, 1}:
         return f"message format {header.magic}, which Kafka 4 no longer reads"
-    if header.magic != _MAGIC:
-        return f"not a batch: magic is {header.magic}, not {_MAGIC}"
-    if header.batch_length < _LENGTH_MIN:
-        return f"not a batch: its length is {header.batch_length}, at least {_LENGTH_MIN} is needed"
+    if header.magic != MAGIC:
+        return f"not a batch: magic is {header.magic}, not {MAGIC}"
+    if header.batch_length < BATCH_LENGTH_MIN:
+        length = header.batch_length
+        return f"not a batch: its length is {length}, at least {BATCH_LENGTH_MIN} is needed"
     if header.size_bytes > left_bytes:
         return f"the batch has {header.size_bytes} bytes, but only {left_bytes} are left"
     if header.last_offset_delta < 0 or header.record_count < 0 or header.base_offset < 0:
@@ -124,7 +126,7 @@ def frame_complaint(header: BatchHeader | None, left_bytes: int) -> str | None:
 def crc_of(file: InspectedFile, position: int, size_bytes: int) -> int:
     """Computed in pieces: a damaged length may claim a gigabyte."""
     crc = 0
-    start, end = position + _CRC_START, position + size_bytes
+    start, end = position + ATTRIBUTES_OFFSET, position + size_bytes
     while start < end:
         piece = file.window(start, min(WINDOW_BYTES, end - start))
         if not piece:
@@ -166,8 +168,8 @@ def _may_begin(file: InspectedFile, position: int) -> bool:
 def _is_likely(header: BatchHeader, lowest_offset: int) -> bool:
     """Cheap and strict, so that garbage rarely costs a checksum over what it claims to be."""
     return (
-        lowest_offset <= header.base_offset <= lowest_offset + _INT32_MAX
-        and header.attributes & ~_KNOWN_ATTRIBUTES == 0
+        lowest_offset <= header.base_offset <= lowest_offset + INT32_MAX
+        and header.attributes & ~KNOWN_ATTRIBUTES == 0
         and header.record_count <= header.last_offset_delta + 1
     )
 
@@ -175,14 +177,14 @@ def _is_likely(header: BatchHeader, lowest_offset: int) -> bool:
 def _find_batch(file: InspectedFile, start: int, lowest_offset: int) -> int | None:
     """The first position from `start` where a whole batch with the right checksum begins."""
     position = start
-    while position + HEADER_BYTES <= file.size_bytes:
+    while position + BATCH_HEADER_SIZE <= file.size_bytes:
         # Pieces overlap by a header, so that none is missed at the seam.
         piece = bytes(file.window(position, min(WINDOW_BYTES, file.size_bytes - position)))
-        last = len(piece) - HEADER_BYTES
-        magic_at = piece.find(_MAGIC, _MAGIC_POSITION)
-        while magic_at != -1 and magic_at - _MAGIC_POSITION <= last:
-            candidate = magic_at - _MAGIC_POSITION
-            header = BatchHeader(*_HEADER.unpack_from(piece, candidate))
+        last = len(piece) - BATCH_HEADER_SIZE
+        magic_at = piece.find(MAGIC, MAGIC_OFFSET)
+        while magic_at != -1 and magic_at - MAGIC_OFFSET <= last:
+            candidate = magic_at - MAGIC_OFFSET
+            header = BatchHeader(*BATCH_HEADER.unpack_from(piece, candidate))
             left = file.size_bytes - position - candidate
             if (
                 _is_likely(header, lowest_offset)
@@ -190,7 +192,7 @@ def _find_batch(file: InspectedFile, start: int, lowest_offset: int) -> int | No
                 and crc_of(file, position + candidate, header.size_bytes) == header.crc
             ):
                 return position + candidate
-            magic_at = piece.find(_MAGIC, magic_at + 1)
+            magic_at = piece.find(MAGIC, magic_at + 1)
         if last < 0:
             return None
         position += last + 1

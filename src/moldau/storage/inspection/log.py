@@ -21,10 +21,10 @@ from moldau.storage.inspection.names import FileName
 from moldau.storage.inspection.options import Decoding, InspectionOptions
 from moldau.storage.inspection.records import RecordDecoder
 from moldau.storage.inspection.source import InspectedFile
+from moldau.types import INT32_MAX
 
 # A larger batch is checked, but its records are not held in memory.
 _DECODED_BATCH_BYTES_MAX = 256 * 1024 * 1024
-_INT32_MAX = 2**31 - 1
 _RECOPY = "copy the partition again from a replica"
 
 
@@ -136,7 +136,7 @@ class LogInspection:
                 f"offset {header.base_offset} {beyond}, {self._expected_offset} or more is due",
                 remedy,
             )
-        elif header.last_offset - self._base_offset > _INT32_MAX:
+        elif header.last_offset - self._base_offset > INT32_MAX:
             yield self._problem(
                 position,
                 f"offset {header.last_offset} is too far from the segment's base "
@@ -232,7 +232,7 @@ class LogInspection:
 def _sequence(header: BatchHeader, offset: int) -> int:
     if header.base_sequence < 0:
         return -1
-    return (header.base_sequence + offset - header.base_offset) & _INT32_MAX
+    return (header.base_sequence + offset - header.base_offset) & INT32_MAX
 
 
 def _offsets_complaint(header: BatchHeader, records: list[Record]) -> str | None:

@@ -34,8 +34,7 @@ from moldau.storage.producers.replay import complete, data_batch, end_marker
 from moldau.storage.producers.state import AppendOrigin, ProducerAppend
 from moldau.storage.producers.verification import Verification
 from moldau.storage.segment.segment import Segment
-from moldau.storage.segment.walk import INT32_MAX
-from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer, LeaderEpoch, Offset
+from moldau.types import INT32_MAX, NO_EPOCH, NO_TIMESTAMP, Buffer, LeaderEpoch, Offset
 
 if TYPE_CHECKING:
     from moldau.config.log import LogConfig

@@ -6,21 +6,24 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from moldau.protocol.records.batches import (
+    ATTRIBUTES_OFFSET,
+    BATCH_HEADER_SIZE,
+    BATCH_LENGTH_MIN,
+    KNOWN_ATTRIBUTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_OFFSET,
+)
 from moldau.protocol.records.checksum import crc32c
 from moldau.protocol.records.record_loops import BAD_OFFSETS, ScannedBatch, scan_batches
 from moldau.storage.disk.filesystem import File
 from moldau.storage.segment.scan import STRAY_OFFSETS, SegmentScan
+from moldau.types import INT64_MAX
 
 _SEARCH_BYTES = 1 << 20
-_HEADER_BYTES = 61
-_OVERHEAD_BYTES = 12
-_LENGTH_MIN = _HEADER_BYTES - _OVERHEAD_BYTES
-_CRC_START = 21
-_MAGIC_POSITION = 16
-_MAGIC = 2
 # Base offset, length, magic, checksum, attributes, last offset delta, number of records.
 _HEADER = struct.Struct(">qi4xbIhi30xi")
-_KNOWN_ATTRIBUTES = 0x7F
 OFFSETS_MAX = 2**31
 """No segment holds more."""
 
@@ -51,7 +54,7 @@ class TolerantScan:
         end: int,
         *,
         offsets: range,
-        promised_end: int = 2**63 - 1,
+        promised_end: int = INT64_MAX,
     ) -> None:
         self.valid_end = start
         self.problem: str | None = None
@@ -107,7 +110,7 @@ class TolerantScan:
         if problem in {BAD_OFFSETS, STRAY_OFFSETS}:
             # All else is right about it. What it holds might look like batches to a search.
             length = int.from_bytes(self._file.read(start + 8, 4), "big", signed=True)
-            return self._leave_out(start, start + _OVERHEAD_BYTES + length, problem)
+            return self._leave_out(start, start + LOG_OVERHEAD + length, problem)
         return self._leave_out(start, self._following(start), problem)
 
     def _leave_out(self, start: int, end: int, problem: str) -> int:
@@ -141,24 +144,24 @@ class TolerantScan:
         header = self._header(start)
         if header is None or header[0] != self.next_offset:
             return None
-        end = start + _OVERHEAD_BYTES + header[1]
+        end = start + LOG_OVERHEAD + header[1]
         if end == self._end:
             return end
         following = self._sound_at(end, self.next_offset + 1) if start < end < self._end else None
         return end if following == header[0] + header[5] + 1 else None
 
     def _header(self, position: int) -> tuple[int, ...] | None:
-        if position + _HEADER_BYTES > self._end:
+        if position + BATCH_HEADER_SIZE > self._end:
             return None
-        content = self._file.read(position, _HEADER_BYTES)
-        return _HEADER.unpack(content) if len(content) == _HEADER_BYTES else None
+        content = self._file.read(position, BATCH_HEADER_SIZE)
+        return _HEADER.unpack(content) if len(content) == BATCH_HEADER_SIZE else None
 
     def _sound_at(self, position: int, offset_min: int) -> int | None:
         """The base offset of the sound batch that begins there."""
         header = self._header(position)
         if header is None or not self._is_likely(header, position, offset_min):
             return None
-        batch = self._file.read(position, _OVERHEAD_BYTES + header[1])
+        batch = self._file.read(position, LOG_OVERHEAD + header[1])
         found, _, _ = scan_batches(batch, 0, len(batch), True)
         return header[0] if found else None
 
@@ -166,22 +169,22 @@ class TolerantScan:
         """Cheap and strict, so that garbage rarely costs a checksum over what it claims to be."""
         base_offset, length, magic, _, attributes, delta, count = header
         return (
-            magic == _MAGIC
+            magic == MAGIC
             and offset_min <= base_offset < offset_min + OFFSETS_MAX
             and base_offset + delta < self._offset_limit
-            and _LENGTH_MIN <= length <= self._end - position - _OVERHEAD_BYTES
-            and attributes & ~_KNOWN_ATTRIBUTES == 0
+            and BATCH_LENGTH_MIN <= length <= self._end - position - LOG_OVERHEAD
+            and attributes & ~KNOWN_ATTRIBUTES == 0
             and 0 <= count <= delta + 1
         )
 
     def _search(self, position: int) -> int:
         """The first position from which on a sound batch follows."""
         offset_min = self.next_offset
-        while position + _HEADER_BYTES <= self._end:
+        while position + BATCH_HEADER_SIZE <= self._end:
             # Pieces overlap by a header, so that none is missed at the seam.
             piece = self._file.read(position, min(_SEARCH_BYTES, self._end - position))
-            last = len(piece) - _HEADER_BYTES
-            at = piece.find(_MAGIC, _MAGIC_POSITION) - _MAGIC_POSITION
+            last = len(piece) - BATCH_HEADER_SIZE
+            at = piece.find(MAGIC, MAGIC_OFFSET) - MAGIC_OFFSET
             while 0 <= at <= last:
                 header = _HEADER.unpack_from(piece, at)
                 if (
@@ -189,7 +192,7 @@ class TolerantScan:
                     and self._sound_at(position + at, offset_min) is not None
                 ):
                     return position + at
-                at = piece.find(_MAGIC, at + _MAGIC_POSITION + 1) - _MAGIC_POSITION
+                at = piece.find(MAGIC, at + MAGIC_OFFSET + 1) - MAGIC_OFFSET
             if last < 0:
                 break
             position += last + 1
@@ -199,13 +202,13 @@ class TolerantScan:
 def is_cut(file: File, size: int, damaged: DamagedBytes) -> bool:
     """Whether the file ends inside of it, rather than that its bytes are wrong."""
     content = file.read(damaged.position, size - damaged.position)
-    if len(content) < _HEADER_BYTES:
+    if len(content) < BATCH_HEADER_SIZE:
         return True
     _, length, magic, checksum, *_ = _HEADER.unpack_from(content)
-    if _OVERHEAD_BYTES + length <= len(content) or magic != _MAGIC:
+    if LOG_OVERHEAD + length <= len(content) or magic != MAGIC:
         return False
     # All of it is there if only its length is wrong.
-    return bool(crc32c(content[_CRC_START:]) != checksum)
+    return bool(crc32c(content[ATTRIBUTES_OFFSET:]) != checksum)
 
 
 def find_damage(file: File, size: int, offsets: range) -> tuple[DamagedBytes, ...]:

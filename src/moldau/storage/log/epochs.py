@@ -14,13 +14,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from moldau.storage.directory.checkpoints import INT32_MAX, parse_number, read_lines, write_lines
+from moldau.storage.directory.checkpoints import parse_number, read_lines, write_lines
 from moldau.storage.disk.failures import CorruptCheckpointError, DiskFullError, excerpt
 from moldau.storage.disk.filesystem import FileSystem
-from moldau.types import NO_EPOCH, LeaderEpoch, Offset
+from moldau.types import INT32_MAX, NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 
 EPOCH_FILE = "leader-epoch-checkpoint"
-NO_OFFSET = Offset(-1)
 
 _epoch_of = attrgetter("epoch")
 _start_of = attrgetter("start_offset")

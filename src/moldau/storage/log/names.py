@@ -37,7 +37,7 @@ SEGMENT_KINDS = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION
 INDEX_KINDS = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 _KINDS = frozenset((*SEGMENT_KINDS, SNAPSHOT_SUFFIX))
 _LIFE_SUFFIXES = frozenset((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ROLLED_SUFFIX))
-_OFFSET_DIGITS = 20
+OFFSET_DIGITS = 20
 
 
 class SegmentFileName(NamedTuple):
@@ -53,8 +53,8 @@ class SegmentFileName(NamedTuple):
 
 def parse_segment_file_name(name: str) -> SegmentFileName | None:
     """None for a file that does not belong to a segment."""
-    digits, rest = name[:_OFFSET_DIGITS], name[_OFFSET_DIGITS:]
-    if len(digits) != _OFFSET_DIGITS or not (digits.isascii() and digits.isdecimal()):
+    digits, rest = name[:OFFSET_DIGITS], name[OFFSET_DIGITS:]
+    if len(digits) != OFFSET_DIGITS or not (digits.isascii() and digits.isdecimal()):
         return None
     _, kind, *lives = rest.split(".") if rest.startswith(".") else ("", "", "")
     life = "." + lives[0] if lives else ""

@@ -5,6 +5,7 @@ by indexes and headers alone: those who wait for more need only its size.
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from moldau.protocol.enums import ListOffsetsTimestamp
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.batches import RecordBatch
@@ -13,19 +14,11 @@ from moldau.storage.disk.cached_reads import CachedReads
 from moldau.storage.segment.segment import Segment
 from moldau.storage.segment.transaction_index import AbortedTransaction
 from moldau.storage.segment.walk import BatchSpan
-from moldau.types import NO_EPOCH, NO_TIMESTAMP, Offset
+from moldau.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, Offset
 
 if TYPE_CHECKING:
     from moldau.storage.log.log import Log
 
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL_TIMESTAMP = -4
-LATEST_TIERED_TIMESTAMP = -5
-EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
-
-NO_OFFSET = -1
 
 # More than these take milliseconds to look through.
 _HEAVY_RECORDS = 20_000
@@ -204,20 +197,23 @@ def aborted_transactions(
 
 
 def offset_for_timestamp(log: "Log", timestamp_ms: int) -> FoundOffset | None:
-    if timestamp_ms == LATEST_TIMESTAMP:
+    if timestamp_ms == ListOffsetsTimestamp.LATEST:
         return FoundOffset(NO_TIMESTAMP, log.log_end_offset, log.epochs.latest_epoch)
-    if timestamp_ms in {EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP}:
+    if timestamp_ms in {ListOffsetsTimestamp.EARLIEST, ListOffsetsTimestamp.EARLIEST_LOCAL}:
         earliest = log.epochs.earliest_entry
         if earliest is None or earliest.start_offset > log.log_start_offset:
             return FoundOffset(NO_TIMESTAMP, log.log_start_offset, None)
         return FoundOffset(NO_TIMESTAMP, log.log_start_offset, earliest.epoch)
-    if timestamp_ms in {LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP}:
+    if timestamp_ms in {
+        ListOffsetsTimestamp.LATEST_TIERED,
+        ListOffsetsTimestamp.EARLIEST_PENDING_UPLOAD,
+    }:
         # Nothing is tiered here.
         return FoundOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
     start_offset = log.log_start_offset
     while (batch := batch_of_time(log, timestamp_ms, start_offset)) is not None:
         found = batch.find()
-        if found is not None or timestamp_ms == MAX_TIMESTAMP:
+        if found is not None or timestamp_ms == ListOffsetsTimestamp.MAX_TIMESTAMP:
             return found
         start_offset = batch.last_offset + 1
     return None
@@ -257,7 +253,7 @@ def batch_of_time(
     with the largest time of all. If nothing is found in it, ask from behind it. Without `reads` it
     may wait for the disk.
     """
-    if timestamp_ms == MAX_TIMESTAMP:
+    if timestamp_ms == ListOffsetsTimestamp.MAX_TIMESTAMP:
         return _latest_batch(log, reads)
     for segment in log.segments:
         segment.know_max_timestamp(reads)

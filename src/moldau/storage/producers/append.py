@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.protocol.versions import BUMPS_EPOCH_FROM
 from moldau.storage.producers.entry import (
     SEQUENCE_MAX,
     BatchMetadata,
@@ -16,13 +17,12 @@ from moldau.storage.producers.entry import (
     increment_sequence,
 )
 from moldau.storage.producers.verification import Verification
+from moldau.types import PRODUCER_EPOCH_MAX
 
 if TYPE_CHECKING:
     from moldau.storage.producers.state import ProducerStateTable
 
-EPOCH_MAX = 2**15 - 1
 TRANSACTION_VERSION_UNKNOWN = -1
-BUMPS_EPOCH_FROM = 2
 """The transaction version whose ends raise the producer's epoch."""
 
 
@@ -257,7 +257,9 @@ def _check_marker(entry: ProducerEntry, marker: EndMarker, version: int) -> None
         # From version 2 the coordinator bumps the epoch for every marker, so an equal epoch is a
         # late marker, unless nothing is open: then it is a retry and harmless (KAFKA-19999). At the
         # last epoch there is nothing to bump to.
-        is_retry = epoch == current and (entry.transaction_first_offset < 0 or epoch == EPOCH_MAX)
+        is_retry = epoch == current and (
+            entry.transaction_first_offset < 0 or epoch == PRODUCER_EPOCH_MAX
+        )
         is_stale = epoch <= current and not is_retry
     else:
         is_stale = epoch < current

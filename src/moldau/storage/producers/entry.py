@@ -4,11 +4,10 @@ its open transaction; and how its sequences count.
 
 from typing import NamedTuple
 
-from moldau.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
+from moldau.types import INT32_MAX, NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
 BATCHES_REMEMBERED = 5
-SEQUENCE_MAX = 2**31 - 1
-NO_OFFSET = -1
+SEQUENCE_MAX = INT32_MAX
 
 
 class BatchMetadata(NamedTuple):
@@ -72,7 +71,7 @@ class ProducerEntry:
         self.epoch: int = NO_PRODUCER_EPOCH
         self.coordinator_epoch = -1
         self.last_timestamp_ms: int = NO_TIMESTAMP
-        self.transaction_first_offset = NO_OFFSET
+        self.transaction_first_offset: int = NO_OFFSET
         self.batches: tuple[BatchMetadata, ...] = ()
 
     def copy(self) -> "ProducerEntry":

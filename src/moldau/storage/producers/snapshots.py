@@ -12,12 +12,11 @@ from moldau.protocol.errors import MoldauError
 from moldau.protocol.records.checksum import crc32c
 from moldau.storage.disk.failures import DiskFullError, refused_if_full
 from moldau.storage.disk.filesystem import FileSystem, read_whole, sync_path
+from moldau.storage.log.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX
 from moldau.storage.producers.entry import BatchMetadata, ProducerEntry, decrement_sequence
 from moldau.storage.producers.state import ProducerStateTable
 from moldau.types import Buffer
 
-SNAPSHOT_SUFFIX = ".snapshot"
-DELETED_SUFFIX = ".deleted"
 SNAPSHOT_VERSION = 1
 
 # version, crc | entry count; the crc covers everything behind itself.

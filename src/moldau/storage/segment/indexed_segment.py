@@ -19,8 +19,8 @@ from moldau.storage.disk.filesystem import File, FileSystem
 from moldau.storage.log.damaged_bytes import TolerantScan
 from moldau.storage.segment.files import SegmentSettings
 from moldau.storage.segment.reads import ReadableSegment
-from moldau.storage.segment.walk import INT32_MAX, BatchSpan, CorruptSegmentError, walk_batches
-from moldau.types import NO_TIMESTAMP, Offset, TimestampMs
+from moldau.storage.segment.walk import BatchSpan, CorruptSegmentError, walk_batches
+from moldau.types import INT32_MAX, NO_TIMESTAMP, Offset, TimestampMs
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")

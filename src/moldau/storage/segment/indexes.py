@@ -23,9 +23,8 @@ from moldau.storage.disk.failures import (
     refused_if_full,
 )
 from moldau.storage.disk.filesystem import File, FileSystem
-from moldau.types import NO_TIMESTAMP, Offset, TimestampMs
+from moldau.types import INT32_MAX, NO_TIMESTAMP, Offset, TimestampMs
 
-_INT32_MAX = 2**31 - 1
 _SWAP = sys.byteorder == "little"
 # One write of about 4 KiB for each 2 MiB of log at Kafka's default interval.
 _PENDING_ENTRIES_MAX = 512
@@ -81,7 +80,7 @@ class _Index:
         return self._filesystem.file_size(self.path) if has_file else 0
 
     def can_append_offset(self, offset: Offset) -> bool:
-        return 0 <= offset - self.base_offset <= _INT32_MAX
+        return 0 <= offset - self.base_offset <= INT32_MAX
 
     def sanity_check(self) -> None:
         """Raises CorruptIndexError if the file cannot be what an append-only index leaves."""
@@ -257,7 +256,7 @@ class _Index:
 
     def _relative(self, offset: Offset) -> int:
         relative = offset - self.base_offset
-        if not 0 <= relative <= _INT32_MAX:
+        if not 0 <= relative <= INT32_MAX:
             raise InvalidIndexEntryError(
                 f"{self.path}: offset {offset} does not fit base offset {self.base_offset}"
             )
@@ -327,7 +326,7 @@ class OffsetIndex(_Index):
         if not self._loaded:
             self._load()
         relative = self._relative(offset)
-        if not 0 <= position <= _INT32_MAX:
+        if not 0 <= position <= INT32_MAX:
             raise self._refuse(offset, position, "has an impossible position")
         keys = self._keys
         if keys and (relative <= keys[-1] or position < self._values[-1]):

@@ -5,16 +5,16 @@ piece is scanned with the next one; what is wrong with the first bad batch is to
 from collections.abc import Iterator
 from itertools import takewhile
 
+from moldau.protocol.records.batches import LOG_OVERHEAD
 from moldau.protocol.records.record_loops import BAD_OFFSETS, INCOMPLETE, ScannedBatch, scan_batches
 from moldau.storage.disk.filesystem import File
+from moldau.types import INT64_MAX
 
 PIECE_BYTES = 512 * 1024
 """Scanning a piece keeps the interpreter from other threads: up to 4 ms, if batches are tiny."""
 
-ALL_OFFSETS = range(2**63 - 1)
+ALL_OFFSETS = range(INT64_MAX)
 STRAY_OFFSETS = "offsets outside of the segment"
-
-_LOG_OVERHEAD = 12
 
 
 class SegmentScan:
@@ -70,10 +70,10 @@ class SegmentScan:
         """How many bytes the batch has that the piece cuts."""
         length = (
             self._file.read(self.valid_end + 8, 4)
-            if at + _LOG_OVERHEAD > len(piece)
-            else (piece[at + 8 : at + _LOG_OVERHEAD])
+            if at + LOG_OVERHEAD > len(piece)
+            else (piece[at + 8 : at + LOG_OVERHEAD])
         )
-        return _LOG_OVERHEAD + int.from_bytes(length, "big", signed=True)
+        return LOG_OVERHEAD + int.from_bytes(length, "big", signed=True)
 
 
 def _end_of(headers: list[ScannedBatch], start: int) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from moldau.protocol.records.batches import BATCH_LENGTH_MIN, LOG_OVERHEAD
 from moldau.storage.disk.failures import DamagedFileError
 from moldau.storage.log.damaged_bytes import DamagedBytes
 from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer
@@ -12,9 +13,6 @@ from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer
 if TYPE_CHECKING:
     from moldau.storage.disk.cached_reads import CachedReads
 
-INT32_MAX = 2**31 - 1
-_LOG_OVERHEAD = 12
-_BATCH_LENGTH_MIN = 49
 # Base offset, length, leader epoch, magic, attributes, last offset delta, max timestamp.
 _HEADER = struct.Struct(">qiib4xhi8xq")
 
@@ -81,12 +79,12 @@ def walk_batches(
             if len(window) < _HEADER.size:
                 raise CorruptSegmentError(segment.path(), f"a torn batch at {position}")
         base, length, epoch, magic, _, delta, max_timestamp = _HEADER.unpack_from(window, at)
-        next_position = position + _LOG_OVERHEAD + length
-        if length < _BATCH_LENGTH_MIN or magic != 2 or next_position > size:
+        next_position = position + LOG_OVERHEAD + length
+        if length < BATCH_LENGTH_MIN or magic != 2 or next_position > size:
             raise CorruptSegmentError(segment.path(), f"no batch at position {position}")
         last = base + delta
         if base < floor or delta < 0 or last >= limit:
             raise CorruptSegmentError(segment.path(), f"impossible offset {base} at {position}")
-        yield BatchSpan(position, _LOG_OVERHEAD + length, base, last, epoch, max_timestamp)
+        yield BatchSpan(position, LOG_OVERHEAD + length, base, last, epoch, max_timestamp)
         floor = last + 1
         position = next_position

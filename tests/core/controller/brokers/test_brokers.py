@@ -4,7 +4,6 @@ from typing import Any
 import pytest
 from core.controller.cluster import Cluster, registration, uuid_of
 
-from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -19,7 +18,7 @@ from moldau.protocol.messages.broker_registration import BrokerRegistrationReque
 from moldau.protocol.messages.controller_registration import ControllerRegistrationRequest
 from moldau.protocol.messages.controller_registration import Listener as ControllerListener
 from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
-from moldau.types import ZERO_UUID, Uuid
+from moldau.types import NO_LEADER, ZERO_UUID, Uuid
 
 SESSION_MS = 9000
 

@@ -9,7 +9,6 @@ from moldau.core.controller.partitions.leadership import (
     unclean_leader_records,
 )
 from moldau.core.decision import Decision
-from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.enums import ElectionType, LeaderRecoveryState
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.alter_partition import (
@@ -19,6 +18,7 @@ from moldau.protocol.messages.alter_partition import (
     BrokerState,
 )
 from moldau.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from moldau.types import NO_LEADER
 
 UNCLEAN = {"unclean.leader.election.enable": "true"}
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from core.controller.cluster import Cluster, uuid_of
 
-from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -23,6 +22,7 @@ from moldau.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from moldau.types import NO_LEADER
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 INVALID = ErrorCode.INVALID_REPLICA_ASSIGNMENT

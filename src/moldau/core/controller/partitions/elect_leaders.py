@@ -8,7 +8,6 @@ from moldau.core.controller.decision_context import (
 from moldau.core.controller.partitions.leadership import PartitionAt, changed
 from moldau.core.controller.partitions.partition_change import Election, Target
 from moldau.core.decision import Decision
-from moldau.core.metadata.image import NO_LEADER
 from moldau.protocol.enums import ElectionType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.elect_leaders import (
@@ -18,6 +17,7 @@ from moldau.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 from moldau.protocol.wire.schema import Message
+from moldau.types import NO_LEADER
 
 _ELECTIONS = {
     ElectionType.PREFERRED: Election.PREFERRED,

@@ -16,7 +16,7 @@ from moldau.core.controller.topics.topic_settings import (
     is_unclean_election_allowed,
 )
 from moldau.core.metadata.cluster_changes import FENCED, IN_CONTROLLED_SHUTDOWN, UNFENCED
-from moldau.core.metadata.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
+from moldau.core.metadata.image import BrokerImage, PartitionImage, TopicImage
 from moldau.core.metadata.levels import LEVELS
 from moldau.frozen import frozen
 from moldau.protocol.log_records import (
@@ -25,7 +25,7 @@ from moldau.protocol.log_records import (
     UnregisterBrokerRecord,
 )
 from moldau.protocol.wire.schema import Message
-from moldau.types import Uuid
+from moldau.types import NO_LEADER, Uuid
 
 ELECTIONS_AT_ONCE_MAX = 1_000
 _EPOCH_ON_SHRINK_UNTIL = LEVELS["3.6-IV0"]

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from enum import Enum, auto
 
 from moldau.core.controller.partitions.reassignment import Reassignment
-from moldau.core.metadata.image import NO_LEADER, PartitionImage
+from moldau.core.metadata.image import PartitionImage
 from moldau.core.metadata.topic_changes import NO_LEADER_CHANGE
 from moldau.frozen import frozen
 from moldau.protocol.enums import LeaderRecoveryState
 from moldau.protocol.log_records import PartitionChangeRecord
-from moldau.types import Uuid
+from moldau.types import NO_LEADER, Uuid
 
 
 class Election(Enum):
