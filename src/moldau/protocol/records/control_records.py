@@ -106,22 +106,22 @@ def end_transaction_marker(
     )
 
 
-class ControlPlace(NamedTuple):
+class OffsetAndEpoch(NamedTuple):
     base_offset: int
     partition_leader_epoch: int
 
 
 def control_batch(
-    values: Iterable[tuple[ControlType, bytes]], place: ControlPlace, now_ms: int
+    values: Iterable[tuple[ControlType, bytes]], start: OffsetAndEpoch, now_ms: int
 ) -> bytes:
     """A control batch of the quorum: no producer, no transaction; values are encoded messages."""
     records = [
-        Record(place.base_offset + index, now_ms, control_key(control_type), value)
+        Record(start.base_offset + index, now_ms, control_key(control_type), value)
         for index, (control_type, value) in enumerate(values)
     ]
     return build_batch(
         records,
-        BatchOptions(partition_leader_epoch=place.partition_leader_epoch, is_control=True),
+        BatchOptions(partition_leader_epoch=start.partition_leader_epoch, is_control=True),
     )
 
 

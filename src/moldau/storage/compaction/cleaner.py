@@ -214,7 +214,7 @@ class LogCleaner:
                     if segment.path() == failure.path:
                         segment.note_damaged(failure.damaged)
             case OSError() | DiskFullError():
-                with self._directory.guard:
+                with self._directory.offline_on_error:
                     raise failure
             case CompactionAbortedError() | DirectoryOfflineError():
                 pass

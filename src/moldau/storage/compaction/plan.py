@@ -93,7 +93,7 @@ def segments_between(segments: Sequence[Segment], start: int, end: int) -> list[
 
 def assess(log: Log, checkpoint: int | None, now_ms: int) -> CleanableLog:
     """`checkpoint` is the offset up to which the log was cleaned before, if known."""
-    with log.guard:
+    with log.damage_handler:
         return _assess(log, checkpoint, now_ms)
 
 
@@ -154,7 +154,7 @@ def _is_overdue(log: Log, segments: Sequence[Segment], first_dirty: int, now_ms:
 
 
 def make_plan(cleanable: CleanableLog, now_ms: int) -> CompactionPlan:
-    with cleanable.log.guard:
+    with cleanable.log.damage_handler:
         return _make_plan(cleanable, now_ms)
 
 

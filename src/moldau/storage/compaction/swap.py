@@ -25,7 +25,7 @@ def replacing_segments(log: Log, cleaned: Segment, old: list[Segment], now_ms: i
     """
     log.is_swapping = True
     try:
-        with log.guard, log.filesystem.hold_directory(log.path) as sync:
+        with log.damage_handler, log.filesystem.hold_directory(log.path) as sync:
             cleaned.change_life(SWAP_SUFFIX)
             yield sync
             if log.is_abandoned:

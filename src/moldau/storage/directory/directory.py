@@ -148,9 +148,9 @@ class LogDirectory:
         self.filesystem = filesystem
         self.path = path
         self.meta = meta
-        # Use as `with directory.guard:` around all I/O on its files.
-        self.guard = _Guard(self, READ_ONLY)
-        self.read_guard = _Guard(self, frozenset())
+        # Use as `with directory.offline_on_error:` around all I/O on its files.
+        self.offline_on_error = _OfflineOnError(self, READ_ONLY)
+        self.offline_on_read_error = _OfflineOnError(self, frozenset())
         """For code that only reads: a disk that refuses even reads has failed."""
         self.failure: str | None = None
         self.reserve = Reserve(filesystem, path)
@@ -198,7 +198,7 @@ class LogDirectory:
                 write_meta_properties(filesystem, meta_path, meta)
             directory = cls(filesystem, path, meta, lock.pop_all())
         try:
-            with directory.guard:
+            with directory.offline_on_error:
                 directory.clean_stop_epoch = _take_marker(filesystem, path / CLEAN_STOP_FILE)
         except BaseException:
             directory.close()
@@ -280,7 +280,7 @@ class LogDirectory:
         """The partition directories, and the names of all other directories."""
         found: list[PartitionDirectory] = []
         unknown: list[str] = []
-        with self.guard:
+        with self.offline_on_error:
             for name in self.filesystem.list_directory(self.path):
                 if not self.filesystem.is_directory(self.path / name):
                     continue
@@ -293,20 +293,20 @@ class LogDirectory:
 
     def read_checkpoint(self, file_name: str) -> dict[TopicPartition, Offset]:
         """Raises CorruptCheckpointError if the file is broken: the caller must do without it."""
-        with self.guard:
+        with self.offline_on_error:
             return read_offsets(self.filesystem, self.path / file_name)
 
     def writing_checkpoint(
         self, file_name: str, offsets: Mapping[TopicPartition, Offset]
     ) -> Steps[None]:
-        with self.guard:
+        with self.offline_on_error:
             path, copied = self.path / file_name, dict(offsets)
             yield lambda: write_offsets(self.filesystem, path, copied)
 
     def mark_clean_stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Must be the last write: everything else is on the disk already."""
         content = f'{{"version":{_MARKER_VERSION},"brokerEpoch":{broker_epoch}}}'
-        with self.guard:
+        with self.offline_on_error:
             write_atomically(self.filesystem, self.path / CLEAN_STOP_FILE, content.encode("ascii"))
 
     def close(self) -> None:
@@ -316,7 +316,7 @@ class LogDirectory:
         self._lock.close()
 
 
-class _Guard:
+class _OfflineOnError:
     """Turns OSErrors into an offline directory: the only place that does."""
 
     __slots__ = ("_directory", "_refusals")

@@ -41,7 +41,7 @@ from moldau.storage.disk.failures import (
 from moldau.storage.disk.filesystem import sync_path
 from moldau.storage.log.damage import quarantine
 from moldau.storage.log.log import Log, LogOptions
-from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.types import TopicPartition, Uuid, uuid_text
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Logs:
 
     def _take_out_inventory(self) -> dict[str, manifest.LogInventory]:
         """The manifest describes the last stop; after a crash of this node it would mislead."""
-        with self.directory.guard:
+        with self.directory.offline_on_error:
             inventory = manifest.read_inventory(self.directory.filesystem, self.directory.path)
             manifest.drop_inventory(self.directory.filesystem, self.directory.path)
             return inventory
@@ -146,13 +146,13 @@ class Logs:
         """False if a crash interrupted the log's creation before any record: then it is removed."""
         filesystem = self.directory.filesystem
         try:
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 log.topic_id = read_topic_id(filesystem, log.path / PARTITION_METADATA_FILE)
         except CorruptCheckpointError:
             log.abandon()
             if log.damage is not None or log.log_end_offset > 0:
                 raise
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 filesystem.remove_tree(log.path)
             return False
         return True
@@ -167,7 +167,7 @@ class Logs:
         now_ms: int,
         is_new: bool = False,
     ) -> Log:
-        place = LogPlace(
+        place = LogLocation(
             directory=self.directory,
             path=self.directory.path / name,
             topic_partition=partition,
@@ -229,10 +229,10 @@ class Logs:
             )
         filesystem = self.directory.filesystem
         self._check_owner(path, topic_id)
-        with self.directory.guard:
+        with self.directory.offline_on_error:
             was_there = filesystem.exists(path)
         try:
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 with refused_if_full(path):
                     filesystem.make_directory(path)
                 if topic_id is not None:
@@ -245,7 +245,7 @@ class Logs:
         except DiskFullError:
             # Left in place, the files would be mistaken for a log of the next topic with that name.
             if not was_there:
-                with self.directory.guard:
+                with self.directory.offline_on_error:
                     filesystem.remove_tree(path)
             raise
         log.topic_id = topic_id
@@ -256,7 +256,7 @@ class Logs:
         KAFKA_STORAGE_ERROR then, so that the records of the first stay.
         """
         try:
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 owner = read_topic_id(self.directory.filesystem, path / PARTITION_METADATA_FILE)
         except CorruptCheckpointError as error:
             reason = str(error)
@@ -276,7 +276,7 @@ class Logs:
         if log is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition}: the copy is deleted")
         target = self.directory.path_of(partition)
-        with self.directory.guard:
+        with self.directory.offline_on_error:
             self.directory.filesystem.rename(log.path, target)
             log.moved_to(target)
             self.by_partition[partition] = self.futures.pop(partition)
@@ -305,7 +305,7 @@ class Logs:
         self.checkpoints.promised.pop(partition, None)
         self._dirty_since_ms.pop(log, None)
         target = self.directory.path_of(partition, kind, unique_id)
-        with self.directory.guard:
+        with self.directory.offline_on_error:
             self.directory.filesystem.rename(log.path, target)
         self._names_changed = True
         return log, target.name
@@ -324,7 +324,7 @@ class Logs:
             self.directory.filesystem.sync_directory(self.directory.path)
 
         try:
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 yield sync
         except BaseException:
             # Tried again by the next call.
@@ -354,7 +354,7 @@ class Logs:
         due = [entry for entry in self._deleted if entry.due_ms <= now_ms][:count_max]
         for entry in due:
             path = self.directory.path / entry.name
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 yield partial(self.directory.filesystem.remove_tree, path)
             self._deleted.remove(entry)
         return removed + len(due)
@@ -405,7 +405,7 @@ class Logs:
         is_moved = False
         for log, offset in offsets.items():
             try:
-                with log.guard:
+                with log.damage_handler:
                     is_moved |= log.advance_log_start(offset)
                 results[log] = log.log_start_offset
             except KafkaError as error:
@@ -435,7 +435,7 @@ class Logs:
             if log.damage is None:
                 break
             log.abandon()
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 quarantine(self.directory.filesystem, log.path, log.damage)
             keeps_nothing = log.damage.segment_base_offset < 0
             checkpointed = checkpointed.capped_at(0 if keeps_nothing else log.damage.first_offset)
@@ -483,7 +483,7 @@ class Logs:
     def _write_inventory(self) -> None:
         names = [log.path.name for log in self._all() if log.damage is None]
         # The manifest is optional: a disk that has no room for it can still be stopped cleanly.
-        with contextlib.suppress(DiskFullError), self.directory.guard:
+        with contextlib.suppress(DiskFullError), self.directory.offline_on_error:
             manifest.write_inventory(self.directory.filesystem, self.directory.path, names)
 
     def _close_all(self) -> None:

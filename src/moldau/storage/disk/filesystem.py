@@ -272,11 +272,11 @@ class DiskFile:
 # drop the first one's. So the process remembers the files that it has locked (device, inode).
 _locked_here: set[tuple[int, int]] = set()
 # The garbage collector may close a forgotten lock while this thread takes another.
-_locks_guard = threading.RLock()
+_locked_here_mutex = threading.RLock()
 
 
 def _take_lock(path: Path) -> tuple[int, tuple[int, int]]:
-    with _locks_guard:
+    with _locked_here_mutex:
         if path.exists() and _identity(path.stat()) in _locked_here:
             raise BlockingIOError(errno.EAGAIN, "locked by this process", str(path))
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
@@ -392,7 +392,7 @@ class DiskFileSystem:
         try:
             yield
         finally:
-            with _locks_guard:
+            with _locked_here_mutex:
                 _locked_here.discard(identity)
                 os.close(fd)
 

@@ -86,7 +86,7 @@ def scrub(log: "Log") -> Iterator[int]:
     decides the pace. Damage is noted and ends the scrub with CORRUPT_MESSAGE.
     """
     for segment in list(log.segments):
-        with log.guard:
+        with log.damage_handler:
             if segment not in log.segments:
                 # Retired since the scrub began.
                 continue
@@ -104,7 +104,7 @@ def _scrub(log: "Log", segment: "Segment", file: File) -> Iterator[int]:
     pieces = iter(scan)
     done = 0
     while True:
-        with log.guard:
+        with log.damage_handler:
             if segment.times_shortened > times_shortened or segment not in log.segments:
                 # The scan stands on batches that are gone; the next scrub looks at the rest.
                 return

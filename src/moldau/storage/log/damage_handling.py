@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 def watch(log: "LogState") -> None:
     """Also for what the start has found."""
-    log.segments.watch(lambda segment, found: _found(log, segment, found))
+    log.segments.watch(lambda segment, found: _on_damage(log, segment, found))
     for segment in log.segments:
         if segment.damaged:
-            _limit(log, segment)
-            _tell(log, segment, segment.damaged)
+            _limit_to_next_segment(log, segment)
+            _report(log, segment, segment.damaged)
 
 
 def examine(log: "LogState", path: Path) -> bool:
@@ -39,12 +39,12 @@ def examine(log: "LogState", path: Path) -> bool:
     return False
 
 
-def _found(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedBytes]") -> None:
+def _on_damage(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedBytes]") -> None:
     """`found` is what was not known before."""
-    _limit(log, segment)
+    _limit_to_next_segment(log, segment)
     if not found:
         return
-    _tell(log, segment, [each for each in segment.damaged if each.position in _positions(found)])
+    _report(log, segment, [each for each in segment.damaged if each.position in _positions(found)])
     reasons = {s.base_offset: str(each) for s, each in log.damaged}
     if reasons:
         log.directory.do(_noting_segments(log, reasons))
@@ -54,7 +54,7 @@ def _positions(found: "Sequence[DamagedBytes]") -> set[int]:
     return {each.position for each in found}
 
 
-def _limit(log: "LogState", segment: "SegmentFiles") -> None:
+def _limit_to_next_segment(log: "LogState", segment: "SegmentFiles") -> None:
     """Damage up to the end of a segment reaches no further than the next one."""
     end = next((base for base in log.segments.base_offsets if base > segment.base_offset), None)
     end = log.log_end_offset if end is None else end
@@ -63,7 +63,7 @@ def _limit(log: "LogState", segment: "SegmentFiles") -> None:
     )
 
 
-def _tell(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedBytes]") -> None:
+def _report(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedBytes]") -> None:
     for each in found:
         if each.first_offset == each.next_offset:
             # Something behind the last batch: no record is lost.
@@ -81,7 +81,7 @@ def _tell(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedByte
 
 
 def _noting_segments(log: "LogState", reasons: dict[int, str]) -> Steps[None]:
-    with log.directory.guard:
+    with log.directory.offline_on_error:
         yield lambda: note_damaged_segments(log.filesystem, log.path, reasons)
 
 
@@ -105,20 +105,22 @@ def take_offline(log: "LogState", error: DamagedFileError) -> None:
 
 
 def _noting(log: "LogState", reason: str) -> Steps[None]:
-    with log.directory.guard:
+    with log.directory.offline_on_error:
         yield lambda: note_damage(log.filesystem, log.path, reason)
 
 
-class LogGuard:
+class DamageHandler:
     """Around everything that touches the log's files."""
 
     __slots__ = ("_enter", "_exit", "_log")
 
     def __init__(self, log: "LogState", *, reads_only: bool = False) -> None:
         self._log = log
-        guard = log.directory.read_guard if reads_only else log.directory.guard
-        self._enter = guard.__enter__
-        self._exit = guard.__exit__
+        disk_errors = (
+            log.directory.offline_on_read_error if reads_only else log.directory.offline_on_error
+        )
+        self._enter = disk_errors.__enter__
+        self._exit = disk_errors.__exit__
 
     def __enter__(self) -> None:
         self._enter()
@@ -148,7 +150,7 @@ class LogGuard:
 
     def _damaged(self, error: DamagedFileError) -> KafkaError:
         log = self._log
-        with log.directory.read_guard:
+        with log.directory.offline_on_read_error:
             if isinstance(error, CorruptSegmentError) and examine(log, error.path):
                 return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
         take_offline(log, error)

@@ -49,7 +49,7 @@ class Log(LogState):
         `output_bytes_max` is refused with MESSAGE_TOO_LARGE. Raises NotCachedError if nobody can
         say without the disk whether a client's batch is a retry.
         """
-        with self.guard:
+        with self.damage_handler:
             caller = log_append.Caller(
                 leader_epoch, now_ms, origin, transaction_version, output_bytes_max
             )
@@ -68,7 +68,7 @@ class Log(LogState):
         """Write the leader's batches with the leader's offsets. Checksums and order are checked; a
         partial last batch and batches of a later epoch than ours are left out, None if all are.
         """
-        with self.guard:
+        with self.damage_handler:
             caller = log_append.Caller(leader_epoch, now_ms, AppendOrigin.REPLICATION, -1)
             return log_append.append_assigned(self, records, caller)
 
@@ -88,7 +88,7 @@ class Log(LogState):
             found = log_read.find(self, offset, max_bytes, isolation, min_one_batch=min_one_batch)
             return log_read.take(self, found)
 
-        with self.read_guard:
+        with self.read_damage_handler:
             try:
                 return read()
             except CorruptSegmentError as error:
@@ -106,24 +106,24 @@ class Log(LogState):
         min_one_batch: bool = True,
     ) -> FoundBatches:
         """Which batches `read` would bring. Raises NotCachedError rather than wait for the disk."""
-        with self.read_guard:
+        with self.read_damage_handler:
             return log_read.find(
                 self, offset, max_bytes, isolation, min_one_batch=min_one_batch, reads=reads
             )
 
     def take(self, found: FoundBatches, reads: CachedReads) -> ReadResult:
         """The batches that were just found. Raises NotCachedError rather than wait."""
-        with self.read_guard:
+        with self.read_damage_handler:
             return log_read.take(self, found, reads)
 
     def adopt(self, loaded: Adopt) -> None:
         """What a thread has loaded for a NotCachedError, or failed to."""
-        with self.read_guard:
+        with self.read_damage_handler:
             loaded()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
         """The first record at or after a time, or one of ListOffsets' special values."""
-        with self.read_guard:
+        with self.read_damage_handler:
             return log_read.offset_for_timestamp(self, timestamp_ms)
 
     def batch_of_time(
@@ -132,19 +132,19 @@ class Log(LogState):
         """Where `offset_for_timestamp` looks for a time or for the largest one, for those who look
         into large batches elsewhere. Raises NotCachedError rather than wait for the disk.
         """
-        with self.read_guard:
+        with self.read_damage_handler:
             return log_read.batch_of_time(self, timestamp_ms, start_offset, reads)
 
     def start_leader_epoch(self, epoch: int) -> None:
         """We lead from here on: the epoch is known before its first record is, which also takes it
         to the disk: one that never gets a record is of no use after a restart.
         """
-        with self.guard:
+        with self.damage_handler:
             self.epochs.assign(LeaderEpoch(epoch), Offset(self.log_end_offset))
 
     def skip_to(self, offset: int, now_ms: int) -> None:
         """The log we copy holds nothing from our end up to `offset`, where it goes on."""
-        with self.guard:
+        with self.damage_handler:
             assert offset > self.log_end_offset, (offset, self.log_end_offset)
             self.roll(now_ms, offset)
             self.log_end_offset = offset
@@ -156,7 +156,7 @@ class Log(LogState):
         """Drop everything from `offset` on, as a follower whose leader has something else there.
         The log then ends where its last whole batch before `offset` does. True if it got shorter.
         """
-        with self.guard:
+        with self.damage_handler:
             if offset >= self.log_end_offset:
                 # An epoch may have started here without a record and belong to nobody now.
                 self.epochs.truncate_from_end(Offset(self.log_end_offset))
@@ -183,13 +183,13 @@ class Log(LogState):
 
     def end_before(self, offset: int) -> int:
         """Where the log would end if it were truncated to `offset`: batches are not cut."""
-        with self.guard:
+        with self.damage_handler:
             place = self.segments.floor_place(offset)
             return self.segments[place].end_before(offset) if place >= 0 else offset
 
     def starting_over(self, offset: int, log_start_offset: int, now_ms: int) -> Steps[None]:
         """Drop everything; the next record gets `offset`. The old files are unlinked, never cut."""
-        with self.guard:
+        with self.damage_handler:
             self._begin_again(offset, log_start_offset, now_ms)
             yield self.epochs.flush_if_possible
             yield lambda: self.filesystem.sync_directory(self.path)
@@ -240,7 +240,7 @@ class Log(LogState):
         if not self.directory.is_online or self.damage is not None or self.is_abandoned:
             self.abandon()
             return
-        with self.guard:
+        with self.damage_handler:
             self.producers.end_offset = self.log_end_offset
             self.snapshots.take(self.producers, sync=True)
             self._directory_is_dirty = True

@@ -74,7 +74,7 @@ class Checkpointed:
 
 
 @frozen(kw_only=True)
-class LogPlace:
+class LogLocation:
     directory: LogDirectory
     path: Path
     topic_partition: TopicPartition
@@ -83,22 +83,22 @@ class LogPlace:
 
 
 def open_log(
-    place: LogPlace,
+    location: LogLocation,
     options: LogOptions,
     checkpointed: Checkpointed,
     *,
     is_clean: bool,
     now_ms: int,
 ) -> Log:
-    """Open or create the log in `place.path`."""
-    with place.directory.guard:
-        filesystem = place.directory.filesystem
-        if not filesystem.exists(place.path):
-            filesystem.make_directory(place.path)
-            filesystem.sync_directory(place.path.parent)
-        loader = _Loader(place, options, checkpointed, now_ms)
+    """Open or create the log in `location.path`."""
+    with location.directory.offline_on_error:
+        filesystem = location.directory.filesystem
+        if not filesystem.exists(location.path):
+            filesystem.make_directory(location.path)
+            filesystem.sync_directory(location.path.parent)
+        loader = _Loader(location, options, checkpointed, now_ms)
         loaded = loader.load(is_clean=is_clean)
-        log = Log(place.directory, place.path, place.topic_partition, options, loaded)
+        log = Log(location.directory, location.path, location.topic_partition, options, loaded)
         if log.damage is None:
             log.reload_producers(now_ms)
             log.snapshots.remove_stray(log.segments.base_offsets)
@@ -108,7 +108,7 @@ def open_log(
 
 
 class _SoundEnd(NamedTuple):
-    """Where the sound batches end: the offset after them, the segment's place, bytes of it."""
+    """Where the sound batches end: offset after them, index of the segment, bytes of it."""
 
     offset: int
     place: int
@@ -117,12 +117,12 @@ class _SoundEnd(NamedTuple):
 
 class _Loader:
     def __init__(
-        self, place: LogPlace, options: LogOptions, checkpointed: Checkpointed, now_ms: int
+        self, location: LogLocation, options: LogOptions, checkpointed: Checkpointed, now_ms: int
     ) -> None:
-        self._filesystem = place.directory.filesystem
-        self._path = place.path
-        self._scanned = place.directory.recovered
-        self._syncs_new_names = not place.is_new
+        self._filesystem = location.directory.filesystem
+        self._path = location.path
+        self._scanned = location.directory.recovered
+        self._syncs_new_names = not location.is_new
         self._checkpointed = checkpointed
         self._now_ms = now_ms
         config = options.config

@@ -20,7 +20,7 @@ def delete_old_segments(log: Log, now_ms: int, reads: CachedReads | None = None)
     if log.is_swapping:
         # The next round looks again.
         return 0
-    with log.guard:
+    with log.damage_handler:
         deleted = _delete(log, now_ms, lambda _, end: end <= log.log_start_offset)
         if log.config.deletes:
             deleted += _delete_by_size(log, now_ms)

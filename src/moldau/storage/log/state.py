@@ -19,7 +19,7 @@ from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.disk_steps import Steps, run_here
 from moldau.storage.disk.failures import DiskFullError, refused_if_full
 from moldau.storage.log import damage_handling as log_damage
-from moldau.storage.log.damage_handling import LogGuard
+from moldau.storage.log.damage_handling import DamageHandler
 from moldau.storage.log.epochs import LeaderEpochCache
 from moldau.storage.log.flushing import FlushTicket, GroupFlusher
 from moldau.storage.log.names import DELETED_SUFFIX, ROLLED_SUFFIX
@@ -96,8 +96,8 @@ class LogState:
         self.appended_bytes = 0
         """Since it was opened; never less."""
         self.damage = loaded.damage
-        self.guard = LogGuard(self)
-        self.read_guard = LogGuard(self, reads_only=True)
+        self.damage_handler = DamageHandler(self)
+        self.read_damage_handler = DamageHandler(self, reads_only=True)
         log_damage.watch(self)
         self.leader_rules: LeaderRules | None = None
         self._flusher = options.flusher
@@ -206,7 +206,7 @@ class LogState:
         """Seal the active segment and begin the next one, at the log's end or at `first_offset` if
         that lies beyond it.
         """
-        with self.guard:
+        with self.damage_handler:
             base_offset = max(first_offset, self.log_end_offset)
             active = self.segments.active
             if active.base_offset == base_offset:
@@ -282,7 +282,7 @@ class LogState:
             return 0
         due: list[Path] = []
         removed = 0
-        with self.guard:
+        with self.damage_handler:
             for due_ms, segment, snapshot in islice(self._deleted, count_max):
                 if due_ms > now_ms:
                     break
@@ -312,7 +312,7 @@ class LogState:
 
     def begin_flush(self, *, everything: bool = False) -> FlushTicket:
         """The policy `os` flushes sealed segments only, unless `everything` is asked for."""
-        with self.guard:
+        with self.damage_handler:
             active = self.segments.active
             whole = everything or self.flush_policy != "os" or self.owes_flush
             end_offset = self.log_end_offset if whole else active.base_offset
@@ -362,11 +362,11 @@ class LogState:
         if ticket.error is not None:
             if ticket.is_refused and not self.is_abandoned:
                 self._take_back(ticket)
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 raise ticket.error
         if self.is_abandoned:
             return
-        with self.guard:
+        with self.damage_handler:
             named_end = self._name_rolled(ticket)
             self.flushed_offset = max(self.flushed_offset, named_end)
 

@@ -57,10 +57,10 @@ class ProducerAppend:
     """
 
     __slots__ = (
-        "_guard",
         "_origin",
         "_table",
         "_transaction_version",
+        "_verification",
         "completed",
         "entries",
         "started",
@@ -72,12 +72,12 @@ class ProducerAppend:
         table: "ProducerStateTable",
         origin: AppendOrigin,
         transaction_version: int,
-        guard: Verification | None,
+        verification: Verification | None,
     ) -> None:
         self._table = table
         self._origin = origin
         self._transaction_version = transaction_version
-        self._guard = guard
+        self._verification = verification
         self.entries: dict[int, ProducerEntry] = {}
         self.started: list[tuple[int, int]] = []
         """(first offset, producer id) of transactions that this append opens."""
@@ -136,14 +136,14 @@ class ProducerAppend:
             raise _stale_epoch(batch.producer_id, epoch, entry.epoch, batch.first_offset)
         verification = self._table.verifications.get(batch.producer_id)
         if batch.is_transactional and self._origin in _VERIFIED_ORIGINS:
-            self._check_guard(entry, batch, verification)
+            self._check_verified(entry, batch, verification)
         if is_client:
             if verification is not None:
                 _check_waiting(known, batch, verification)
             _check_sequence(entry, batch, is_unknown=known is None or known.epoch < 0)
         return None
 
-    def _check_guard(
+    def _check_verified(
         self, entry: ProducerEntry, batch: DataBatch, verification: Verification | None
     ) -> None:
         """The coordinator knows of a transaction that is open here in this epoch. Before it is, the
@@ -152,7 +152,7 @@ class ProducerAppend:
         is_open = entry.transaction_first_offset >= 0 and entry.epoch == batch.producer_epoch
         if is_open or not self._table.verifies:
             return
-        if self._guard is None or verification is not self._guard:
+        if self._verification is None or verification is not self._verification:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {batch.producer_id} has no transaction open at {batch.first_offset}",
