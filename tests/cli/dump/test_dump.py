@@ -118,7 +118,7 @@ def test_a_table_fits_its_terminal(clean: Path, columns: str) -> None:
 def test_a_limited_dump_says_that_it_stopped(clean: Path, options: tuple[str, str]) -> None:
     ran = moldau("dump", *options, clean / "txns-0" / LOG_NAME)
     assert ran.status == 0
-    assert ran.lines[-1].endswith("stopped here, as asked")
+    assert ran.lines[-1].endswith("stopped here, as requested")
     assert 2 <= sum(line.startswith("baseOffset") for line in ran.lines) <= 5
 
 

@@ -136,7 +136,8 @@ class Logs:
         if partition in logs:
             log.abandon()
             self.unreadable[entry.name] = KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{logs[partition].path.name} is it already"
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{logs[partition].path.name} is already this partition",
             )
             return
         logs[partition] = log

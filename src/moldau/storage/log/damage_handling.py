@@ -1,6 +1,6 @@
-"""What a log does about damage: where batches of a segment are damaged, only these are refused;
-what cannot be told apart takes the whole log offline. Either is noted on the disk, so that the next
-start looks at it again, and the owner of the directory hears of it at once.
+"""How a log reacts to damage. If the damaged batches of a segment can be located, only those are
+refused; otherwise the whole log goes offline. Both are recorded on the disk, so that the next start
+examines the log again, and reported to the owner of the directory at once.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def watch(log: "LogState") -> None:
-    """Also for what the start has found."""
+    """Watches the log's segments, and reports the damage that loading has found."""
     log.segments.watch(lambda segment, found: _on_damage(log, segment, found))
     for segment in log.segments:
         if segment.damaged:
@@ -40,7 +40,7 @@ def examine(log: "LogState", path: Path) -> bool:
 
 
 def _on_damage(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedBytes]") -> None:
-    """`found` is what was not known before."""
+    """`found` is the damage that was not known before."""
     _limit_to_next_segment(log, segment)
     if not found:
         return
@@ -55,7 +55,7 @@ def _positions(found: "Sequence[DamagedBytes]") -> set[int]:
 
 
 def _limit_to_next_segment(log: "LogState", segment: "SegmentFiles") -> None:
-    """Damage up to the end of a segment reaches no further than the next one."""
+    """Damage at the end of a segment extends no further than the start of the next one."""
     end = next((base for base in log.segments.base_offsets if base > segment.base_offset), None)
     end = log.log_end_offset if end is None else end
     segment.damaged = tuple(
@@ -66,7 +66,7 @@ def _limit_to_next_segment(log: "LogState", segment: "SegmentFiles") -> None:
 def _report(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedBytes]") -> None:
     for each in found:
         if each.first_offset == each.next_offset:
-            # Something behind the last batch: no record is lost.
+            # Trailing bytes after the last batch: no record is lost.
             continue
         log.directory.on_damage(
             DamageFound(
@@ -86,7 +86,7 @@ def _noting_segments(log: "LogState", reasons: dict[int, str]) -> Steps[None]:
 
 
 def take_offline(log: "LogState", error: DamagedFileError) -> None:
-    """From now on, and the next start looks at every batch."""
+    """Takes the log offline at once; the next start examines every batch."""
     digits = error.path.name[:20]
     base_offset = int(digits) if digits.isdecimal() else log.log_start_offset
     promised_end = max(log.high_watermark, log.flushed_offset)
@@ -110,7 +110,9 @@ def _noting(log: "LogState", reason: str) -> Steps[None]:
 
 
 class DamageHandler:
-    """Around everything that touches the log's files."""
+    """Context manager around all access to a log's files. It refuses a closed or damaged log, turns
+    damage found inside the block into an offline log, and disk errors into an offline directory.
+    """
 
     __slots__ = ("_enter", "_exit", "_log")
 
