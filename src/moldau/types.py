@@ -1,4 +1,6 @@
-"""Names for numbers, so that a signature says what it takes. No behaviour beyond conversion."""
+"""Named types for numbers and bytes, so that signatures are precise. No behaviour beyond
+conversion.
+"""
 
 import base64
 import binascii
@@ -14,7 +16,7 @@ TimestampMs = NewType("TimestampMs", int)
 # Sixteen raw bytes: cheap to read from the wire, hashable, comparable.
 Uuid = NewType("Uuid", bytes)
 
-# bytes-like: what the codec reads and what the log writes.
+# Bytes-like: input of the codec and of the log's writes.
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 ZERO_UUID = Uuid(bytes(16))
