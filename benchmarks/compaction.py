@@ -34,7 +34,7 @@ from moldau.storage.directory.directory import LogDirectory, format_directory
 from moldau.storage.directory.meta_properties import MetaProperties
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.log.log import Log, LogOptions
-from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.types import BrokerId, TopicPartition, Uuid
 
 NOW_MS = 1_700_000_000_000
@@ -89,7 +89,7 @@ def open_empty(path: Path) -> Log:
     format_directory(filesystem, path, meta)
     directory = LogDirectory.open(filesystem, path, cluster_id="c", node_id=BrokerId(1))
     config = LogConfig(cleanup_policy=("compact",), segment_bytes=SEGMENT_BYTES)
-    place = LogPlace(directory=directory, path=path / str(NAME), topic_partition=NAME)
+    place = LogLocation(directory=directory, path=path / str(NAME), topic_partition=NAME)
     return open_log(place, LogOptions(config=config), Checkpointed(), is_clean=True, now_ms=NOW_MS)
 
 

@@ -35,7 +35,7 @@ from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.disk.read_buffers import ReadBuffers
 from moldau.storage.log.flushing import GroupFlusher
 from moldau.storage.log.log import Log, LogOptions
-from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.types import BrokerId, TopicPartition, Uuid
 
 NOW_MS = 1_700_000_000_000
@@ -83,7 +83,7 @@ def open_directory(path: Path) -> LogDirectory:
 
 def open_one(path: Path, policy: str, flusher: GroupFlusher, checkpointed: Checkpointed) -> Log:
     directory = open_directory(path)
-    place = LogPlace(directory=directory, path=path / "bench-0", topic_partition=NAME)
+    place = LogLocation(directory=directory, path=path / "bench-0", topic_partition=NAME)
     options = LogOptions(config=LogConfig(), flush_policy=policy, flusher=flusher)
     return open_log(place, options, checkpointed, is_clean=False, now_ms=NOW_MS)
 

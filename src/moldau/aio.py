@@ -1,4 +1,4 @@
-"""The clients for asyncio: same names and behaviour as the blocking ones in `moldau`."""
+"""The asyncio clients: the same names and behaviour as the blocking clients in `moldau`."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,5 +1,5 @@
-"""Says whether the compiled loops are used. Every compiled loop has a Python twin with the same
-results; `MOLDAU_PURE_PYTHON=1` chooses the twins, and so does an install without a C compiler.
+"""Decides whether the compiled loops are used. Every compiled loop has a Python twin with the same
+results; `MOLDAU_PURE_PYTHON=1` selects the twins, as does an install without a C compiler.
 """
 
 import importlib.util

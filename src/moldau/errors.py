@@ -1,5 +1,6 @@
-"""Everything that Moldau raises on purpose. `KafkaError` is what a broker answered, with its code;
-`ClientError` is what went wrong on this side. Each text is one line that says what to do.
+"""The exceptions that Moldau raises on purpose. `KafkaError` is an error response of a broker, with
+its code; `ClientError` is a failure on the client's side. Each text is one line that says what to
+do.
 """
 
 from moldau.client.consumer.errors import (

@@ -1,7 +1,7 @@
-"""Values that never change: as `dataclass(frozen=True, slots=True)` makes them, in a fifth of the
+"""Immutable value classes, equivalent to `dataclass(frozen=True, slots=True)` in a fifth of the
 time. A node has some eighty such classes, and dataclass compiles six functions for each at every
-start; here only `__init__` is compiled. `dataclasses.field` and `replace` go with it. One frozen
-class does not inherit from another.
+start; here only `__init__` is compiled. `dataclasses.field` and `replace` work with them. A frozen
+class must not inherit from another one.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Names for numbers, so that a signature says what it takes, and the numbers with a meaning of
-their own, each defined here and nowhere else. No behaviour beyond conversion.
+"""Named types for numbers and bytes, so that signatures are precise, and the numbers with a meaning
+of their own, each defined here and nowhere else. No behaviour beyond conversion.
 """
 
 import base64
@@ -16,7 +16,7 @@ TimestampMs = NewType("TimestampMs", int)
 # Sixteen raw bytes: cheap to read from the wire, hashable, comparable.
 Uuid = NewType("Uuid", bytes)
 
-# bytes-like: what the codec reads and what the log writes.
+# Bytes-like: input of the codec and of the log's writes.
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 INT16_MAX = 2**15 - 1

@@ -1,6 +1,6 @@
-"""Errors that nobody foresaw. Whoever serves several in a row serves each one apart (`apart`), so
-that a bug that one of them meets stays its own; the log gets one traceback of a kind per interval,
-however often a client causes it.
+"""Unforeseen errors. Code that serves several independent requests wraps each in `apart`, so that a
+bug in one does not affect the others. The log gets one traceback of a kind per interval, however
+often a client causes the error.
 """
 
 import logging
@@ -26,7 +26,7 @@ _kinds: dict[tuple[str, str, type[BaseException]], _Kind] = {}
 
 
 def log_unexpected(logger: logging.Logger, what: str, error: BaseException) -> None:
-    """`what`: of a bounded number of texts, never what a client wrote."""
+    """`what` must come from a bounded set of texts, never from a client."""
     if len(_kinds) >= _KINDS_MAX:
         _kinds.clear()
     kind = _kinds.setdefault((logger.name, what, type(error)), _Kind())
@@ -43,8 +43,8 @@ def log_unexpected(logger: logging.Logger, what: str, error: BaseException) -> N
 def apart(
     logger: logging.Logger, what: str, call: Callable[P, object], *args: P.args, **kwargs: P.kwargs
 ) -> None:
-    """Calls, and logs what the call did not foresee instead of passing it on to the caller."""
+    """Calls `call`; an exception is logged instead of being passed on."""
     try:
         call(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001 - what the module is for
+    except Exception as error:  # noqa: BLE001 - the purpose of this module
         log_unexpected(logger, what, error)

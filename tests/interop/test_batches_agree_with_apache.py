@@ -20,10 +20,10 @@ from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record, RecordBatch, TimestampType
 from moldau.protocol.records.compression import Compression
 from moldau.protocol.records.control_records import (
-    ControlPlace,
     ControlType,
     EndTransactionMarker,
     MarkerOrigin,
+    OffsetAndEpoch,
     control_batch,
     end_transaction_marker,
 )
@@ -159,7 +159,7 @@ def test_control_records_of_every_type_are_read_by_apache(
         (ControlType.KRAFT_VOTERS, encode(VotersRecord(), 0)),
         (ControlType.SNAPSHOT_FOOTER, encode(SnapshotFooterRecord(), 0)),
     ]
-    place = ControlPlace(base_offset=1, partition_leader_epoch=1)
+    place = OffsetAndEpoch(base_offset=1, partition_leader_epoch=1)
     segment = tmp_path / "00000000000000000000.log"
     segment.write_bytes(
         end_transaction_marker(marker, origin, NOW_MS) + control_batch(quorum, place, NOW_MS)

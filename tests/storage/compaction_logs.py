@@ -25,7 +25,7 @@ from moldau.storage.directory.directory import LogDirectory, format_directory
 from moldau.storage.directory.meta_properties import MetaProperties
 from moldau.storage.disk.filesystem import FileSystem
 from moldau.storage.log.log import Log, LogOptions
-from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import BrokerId, TopicPartition, Uuid
@@ -83,7 +83,7 @@ class CompactedLog:
     def reopen(self) -> Log:
         """Recover the log as after a crash."""
         self.log = open_log(
-            LogPlace(
+            LogLocation(
                 directory=self.directory,
                 path=self.directory.path_of(NAME),
                 topic_partition=NAME,

@@ -19,7 +19,7 @@ from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
 from moldau.storage.log.flushing import GroupFlusher
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.read import Isolation
-from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.storage.producers.snapshots import encode_snapshot
 from moldau.storage.producers.state import AppendOrigin
 from moldau.storage.segment.segment import Segment
@@ -99,7 +99,7 @@ class OneLog:
         is_clean: bool = False,
         now_ms: int = 0,
     ) -> Log:
-        place = LogPlace(
+        place = LogLocation(
             directory=self.directory,
             path=self.directory.path_of(PARTITION),
             topic_partition=PARTITION,

@@ -24,4 +24,4 @@ class KafkaError(MoldauError):
 
 
 class MalformedRequestError(MoldauError):
-    """The bytes are not Kafka; the only cure is to hang up."""
+    """The bytes are not Kafka's protocol; the connection must be closed."""

@@ -1,5 +1,5 @@
-"""DescribeLogDirs' answer with two tagged fields of our own: what of a log is damaged. Kafka's
-clients pass over tags that they do not know, and without damage there are none.
+"""DescribeLogDirs' response with two tagged fields of our own for damaged logs. Kafka's clients
+skip unknown tags, and without damage the tags are absent.
 """
 
 from typing import ClassVar
@@ -34,9 +34,9 @@ class DescribeLogDirsPartition(kafkas.DescribeLogDirsPartition):
             is_future_key=is_future_key,
         )
         self.damaged_offsets: list[int] = []
-        """The first of each range and the first behind it, in turn."""
+        """Pairs: the first offset of each damaged range, and the first offset after it."""
         self.is_offline = False
-        """Nothing of the partition can be used."""
+        """The whole partition is unusable."""
 
 
 class DescribeLogDirsTopic(kafkas.DescribeLogDirsTopic):

@@ -1,6 +1,6 @@
-"""Shipped test support: a real broker for your tests (`with broker() as b:`), a simulated disk. In
-a thread of the test's process by default, or in a process of its own; ready in a fraction of a
-second.
+"""Test support for users of Moldau: `broker()` runs a real broker for your tests, in a thread of
+the test's process or in a process of its own, and `moldau.testing.simulated_disk` is a disk that
+can fail. A broker is ready in a fraction of a second.
 """
 
 import contextlib
@@ -25,8 +25,25 @@ def broker(
     directory: "Path | None" = None,
     process: bool = False,
 ) -> "Iterator[ThreadBroker | ProcessBroker]":
-    """A running broker; `settings` are Kafka's. `process=True` runs it in a process of its own,
-    which a test can kill. `directory` keeps the data there.
+    """Run a broker for the length of a `with` block.
+
+        with broker({"message.max.bytes": "2000"}) as b:
+            b.create_topic("orders", partitions=3)
+            producer = moldau.Producer(b.bootstrap)
+
+    Args:
+        settings: Kafka's broker settings, by name. The listener's port is chosen automatically.
+        directory: Keeps the data in this directory, also after the block. Without it a temporary
+            directory is used and removed.
+        process: Runs the broker in a process of its own, which a test can `kill`. It takes a little
+            longer to start.
+
+    Yields:
+        The running broker: a `ThreadBroker`, or a `ProcessBroker` with `process=True`.
+
+    Raises:
+        OSError: This operating system is Windows.
+        MoldauError: A setting is unknown or invalid.
     """
     refuse_windows("a broker for tests")
     # Imported when used: the pytest plugin lives in this package and must cost nothing.

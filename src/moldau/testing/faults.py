@@ -1,5 +1,5 @@
-"""Faults that a test asks a running node for: answers with errors, delays. They are decided where
-requests are dispatched, before any handler sees them.
+"""Injects the faults that a test requests from a running node: error responses and delays. They are
+applied where requests are dispatched, before any handler sees them.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class _Fault:
     times: int | None
-    """None: for ever."""
+    """None: no limit."""
     error: ErrorCode | None = None
     delay_ms: int = 0
 
     def use(self) -> bool:
-        """False if it is used up."""
+        """Counts one use. Returns False if the fault is used up."""
         if self.times is None:
             return True
         self.times -= 1
@@ -37,7 +37,7 @@ class _Fault:
 
 
 class Faults:
-    """The interceptor of one node. Its methods are called in the node's event loop."""
+    """The interceptor of one node. Its methods must be called in the node's event loop."""
 
     def __init__(self, clock: "Clock", handler_of: Callable[[ApiKey], Handler]) -> None:
         self._clock = clock
@@ -47,12 +47,18 @@ class Faults:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def fail_next(self, api: str, error: str, times: int = 1) -> None:
-        """The next `times` requests get `error` and change nothing."""
+        """The next `times` requests fail with `error` and change nothing.
+
+        Raises ValueError for an unknown API or error, and if `times` is below 1.
+        """
         fault = _Fault(_at_least(1, "times", times), error=error_named(error))
         self._errors.setdefault(api_named(api), deque()).append(fault)
 
     def delay(self, api: str, delay_ms: int, times: int | None = None) -> None:
-        """Requests wait before they are handled: all of them, or the next `times`."""
+        """All requests, or the next `times`, wait `delay_ms` before they are handled.
+
+        Raises ValueError for an unknown API, and for numbers that are too small.
+        """
         fault = _Fault(
             None if times is None else _at_least(1, "times", times),
             delay_ms=_at_least(0, "ms", delay_ms),
@@ -60,15 +66,15 @@ class Faults:
         self._delays.setdefault(api_named(api), deque()).append(fault)
 
     def clear(self) -> None:
-        """As if none had been asked for: requests that wait go on at once."""
+        """Removes all faults; requests that wait are handled at once."""
         self._errors.clear()
         self._delays.clear()
         for waiting in self._waiting:
             _end(waiting)
 
     def intercept(self, ctx: RequestContext, request: Message) -> Any:
-        """None leaves the request to its handler. Raises as a handler would: an answer without a
-        place for errors, or a Produce that wants no answer, ends the connection.
+        """Returns None to leave the request to its handler. Raises as a handler would: if the
+        response has no place for errors, or a Produce request wants none, the connection is closed.
         """
         failing = _next(self._errors.get(ctx.api_key))
         delaying = _next(self._delays.get(ctx.api_key))
@@ -119,7 +125,7 @@ def _next(faults: deque[_Fault] | None) -> _Fault | None:
 
 
 def _own_records(request: Message) -> None:
-    """They are views of a buffer that the next read overwrites."""
+    """Copies the records: they are views of a buffer that the next read overwrites."""
     if isinstance(request, ProduceRequest):
         for topic in request.topic_data:
             for partition in topic.partition_data:
@@ -134,7 +140,7 @@ def _at_least(least: int, name: str, value: int) -> int:
 
 
 def api_named(name: str) -> ApiKey:
-    """`ListOffsets`, `list_offsets` or `LIST_OFFSETS`."""
+    """Accepts `ListOffsets`, `list_offsets` and `LIST_OFFSETS`."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper()
     if snake in ApiKey.__members__:
         return ApiKey[snake]

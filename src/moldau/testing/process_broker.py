@@ -1,5 +1,5 @@
-"""A broker in a process of its own: what `ThreadBroker` can do, and it can be killed. The two
-processes speak JSON lines over the child's stdin and stdout.
+"""A broker in a process of its own: all of `ThreadBroker`'s methods, and it can be killed. The two
+processes exchange JSON lines over the child's stdin and stdout.
 """
 
 import contextlib
@@ -20,20 +20,26 @@ STOP_DEADLINE_S = 60
 
 
 class ProcessClock:
-    """The broker's time, which can be moved ahead; it outlives restarts."""
+    """The broker's time, which a test can move ahead. The shift survives restarts."""
 
     def __init__(self, owner: "ProcessBroker") -> None:
         self._owner = owner
         self.ahead_ms = 0
 
     def advance(self, *, seconds: float = 0, ms: int = 0) -> None:
-        """Timeouts, retention and expiry that fall due happen now."""
+        """Move the broker's time ahead by `seconds` plus `ms`. Timeouts, retention and expiry that
+        become due take effect now. The shift remains for the life of the broker, across restarts.
+        """
         self._owner.ask("advance", seconds=seconds, ms=ms)
         self.ahead_ms += ms + int(seconds * 1000)
 
 
 class ProcessBroker:
-    """A node in a process of its own. Every method may be called from any thread."""
+    """A broker in a process of its own. Make one with `broker(process=True)`.
+
+    Every method may be called from any thread. All but `start`, `stop`, `kill`, `restart`, `close`,
+    `bootstrap` and `directory` raise MoldauError while the broker is not running.
+    """
 
     def __init__(self, settings: Mapping[str, str], directory: Path | None = None) -> None:
         self._settings = {name: str(value) for name, value in settings.items()}
@@ -45,7 +51,9 @@ class ProcessBroker:
         self.clock = ProcessClock(self)
 
     def start(self) -> None:
-        """Returns when clients can connect; after `kill`, it recovers."""
+        """Start the broker and wait until clients can connect. After `kill`, it recovers its logs.
+        Raises MoldauError if the process ends instead.
+        """
         if self._directory is None:
             made = tempfile.TemporaryDirectory(prefix="moldau-test-", ignore_cleanup_errors=True)
             self._directory = Path(self._cleanup.enter_context(made))
@@ -64,26 +72,26 @@ class ProcessBroker:
         self._port = self._answer()["port"]
 
     def stop(self) -> None:
-        """A clean stop; the data is still there for `start`."""
+        """Shut the broker down cleanly. Its data and its port are kept for `start`."""
         process, self._process = self._process, None
         if process is not None:
-            # Its end of input tells the child to stop.
+            # The end of its input makes the child stop.
             process.communicate(timeout=STOP_DEADLINE_S)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Kill the process with SIGKILL and wait until it is gone. The data is kept for `start`."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.communicate(timeout=STOP_DEADLINE_S)
 
     def restart(self) -> None:
-        """On the same port and data."""
+        """Stop the broker cleanly and start it again on the same port and data."""
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Stop, and remove the directory unless it was given."""
+        """Stop the broker, and remove its directory unless it was passed in."""
         try:
             self.stop()
         except subprocess.TimeoutExpired:
@@ -93,48 +101,78 @@ class ProcessBroker:
 
     @property
     def bootstrap(self) -> str:
-        """What clients call bootstrap.servers."""
+        """The broker's address, `host:port`: the value for a client's `bootstrap.servers`."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def pid(self) -> int:
-        """The process's id."""
+        """The process id of the broker."""
         return self._running().pid
 
     @property
     def directory(self) -> Path:
-        """Where its logs are."""
+        """The directory that holds the broker's logs."""
         assert self._directory is not None
         return self._directory
 
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
-        """Returns when it is there; `config` are settings of the topic."""
+        """Create a topic and wait until it can be used.
+
+        Args:
+            name: Name of the topic.
+            partitions: Number of partitions.
+            config: Settings of the topic, such as `{"cleanup.policy": "compact"}`.
+
+        Raises:
+            KafkaError: The controller refused it, with TOPIC_ALREADY_EXISTS for example.
+        """
         self.ask("create_topic", name=name, partitions=partitions, config=dict(config or {}))
 
     def fail_next(self, api: str, error: str, times: int = 1) -> None:
-        """The next requests of an API get an error: `fail_next("Produce", "NOT_LEADER…", 3)`."""
+        """Let the next requests of an API fail; they change nothing.
+
+            broker.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", times=3)
+
+        Args:
+            api: Kafka's name of the API.
+            error: Kafka's name of the error. If the response has no place for an error, as with
+                acks=0, the connection is closed.
+            times: Number of requests that fail.
+
+        Raises:
+            ValueError: A name is unknown; the text names the closest one.
+        """
         self.ask("fail_next", api=api, error=error, times=times)
 
     def delay(self, api: str, ms: int, times: int | None = None) -> None:
-        """Requests of an API wait before they are handled: all of them, or the next `times`."""
+        """Let requests of an API wait before they are handled.
+
+        Args:
+            api: Kafka's name of the API.
+            ms: Milliseconds that each request waits.
+            times: Number of requests to delay; None delays all until `clear_faults`.
+
+        Raises:
+            ValueError: The name is unknown; the text names the closest one.
+        """
         self.ask("delay", api=api, ms=ms, times=times)
 
     def clear_faults(self) -> None:
-        """No request fails or waits any more; those that wait are handled now."""
+        """Remove all faults and delays. Requests that wait are handled now."""
         self.ask("clear_faults")
 
     def drop_connections(self) -> int:
-        """Cut all client connections; how many there were."""
+        """Close all client connections. Returns the number of connections closed."""
         return int(self.ask("drop_connections"))
 
     def ask(self, action: str, **arguments: Any) -> Any:
-        """What the child's broker answers. Raises what its method raises."""
+        """Call a method of the child's broker. Returns its result, and raises what it raises."""
         with self._one_at_a_time:
             stdin = self._running().stdin
             assert stdin is not None
-            # If it is gone, reading its answer says so.
+            # If the process is gone, reading its response reports it.
             with contextlib.suppress(BrokenPipeError):
                 stdin.write(json.dumps({"action": action, "arguments": arguments}) + "\n")
                 stdin.flush()
@@ -158,10 +196,10 @@ class ProcessBroker:
 
 
 def main() -> None:
-    """The child."""
+    """The entry point of the child process."""
     from moldau.testing.thread_broker import ThreadBroker
 
-    # Ctrl-C is for the test; the end of input tells us.
+    # Ctrl-C is meant for the test; the child stops at the end of its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     orders = json.loads(sys.argv[1])
     directory = Path(orders["directory"])
@@ -198,7 +236,7 @@ def _refusal(error: Exception) -> dict[str, Any]:
 
 
 def _raise(refusal: dict[str, Any]) -> NoReturn:
-    """As the broker in a thread would have."""
+    """Raises the error that the same call of a `ThreadBroker` would have raised."""
     if "code" in refusal:
         raise KafkaError(ErrorCode[refusal["code"]], refusal["error"])
     raise (ValueError if refusal["is_value"] else MoldauError)(refusal["error"])

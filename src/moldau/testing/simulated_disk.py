@@ -1,8 +1,8 @@
 """A disk in memory that can lose power, tear writes, fill up and fail. It is deterministic and has
-no globals: chance comes in as a `random.Random`.
+no globals: randomness is passed in as a `random.Random`.
 
-Every call that changes something is one *effect* with a number. Content that was not synced, and
-names (creations, renames, removals) whose directory was not synced, may be lost in a power cut.
+Every call that changes something is one *effect* with a number. Unsynced content, and names
+(creations, renames, removals) whose directory was not synced, may be lost in a power failure.
 """
 
 import contextlib
@@ -87,7 +87,7 @@ class SimulatedFile:
         self._check()
         _, fault = self._disk.begin("sync", self.path, 0)
         if fault:
-            # As on Linux: the pages count as clean now, no later sync writes them.
+            # As on Linux: the pages count as clean now, and no later sync writes them.
             self._node.drop_pending()
             raise fault.error
         if not self._disk.lying_sync:
@@ -114,7 +114,7 @@ class SimulatedFile:
 
 
 class _SimulatedFileSystem(FaultPlan):
-    """What the log sees: a FileSystem."""
+    """The part that the log uses: a FileSystem."""
 
     def __init__(self, *, sync_keeps_name: bool, lying_sync: bool) -> None:
         super().__init__()
@@ -171,7 +171,9 @@ class _SimulatedFileSystem(FaultPlan):
             self._move(source, target, node)
 
     def _move(self, source: Path, target: Path, node: Node) -> None:
-        """Between directories: one effect and one path, so both halves survive or neither does."""
+        """A move between directories is one effect on one path: both halves survive, or neither
+        does.
+        """
         number, fault = self.begin("rename", target, 0)
         if fault:
             raise fault.error
@@ -211,7 +213,8 @@ class _SimulatedFileSystem(FaultPlan):
         if not self.lying_sync:
             effects = {change.effect for change in directory.pending}
             for other in self._root.walk():
-                # A journal writes both halves of a move together, and what came before them.
+                # A journal writes both halves of a move together, along with everything before
+                # them.
                 if isinstance(other, DirectoryNode) and other is not directory:
                     shared = [c.effect for c in other.pending if c.effect in effects]
                     if shared:
@@ -285,15 +288,25 @@ class _SimulatedFileSystem(FaultPlan):
 
 
 class SimulatedDisk(_SimulatedFileSystem):
-    """A FileSystem that a test can break. `sync_keeps_name` is ext4's habit (a synced new file
-    keeps its name); without it only `sync_directory` makes names durable, which is all that POSIX
-    promises. With `lying_sync` nothing becomes durable."""
+    """A FileSystem that a test can break.
+
+        disk = SimulatedDisk()
+        ...  # write through the disk
+        after = disk.crash(random.Random(7))  # the disk after a power failure
+
+    Args:
+        sync_keeps_name: As on ext4, a synced new file keeps its name. Without it only
+            `sync_directory` makes names durable, which is all that POSIX promises.
+        lying_sync: Syncs succeed but make nothing durable.
+    """
 
     def __init__(self, *, sync_keeps_name: bool = False, lying_sync: bool = False) -> None:
         super().__init__(sync_keeps_name=sync_keeps_name, lying_sync=lying_sync)
 
     def plant(self, path: Path, content: bytes) -> None:
-        """Put durable content there without an effect: how a test makes damage."""
+        """Create a file with durable content, without an effect: for preparing damage in a test.
+        Raises OSError if a parent of `path` is a file.
+        """
         directory = self._root
         for name in _names(path.parent):
             child = directory.entries.get(name)
@@ -312,7 +325,7 @@ class SimulatedDisk(_SimulatedFileSystem):
         return {path: content for path, content in found if content is not None}
 
     def unsynced(self) -> list[Change]:
-        """What a power cut may undo, in the order in which it was done."""
+        """Changes that a power failure may undo, in the order in which they were made."""
         found = [change for node in self._root.walk() for change in node.pending]
         return sorted(found, key=lambda change: change.effect)
 
@@ -327,14 +340,18 @@ class SimulatedDisk(_SimulatedFileSystem):
     def after_crash(
         self, keep: Callable[[Change], bool], *, torn: Torn | None = None
     ) -> "SimulatedDisk":
-        """Synced state plus the unsynced changes that `keep` says; `torn` replaces one of them."""
+        """The disk after a power failure: the synced state plus the unsynced changes for which
+        `keep` returns True. `torn` replaces one of them.
+        """
         disk = self._like_this()
         disk._root = survivors(self._root, keep, torn)
         return disk
 
     def crash(self, rng: Random, *, any_subset: bool = False) -> "SimulatedDisk":
-        """A random power cut: of each file and directory a prefix of the unsynced changes survives
-        (or any subset), and the last survivor of one of them may be torn."""
+        """The disk after a random power failure. For each file and directory a prefix of the
+        unsynced changes survives (with `any_subset`, any subset), and the last survivor of one of
+        them may be torn. The same state of `rng` gives the same result.
+        """
         kept: set[int] = set()
         last_kept: list[Change] = []
         for node in self._root.walk():
@@ -350,9 +367,10 @@ class SimulatedDisk(_SimulatedFileSystem):
         return self.after_crash(lambda change: change.effect in kept, torn=torn)
 
     def variants_after_crash(self) -> Iterator[tuple[str, "SimulatedDisk"]]:
-        """The states that a power cut now could leave, each once: all or nothing of what is not
-        synced, every cut in order, each file or directory alone, and each way to tear the last
-        write."""
+        """Every state that a power failure now could leave, once each, with a description: all or
+        nothing of the unsynced changes, every cut in order, each file or directory alone, and each
+        way to tear the last write.
+        """
         seen: set[int] = set()
         for name, keep, torn in self._crash_choices():
             disk = self.after_crash(keep, torn=torn)

@@ -1,5 +1,5 @@
-"""Which effects of a simulated disk go wrong, and how. Every call that changes the disk is one
-effect; they are counted from 1 and kept in `trace`.
+"""The plan of faults of a simulated disk. Every call that changes the disk is one effect; effects
+are numbered from 1 and kept in `trace`.
 """
 
 import errno
@@ -11,7 +11,7 @@ from moldau.testing.simulated_power import Node
 
 
 class SimulatedCrash(BaseException):
-    """The power went out before this effect. No `except Exception` may catch it."""
+    """The power failed before this effect. No `except Exception` may catch it."""
 
 
 class Effect(NamedTuple):
@@ -23,7 +23,7 @@ class Effect(NamedTuple):
 
 class Fault(NamedTuple):
     error: OSError
-    # Of an append, so many bytes still get into the file.
+    # For an append: this many bytes still reach the file.
     bytes_written: int
 
 
@@ -36,37 +36,37 @@ class FaultPlan:
         self._fails_from: tuple[int, OSError] | None = None
         self._unreadable: dict[Path, OSError] = {}
         self.is_cold: Callable[[Path], bool] = lambda _path: False
-        """Whether a file is not in the page cache: who reads it must wait for the disk."""
+        """Whether a file is not in the page cache, so that its readers must wait for the disk."""
         self.wait_for_disk: Callable[[Path], None] = lambda _path: None
-        """Called in the thread of whoever reads such a file; a test may keep it there."""
+        """Called in the thread that reads such a file; a test may block it there."""
         self._crash_at: int | None = None
         self._is_dead = False
         self._listeners: list[Callable[[Effect], None]] = []
 
     def fail_at(self, effect: int, error: OSError, *, for_ever: bool = False) -> None:
-        """The effect with that number, and with `for_ever` all after it, raise the error."""
+        """Let the effect with that number, and with `for_ever` all later ones, raise `error`."""
         if for_ever:
             self._fails_from = (effect, error)
         else:
             self._faults[effect] = Fault(error, 0)
 
     def short_write_at(self, effect: int, bytes_written: int, error: OSError) -> None:
-        """An append gets only so many bytes into the file, then raises the error."""
+        """Let an append write only `bytes_written` bytes and then raise `error`."""
         self._faults[effect] = Fault(error, bytes_written)
 
     def fail_reads(self, path: Path, error: OSError) -> None:
         self._unreadable[path] = error
 
     def crash_at(self, effect: int) -> None:
-        """Raise SimulatedCrash instead of doing that effect, and from any effect after it."""
+        """Raise SimulatedCrash instead of performing that effect, and from every later effect."""
         self._crash_at = effect
 
     def on_effect(self, listener: Callable[[Effect], None]) -> None:
-        """Called after each effect; a test may `fork` there to see every boundary."""
+        """Call `listener` after each effect; a test may `fork` there to examine every boundary."""
         self._listeners.append(listener)
 
     def begin(self, kind: str, path: Path, size_bytes: int) -> tuple[int, Fault | None]:
-        """Count an effect; says its number and what shall go wrong with it."""
+        """Counts an effect. Returns its number and its fault, if any."""
         number = self.effects + 1
         if self._is_dead or number == self._crash_at:
             self._is_dead = True

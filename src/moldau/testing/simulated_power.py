@@ -1,5 +1,5 @@
-"""What survives on a simulated disk when the power goes: files and directories as a synced state
-plus a list of changes, and the ways in which a write can be torn.
+"""The state of a simulated disk after a power failure: files and directories as a synced state plus
+a list of changes, and the ways in which a write can be torn.
 """
 
 from collections.abc import Callable, Iterator
@@ -67,7 +67,9 @@ Change: TypeAlias = Write | Resize | Link | Unlink
 
 
 class FileNode:
-    """`content` is what programs see; `durable` is what was synced; `pending` lies between."""
+    """`content` is the programs' view; `durable` is the synced content; `pending` is the
+    difference.
+    """
 
     __slots__ = ("_dropped", "content", "durable", "modified_ms", "parent", "pending")
 
@@ -117,7 +119,7 @@ class FileNode:
 
 
 class DirectoryNode:
-    """`entries` is what programs see; `durable` is what was synced."""
+    """`entries` is the programs' view; `durable` is the synced state."""
 
     __slots__ = ("durable", "entries", "modified_ms", "parent", "pending")
 
@@ -137,16 +139,16 @@ class DirectoryNode:
         self.pending = []
 
     def sync_until(self, effect: int) -> None:
-        """Everything up to and with that effect."""
+        """Syncs everything up to and including that effect."""
         for change in [c for c in self.pending if c.effect <= effect]:
             change.apply(self.durable)
             self.pending.remove(change)
 
     def drop_pending(self) -> None:
-        """A failed sync of a directory leaves its changes where they were: unknown."""
+        """After a failed sync of a directory its changes stay pending: their state is unknown."""
 
     def walk(self) -> "Iterator[Node]":
-        """This directory and all that is or was in it, once each."""
+        """This directory and every node that is or was in it, once each."""
         seen: set[int] = set()
         waiting: list[Node] = [self]
         while waiting:
@@ -192,7 +194,7 @@ Node: TypeAlias = FileNode | DirectoryNode
 
 @frozen
 class Torn:
-    """Instead of the write with this effect number, `change` reached the disk."""
+    """The change that reached the disk instead of the write with this effect number."""
 
     name: str
     effect: int
@@ -200,13 +202,14 @@ class Torn:
 
 
 def zeroed(change: Write) -> Torn:
-    """The file has its new size, the content never came: delayed allocation does this."""
+    """The file has its new size but its content is lost, as with delayed allocation."""
     return Torn("zeros", change.effect, replace(change, content=bytes(len(change.content))))
 
 
 def torn_variants(change: Change) -> list[Torn]:
-    """The write cut at sector boundaries of the file; behind the cut the file ends, or holds zeros,
-    or the cut sector holds garbage. Everything but a write is atomic."""
+    """The write cut at sector boundaries of the file; after the cut the file ends, or holds zeros,
+    or the cut sector holds garbage. All changes but writes are atomic.
+    """
     if not isinstance(change, Write):
         return []
     content, end = change.content, change.offset + len(change.content)
@@ -229,7 +232,7 @@ def torn_variants(change: Change) -> list[Torn]:
 def survivors(
     root: DirectoryNode, keep: Callable[[Change], bool], torn: Torn | None
 ) -> DirectoryNode:
-    """The tree after a power cut; all of it is durable again."""
+    """The tree after a power failure; all of it is durable."""
     made: dict[int, Node] = {}
 
     def rebuilt(node: Node) -> Node:

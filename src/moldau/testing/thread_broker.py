@@ -27,7 +27,7 @@ TEST_SETTINGS = {
     "transaction.state.log.num.partitions": "4",
     "log.cleaner.dedupe.buffer.size": str(4 << 20),
 }
-"""Cheap where a test does not care. Any of them can be overridden."""
+"""Settings that make a broker cheaper for tests. Any of them can be overridden."""
 
 
 def properties_for_tests(
@@ -38,19 +38,25 @@ def properties_for_tests(
 
 
 class BrokerClock:
-    """The broker's time. It runs as always and can be moved ahead; only `reset` moves it back."""
+    """The broker's time. It runs normally and can be moved ahead; only `reset` moves it back."""
 
     def __init__(self, owner: "ThreadBroker", ahead_ms: int) -> None:
         self._owner = owner
         self.shifted = ShiftedClock(ahead_ms)
 
     def advance(self, *, seconds: float = 0, ms: int = 0) -> None:
-        """Timeouts, retention and expiry that fall due happen now."""
+        """Move the broker's time ahead by `seconds` plus `ms`. Timeouts, retention and expiry that
+        become due take effect now. The shift survives `restart`; `ThreadBroker.reset` undoes it.
+        """
         self._owner.call(lambda: self.shifted.advance(ms + int(seconds * 1000)))
 
 
 class ThreadBroker:
-    """A node in a thread. Every method may be called from any thread."""
+    """A broker in a thread of the test's process. Make one with `broker()`.
+
+    Every method may be called from any thread. Methods that need a running broker raise MoldauError
+    while it is stopped.
+    """
 
     def __init__(
         self,
@@ -70,10 +76,12 @@ class ThreadBroker:
         self._faults: Faults | None = None
         self.clock = BrokerClock(self, ahead_ms)
 
-    # Life
+    # Start and stop
 
     def start(self) -> None:
-        """Returns when clients can connect."""
+        """Start the broker and wait until clients can connect. Raises the error of a
+        failed start.
+        """
         if self._directory is None:
             made = tempfile.TemporaryDirectory(prefix="moldau-test-", ignore_cleanup_errors=True)
             self._directory = Path(self._cleanup.enter_context(made))
@@ -98,7 +106,7 @@ class ThreadBroker:
         asyncio.set_event_loop(loop)
         try:
             loop.run_until_complete(node.start())
-        except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             loop.close()
             started.set_exception(error)
             return
@@ -109,7 +117,7 @@ class ThreadBroker:
         loop.close()
 
     def stop(self) -> None:
-        """A clean stop; the data is still there for `start`."""
+        """Shut the broker down cleanly. Its data and its port are kept for `start`."""
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(START_DEADLINE_S)
@@ -118,13 +126,13 @@ class ThreadBroker:
         self._loop = self._thread = self._node = None
 
     def restart(self) -> None:
-        """On the same port and data."""
+        """Stop the broker cleanly and start it again on the same port and data."""
         self.stop()
         self.start()
 
     def reset(self) -> None:
-        """For the next test: no faults, the real time, and running. Topics and data stay. Time
-        cannot run backwards under a node, so one whose clock was moved is restarted.
+        """Prepare the broker for the next test: no faults, real time, and running. Topics and data
+        stay. Time cannot run backwards under a node, so a node whose clock was moved is restarted.
         """
         if self.clock.shifted.ahead_ms:
             self.stop()
@@ -135,51 +143,81 @@ class ThreadBroker:
             self.clear_faults()
 
     def close(self) -> None:
-        """Stop, and remove the directory unless it was given."""
+        """Stop the broker, and remove its directory unless it was passed in."""
         self.stop()
         self._cleanup.close()
 
-    # Using it
+    # Addresses and topics
 
     @property
     def bootstrap(self) -> str:
-        """What clients call bootstrap.servers."""
+        """The broker's address, `host:port`: the value for a client's `bootstrap.servers`."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def directory(self) -> Path:
-        """Where its logs are."""
+        """The directory that holds the broker's logs."""
         assert self._directory is not None
         return self._directory
 
     @property
     def metrics_port(self) -> int | None:
-        """Where /metrics is, if moldau.metrics.port is set."""
+        """The port of /metrics, if moldau.metrics.port is set."""
         return self._running().metrics_port
 
     def create_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
-        """Returns when it is there; `config` are settings of the topic."""
+        """Create a topic and wait until it can be used.
+
+        Args:
+            name: Name of the topic.
+            partitions: Number of partitions.
+            config: Settings of the topic, such as `{"cleanup.policy": "compact"}`.
+
+        Raises:
+            KafkaError: The controller refused it, with TOPIC_ALREADY_EXISTS for example.
+        """
         node = self._running()
         self._wait(node.create_topic(name, partitions, config or {}))
 
     # Faults
 
     def fail_next(self, api: str, error: str, times: int = 1) -> None:
-        """The next requests of an API get an error: `fail_next("Produce", "NOT_LEADER…", 3)`."""
+        """Let the next requests of an API fail; they change nothing.
+
+            broker.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", times=3)
+
+        Args:
+            api: Kafka's name of the API.
+            error: Kafka's name of the error. If the response has no place for an error, as with
+                acks=0, the connection is closed.
+            times: Number of requests that fail.
+
+        Raises:
+            ValueError: A name is unknown; the text names the closest one.
+        """
         self._with_faults(lambda faults: faults.fail_next(api, error, times))
 
     def delay(self, api: str, ms: int, times: int | None = None) -> None:
-        """Requests of an API wait before they are handled: all of them, or the next `times`."""
+        """Let requests of an API wait before they are handled.
+
+        Args:
+            api: Kafka's name of the API.
+            ms: Milliseconds that each request waits.
+            times: Number of requests to delay; None delays all until `clear_faults`.
+
+        Raises:
+            ValueError: The name is unknown; the text names the closest one.
+        """
         self._with_faults(lambda faults: faults.delay(api, ms, times))
 
     def clear_faults(self) -> None:
-        """No request fails or waits any more; those that wait are handled now."""
+        """Remove all faults and delays. Requests that wait are handled now."""
         self._with_faults(Faults.clear)
 
     def drop_connections(self) -> int:
-        """Cut all client connections; how many there were."""
+        """Close all client connections. Returns the number of connections closed."""
         return self.call(self._running().drop_connections)
 
     def _with_faults(self, action: Callable[[Faults], None]) -> None:
@@ -188,7 +226,7 @@ class ThreadBroker:
         assert faults is not None
         self.call(lambda: action(faults))
 
-    # The thread's border
+    # Calls into the thread
 
     def _running(self) -> Node:
         if self._node is None:
@@ -196,7 +234,7 @@ class ThreadBroker:
         return self._node
 
     def call(self, action: Callable[[], ResultT]) -> ResultT:
-        """What it gives when it runs in the broker's thread."""
+        """Run `action` in the broker's thread and return its result."""
 
         async def called() -> ResultT:
             return action()

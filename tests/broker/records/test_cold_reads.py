@@ -33,7 +33,7 @@ from moldau.protocol.records.control_records import (
 )
 from moldau.storage.disk import disk_calls
 from moldau.storage.disk.cached_reads import NotCachedError
-from moldau.storage.disk.cached_views import view_behind
+from moldau.storage.disk.cached_views import view_of
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
@@ -235,12 +235,12 @@ async def test_no_view_of_a_file_waits_for_the_disk(tmp_path: Path) -> None:
             pytest.skip("this file system keeps its files in memory")
         partitions = (await outcome).responses[0].partitions
         assert [len(values_of(each.records)) for each in partitions] == [6, 6]
-        assert [view_behind(each.records) for each in partitions] == [None, None]
+        assert [view_of(each.records) for each in partitions] == [None, None]
         # Nothing is cold any more, and it is not asked for the first time.
         handle_fetch(context, asked)
         outcome = handle_fetch(context, asked)
         assert isinstance(outcome, FetchResponse)
-        assert all(view_behind(each.records) for each in outcome.responses[0].partitions)
+        assert all(view_of(each.records) for each in outcome.responses[0].partitions)
 
 
 async def test_nothing_of_a_cold_read_waits_for_the_garbage_collector() -> None:

@@ -118,7 +118,7 @@ def test_a_table_fits_its_terminal(clean: Path, columns: str) -> None:
 def test_a_limited_dump_says_that_it_stopped(clean: Path, options: tuple[str, str]) -> None:
     ran = moldau("dump", *options, clean / "txns-0" / LOG_NAME)
     assert ran.status == 0
-    assert ran.lines[-1].endswith("stopped here, as asked")
+    assert ran.lines[-1].endswith("stopped here, as requested")
     assert 2 <= sum(line.startswith("baseOffset") for line in ran.lines) <= 5
 
 
@@ -181,7 +181,7 @@ def test_a_torn_tail_is_told_with_its_place_and_size(clean: Path, tmp_path: Path
     tail = next(row for row in found if row["file"].endswith(".log"))
     assert tail["position"] == 4019
     assert "torn tail: the last 563 bytes" in tail["what"]
-    assert "cuts them off" in tail["toDo"]
+    assert "truncates them" in tail["toDo"]
 
 
 def test_a_check_of_a_whole_directory_prints_its_problems(clean: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import ConfigRecord
 from moldau.protocol.records.batches import iterate_batches
-from moldau.protocol.records.control_records import ControlPlace, ControlType
+from moldau.protocol.records.control_records import ControlType, OffsetAndEpoch
 from moldau.protocol.wire.schema import Message
 
 HEAD = SnapshotHead(
@@ -98,7 +98,7 @@ def test_nothing_may_be_missing_or_too_much() -> None:
 def test_records_of_a_later_release_are_not_called_damage() -> None:
     header, _, _ = encode_snapshot(HEAD, FEW, now_ms=5)
     unknown = encode_records(FEW[:1], None)[0].replace(b"\x01\x0c", b"\x01\x7f", 1)
-    batch = metadata_batch([unknown], ControlPlace(3, HEAD.epoch), 5)
+    batch = metadata_batch([unknown], OffsetAndEpoch(3, HEAD.epoch), 5)
     with pytest.raises(KafkaError) as caught:
         decode_snapshot(header + batch)
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION

@@ -7,10 +7,10 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record, RecordBatch, patch_base_offset
 from moldau.protocol.records.control_records import (
-    ControlPlace,
     ControlType,
     EndTransactionMarker,
     MarkerOrigin,
+    OffsetAndEpoch,
     committed_batches,
     control_batch,
     control_key,
@@ -101,7 +101,7 @@ def test_data_and_quorum_batches_have_no_marker() -> None:
     assert marker_of(RecordBatch(build_batch(simple_records(1)))) is None
     raw = control_batch(
         [(ControlType.SNAPSHOT_HEADER, b"header"), (ControlType.KRAFT_VERSION, b"version")],
-        ControlPlace(base_offset=10, partition_leader_epoch=4),
+        OffsetAndEpoch(base_offset=10, partition_leader_epoch=4),
         now_ms=55,
     )
     batch = RecordBatch(raw)

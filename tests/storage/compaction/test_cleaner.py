@@ -20,7 +20,7 @@ from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.disk.failures import NoDescriptorError
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.log.log import Log, LogOptions
-from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import TopicPartition
 
@@ -38,7 +38,7 @@ def dirty_log(**settings: object) -> CompactedLog:
 def other_log(log: CompactedLog, number: int) -> Log:
     """A second partition of the same directory, with twice the dirt."""
     name = TopicPartition("t", number)
-    place = LogPlace(
+    place = LogLocation(
         directory=log.directory, path=log.directory.path_of(name), topic_partition=name
     )
     return open_log(

@@ -17,7 +17,7 @@ from moldau.storage.compaction.plan import collect_aborted
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.log.log import Log, LogOptions
-from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.types import BrokerId, TopicPartition
 
 NOW_MS = 1_794_732_300_000
@@ -30,7 +30,7 @@ def open_sample(path: Path, name: TopicPartition, *, is_clean: bool = True) -> L
         DiskFileSystem(), path, cluster_id=CLUSTER_ID, node_id=BrokerId(NODE_ID)
     )
     log = open_log(
-        LogPlace(directory=directory, path=path / str(name), topic_partition=name),
+        LogLocation(directory=directory, path=path / str(name), topic_partition=name),
         LogOptions(config=LogConfig(cleanup_policy=("compact",))),
         Checkpointed(),
         is_clean=is_clean,

@@ -335,9 +335,9 @@ def test_an_error_at_any_step_of_a_clean_stop_is_heard() -> None:
 
 def test_only_disk_errors_fail_a_directory() -> None:
     directory = opened(formatted())
-    with pytest.raises(KafkaError, match="TOO_LARGE"), directory.guard:
+    with pytest.raises(KafkaError, match="TOO_LARGE"), directory.offline_on_error:
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
-    with directory.guard:
+    with directory.offline_on_error:
         directory.check_online()
     assert directory.is_online
 

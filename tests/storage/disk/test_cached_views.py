@@ -10,7 +10,7 @@ import pytest
 from moldau.compiled import USE_COMPILED
 from moldau.storage.disk import _file_views_twin, disk_calls
 from moldau.storage.disk._file_views_twin import MAP_BYTES, MAPS_KEPT, VIEW_BYTES_MAX
-from moldau.storage.disk.cached_views import SIZE_MIN, cached_view, forget, view_behind
+from moldau.storage.disk.cached_views import SIZE_MIN, cached_view, forget, view_of
 from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 
 pytestmark = [
@@ -50,7 +50,7 @@ def test_a_view_shows_the_file(path: Path, position: int, size: int) -> None:
     assert view is not None
     assert bytes(view) == CONTENT[position : position + size]
     assert view.readonly
-    behind = view_behind(view)
+    behind = view_of(view)
     assert behind is not None
     assert behind.read_from(10) == CONTENT[position + 10 : position + size]
 
@@ -177,7 +177,7 @@ def test_a_view_outlives_the_file_that_it_was_made_from(path: Path) -> None:
     file.close()
     path.unlink()
     assert view is not None
-    behind = view_behind(view)
+    behind = view_of(view)
     assert behind is not None
     assert behind.read_from(0) == bytes(view) == CONTENT[:SIZE_MIN]
 
@@ -186,7 +186,7 @@ def test_the_rest_of_a_file_that_somebody_has_cut_is_not_made_up(path: Path) -> 
     view = viewed(DiskFileSystem().open(path), 0, 2 * SIZE_MIN)
     os.truncate(path, SIZE_MIN)
     assert view is not None
-    behind = view_behind(view)
+    behind = view_of(view)
     assert behind is not None
     with pytest.raises(EOFError):
         behind.read_from(100)
@@ -205,7 +205,7 @@ def test_many_views_share_a_map_and_a_descriptor(path: Path) -> None:
 
 @pytest.mark.parametrize("other", [b"bytes", memoryview(CONTENT), bytearray(SIZE_MIN)])
 def test_other_buffers_are_no_views_of_files(other: bytes | memoryview | bytearray) -> None:
-    assert view_behind(other) is None
+    assert view_of(other) is None
 
 
 def test_a_part_of_a_view_is_not_the_view(tmp_path: Path) -> None:
@@ -217,5 +217,5 @@ def test_a_part_of_a_view_is_not_the_view(tmp_path: Path) -> None:
     forget(descriptor)
     os.close(descriptor)
     assert view is not None
-    assert view_behind(memoryview(view)) is view
-    assert view_behind(memoryview(view)[1:]) is None
+    assert view_of(memoryview(view)) is view
+    assert view_of(memoryview(view)[1:]) is None

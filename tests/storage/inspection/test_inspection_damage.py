@@ -119,7 +119,7 @@ def test_zeros_at_the_end_are_a_torn_tail(copy_of: Copier) -> None:
     (problem,) = problems_of(log)
     assert problem.position == 4682
     assert problem.what.startswith("torn tail: the last 500 bytes")
-    assert "cuts them off" in problem.remedy
+    assert "truncates them" in problem.remedy
 
 
 def test_old_message_formats_are_named(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_an_index_cut_within_an_entry_is_a_problem(copy_of: Copier, suffix: str)
 def test_an_index_without_its_log_is_a_problem(copy_of: Copier, suffix: str) -> None:
     index = copy_of("txns-0") / f"{0:020d}{suffix}"
     index.with_suffix(".log").unlink()
-    assert "no log beside" in problems_of(index)[0].what
+    assert "the log of this index is missing" in problems_of(index)[0].what
 
 
 def test_every_changed_byte_of_a_producer_snapshot_is_found(copy_of: Copier) -> None:

@@ -27,7 +27,7 @@ from moldau.storage.disk.failures import DirectoryOfflineError
 from moldau.storage.log.damage import quarantine, scrub
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.names import DAMAGE_FILE_NAME
-from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.testing.simulated_disk import SimulatedDisk
 
 
@@ -452,7 +452,7 @@ def test_a_failing_effect_is_reported_and_nothing_flushed_is_lost() -> None:
 
 def test_producers_that_were_idle_too_long_are_forgotten(one: OneLog) -> None:
     """By the node's setting, also when they come from a snapshot."""
-    place = LogPlace(directory=one.directory, path=one.log.path, topic_partition=PARTITION)
+    place = LogLocation(directory=one.directory, path=one.log.path, topic_partition=PARTITION)
     known = set(one.log.producers.active_producers)
     one.commit_all()
     one.log.close()

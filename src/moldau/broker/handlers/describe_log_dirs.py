@@ -49,7 +49,7 @@ async def _describe(
     path = logs.directory.path
     try:
         logs.directory.check_online()
-        with logs.directory.guard:
+        with logs.directory.offline_on_error:
             usage = shutil.disk_usage(path)
     except KafkaError as error:
         return DescribeLogDirsResult(error_code=error.code, log_dir=str(path))

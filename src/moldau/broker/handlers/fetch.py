@@ -33,7 +33,7 @@ from moldau.protocol.messages.fetch import (
 )
 from moldau.protocol.versions import FETCH_TOPIC_IDS
 from moldau.storage.disk.cached_reads import NotCachedError
-from moldau.storage.disk.cached_views import view_behind
+from moldau.storage.disk.cached_views import view_of
 from moldau.storage.log.read import FoundBatches, Isolation
 
 if TYPE_CHECKING:
@@ -363,7 +363,7 @@ class Fetch:
         self._reads.send_no_files()
         for earlier, found in self._found.items():
             answer = self._results[earlier]
-            if answer is not None and view_behind(answer.records) is not None:
+            if answer is not None and view_of(answer.records) is not None:
                 answer.records = b""
                 self._bytes_read -= found.size_bytes
         yield from self._read(place, cold)

@@ -38,7 +38,7 @@ def write_bootstrap_records(
 def read_bootstrap_records(directory: LogDirectory) -> list[Message]:
     """Without the file, as a directory from an early release has it: the newest level."""
     path = directory.path / BOOTSTRAP_FILE
-    with directory.guard:
+    with directory.offline_on_error:
         if not directory.filesystem.exists(path):
             return [FeatureLevelRecord(name=METADATA_VERSION, feature_level=LATEST_RELEASED_LEVEL)]
         content = read_whole(directory.filesystem, path)

@@ -36,7 +36,7 @@ from moldau.storage.disk.filesystem import read_whole, write_atomically
 from moldau.storage.log.flushing import GroupFlusher
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.read import Isolation
-from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.storage.log.retention import delete_old_segments
 from moldau.storage.producers.state import AppendOrigin
 from moldau.types import Offset, TopicPartition, Uuid
@@ -100,13 +100,13 @@ class MetadataLog:
         that was committed cannot be read.
         """
         path = directory.path_of(METADATA_PARTITION)
-        with directory.guard:
+        with directory.offline_on_error:
             _make_directory(directory, path)
             options = LogOptions(
                 config=_log_config(settings), flush_policy="group", flusher=flusher
             )
             checkpointed = Checkpointed(recovery_point=_read_recovery_point(directory, path))
-            place = LogPlace(directory=directory, path=path, topic_partition=METADATA_PARTITION)
+            place = LogLocation(directory=directory, path=path, topic_partition=METADATA_PARTITION)
             # No trust in a clean stop: it tells of the other logs, and Kafka looks here too.
             log = open_log(place, options, checkpointed, is_clean=False, now_ms=now_ms)
             try:
@@ -159,7 +159,7 @@ class MetadataLog:
 
     def read_election(self) -> Election | None:
         path = self.path / QUORUM_STATE_FILE
-        with self.directory.guard:
+        with self.directory.offline_on_error:
             if not self.directory.filesystem.exists(path):
                 return None
             content = read_whole(self.directory.filesystem, path)
@@ -170,7 +170,7 @@ class MetadataLog:
 
     def write_election(self, election: Election, kraft_version: int, voters: VoterSet) -> None:
         content = encode_election(election, kraft_version=kraft_version, voter_ids=voters.by_id)
-        with self.directory.guard:
+        with self.directory.offline_on_error:
             write_atomically(self.directory.filesystem, self.path / QUORUM_STATE_FILE, content)
 
     # What is kept
@@ -187,7 +187,7 @@ class MetadataLog:
         segments that only they needed. The newest snapshot always stays.
         """
         ids = self.snapshots.ids
-        with self.log.guard:
+        with self.log.damage_handler:
             while len(ids) > 1 and (self._is_too_much() or self._is_too_old(ids[0], now_ms)):
                 following = ids[1]
                 self.log.advance_log_start(following.offset)
@@ -216,7 +216,7 @@ class MetadataLog:
         if flushed > self._stored_recovery_point:
             path = self.path / RECOVERY_POINT_FILE
             offsets = {METADATA_PARTITION: Offset(flushed)}
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 yield lambda: write_offsets(self.directory.filesystem, path, offsets)
             self._stored_recovery_point = flushed
 

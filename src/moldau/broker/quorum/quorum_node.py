@@ -50,7 +50,7 @@ from moldau.net.clock import Clock, Timer
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
 from moldau.protocol.log_records import NoOpRecord
-from moldau.protocol.records.control_records import ControlPlace, ControlType, control_batch
+from moldau.protocol.records.control_records import ControlType, OffsetAndEpoch, control_batch
 from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.log.state import LogState
@@ -243,7 +243,7 @@ class QuorumNode:
         """
         self._check_may_append()
         encoded = encode_records(records, self._level)
-        place = ControlPlace(self.log.log.log_end_offset, self.leader_epoch)
+        place = OffsetAndEpoch(self.log.log.log_end_offset, self.leader_epoch)
         content = metadata_batch(encoded, place, now_ms)
         bytes_max = self._config.internal_metadata_max_batch_size_in_bytes
         if len(content) > bytes_max:
@@ -264,7 +264,7 @@ class QuorumNode:
                 ErrorCode.INVALID_UPDATE_VERSION,
                 f"Directory id must be known for all of the voters: {self._machine.voters}",
             )
-        place = ControlPlace(self.log.log.log_end_offset, self.leader_epoch)
+        place = OffsetAndEpoch(self.log.log.log_end_offset, self.leader_epoch)
         values = self._machine.version_records(level)
         self._write(control_batch(values, place, now_ms), place, now_ms, ())
         self._step(VersionRaised(level, place.base_offset))
@@ -279,7 +279,7 @@ class QuorumNode:
             )
 
     def _write(
-        self, content: bytes, place: ControlPlace, now_ms: int, records: Sequence[Message]
+        self, content: bytes, place: OffsetAndEpoch, now_ms: int, records: Sequence[Message]
     ) -> None:
         self.log.append(content, place.partition_leader_epoch, now_ms)
         last_offset = self.log.log.log_end_offset - 1
@@ -320,7 +320,7 @@ class QuorumNode:
                 self.log.log.start_leader_epoch(epoch)
             case AppendControlBatch(epoch, values):
                 now_ms = self._clock.wall_ms()
-                place = ControlPlace(self.log.log.log_end_offset, epoch)
+                place = OffsetAndEpoch(self.log.log.log_end_offset, epoch)
                 self._write(control_batch(values, place, now_ms), place, now_ms, ())
             case Commit(high_watermark):
                 self.log.log.raise_high_watermark(high_watermark)

@@ -68,7 +68,7 @@ class SnapshotMaker:
         log = self._quorum.log
         error = done.exception()
         try:
-            with log.directory.guard:
+            with log.directory.offline_on_error:
                 if error is not None:
                     raise error
             log.snapshots.add(snapshot_id)

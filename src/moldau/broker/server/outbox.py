@@ -7,7 +7,7 @@ import os
 
 from moldau.broker.server.memory_budget import UnreadAnswers
 from moldau.storage.disk.cached_views import SIZE_MIN as VIEW_BYTES_MIN
-from moldau.storage.disk.cached_views import view_behind
+from moldau.storage.disk.cached_views import view_of
 from moldau.types import Buffer
 
 _log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Outbox:
         for chunk in chunks:
             length = len(chunk)
             size += length
-            if length >= VIEW_BYTES_MIN and view_behind(chunk) is not None:
+            if length >= VIEW_BYTES_MIN and view_of(chunk) is not None:
                 self.has_files = True
         self._chunks += chunks
         self._bytes = size
@@ -111,6 +111,6 @@ def _write_with_files(chunks: list[Buffer], size: int, transport: asyncio.Transp
         if sent >= len(chunk):
             sent -= len(chunk)
             continue
-        view = view_behind(chunk)
+        view = view_of(chunk)
         transport.write(memoryview(chunk)[sent:] if view is None else view.read_from(sent))
         sent = 0

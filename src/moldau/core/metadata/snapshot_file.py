@@ -16,8 +16,8 @@ from moldau.protocol.log_records import SnapshotFooterRecord, SnapshotHeaderReco
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record, RecordBatch, iterate_batches
 from moldau.protocol.records.control_records import (
-    ControlPlace,
     ControlType,
+    OffsetAndEpoch,
     control_batch,
     control_type_of,
 )
@@ -58,20 +58,20 @@ def encode_snapshot(
     header = SnapshotHeaderRecord(last_contained_log_timestamp=head.timestamp_ms)
     first = (ControlType.SNAPSHOT_HEADER, encode(header, _CONTROL_VERSION))
     values = (first, *head.control_values)
-    yield control_batch(values, ControlPlace(0, head.epoch), now_ms)
+    yield control_batch(values, OffsetAndEpoch(0, head.epoch), now_ms)
     offset = len(values)
     level: int | None = None
     rest = iter(records)
     while group := list(islice(rest, RECORDS_IN_BATCH_MAX)):
         encoded = encode_records(group, level)
         level = level_after(group, level)
-        yield metadata_batch(encoded, ControlPlace(offset, head.epoch), now_ms)
+        yield metadata_batch(encoded, OffsetAndEpoch(offset, head.epoch), now_ms)
         offset += len(group)
     footer = (ControlType.SNAPSHOT_FOOTER, encode(SnapshotFooterRecord(), _CONTROL_VERSION))
-    yield control_batch([footer], ControlPlace(offset, head.epoch), now_ms)
+    yield control_batch([footer], OffsetAndEpoch(offset, head.epoch), now_ms)
 
 
-def metadata_batch(encoded: Iterable[bytes], place: ControlPlace, now_ms: int) -> bytes:
+def metadata_batch(encoded: Iterable[bytes], place: OffsetAndEpoch, now_ms: int) -> bytes:
     """As Kafka writes them: no keys, no compression, one time for all."""
     records = [
         Record(place.base_offset + index, now_ms, None, value)

@@ -1,3 +1,3 @@
-"""Record batches, version 2: reading, building, checking and compressing them. A function here sees
-bytes and values, never a log or a topic.
+"""Record batches, version 2: reading, building, validating and compressing them. Functions here
+work on bytes and values; they know neither logs nor topics.
 """

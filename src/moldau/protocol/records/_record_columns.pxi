@@ -1,4 +1,4 @@
-# Records to columns and columns to records. A part of _records.pyx, in a file of its own for its
+# Conversion between records and columns. Part of _records.pyx, in a separate file because of its
 # size; the twin is _record_columns_twin.py.
 
 cdef inline int64_t microseconds(int64_t milliseconds) noexcept nogil:
@@ -10,7 +10,7 @@ cdef inline int64_t microseconds(int64_t milliseconds) noexcept nogil:
 
 
 cdef class Bits:
-    """Validity bits; bytes are cleared when they are reached."""
+    """Validity bits; each byte is cleared when it is first reached."""
     cdef Growing store
     cdef Py_ssize_t count
     cdef Py_ssize_t nulls
@@ -22,7 +22,7 @@ cdef class Bits:
         return self.store.reserve((more >> 3) + 2)
 
     cdef inline void append(self, bint valid) noexcept:
-        """Only after reserve()."""
+        """Call reserve() first."""
         cdef Growing store = self.store
         if not self.count & 7:
             store.bytes[store.used] = 0
@@ -56,7 +56,7 @@ cdef class Binaries:
         return 0
 
     cdef inline int append(self, const uint8_t* content, int32_t length) except -1:
-        """Only after reserve(); a negative length is null."""
+        """Call reserve() first. A negative length is null."""
         self.validity.append(length >= 0)
         if length > 0:
             if length > INT32_MAX - self.content.used:
@@ -118,7 +118,7 @@ cdef class ColumnSink:
             self.value.content.reserve(size_bytes)
 
     cdef int append_name(self, const uint8_t* name, int32_t length) except -1:
-        """Arrow strings are UTF-8, always; a header's name is whatever its producer sent."""
+        """Arrow strings must be UTF-8; a producer may send any bytes as a header's name."""
         cdef int32_t index
         cdef Py_ssize_t size
         cdef const char* repaired
@@ -194,7 +194,7 @@ cdef class ColumnSink:
         return self.count - before
 
     cdef int check_open(self) except -1:
-        """The buffers leave with the result."""
+        """After finish() the buffers belong to the result."""
         if self.is_finished:
             raise ValueError(FINISHED)
         return 0
@@ -220,14 +220,14 @@ cdef class ColumnSink:
 
 
 cdef int check_lengths(_View offsets, Py_ssize_t start, Py_ssize_t count) except -1:
-    """Differences, never sums: these cannot overflow."""
+    """Compares differences, not sums: differences cannot overflow."""
     if start < 0 or count < 0 or offsets.length // 4 - 1 - start < count:
         raise ValueError("a column has fewer offsets than rows")
     return 0
 
 
 cdef int check_validity(_View validity, Py_ssize_t start, Py_ssize_t count) except -1:
-    """Only after check_lengths()."""
+    """Call check_lengths() first."""
     if validity.length < (start + count + 7) // 8:
         raise ValueError("a column has fewer validity bits than rows")
     return 0
@@ -254,7 +254,7 @@ cdef class Binary:
             check_validity(self.validity_view, self.start, count)
 
     cdef Py_ssize_t bytes_from(self, Py_ssize_t row) noexcept:
-        """How many there are from a row on, if the offsets are what they should be."""
+        """The number of bytes from a row on, if the offsets are valid."""
         return <Py_ssize_t>self.offsets[self.start + self.count] - <Py_ssize_t>self.offsets[self.start + row]
 
     cdef inline Py_ssize_t get(self, Py_ssize_t row, const uint8_t** content) except -2:
@@ -355,7 +355,7 @@ cdef inline uint8_t* put_cell(uint8_t* at, const uint8_t* content, Py_ssize_t le
 
 @cython.final
 cdef class RowEncoder:
-    """Rows to bodies. Every cell is looked up once, checked, and copied."""
+    """Encodes rows into batch bodies. Every cell is looked up once, checked, and copied."""
     cdef Binary key, value
     cdef RowHeaders headers
     cdef _View times_view
@@ -385,7 +385,9 @@ cdef class RowEncoder:
         return self.default_timestamp if self.times is NULL else self.times[row]
 
     cdef int begin(self, Py_ssize_t first_row, Py_ssize_t reserved, Py_ssize_t body_bytes_max) except -1:
-        """Room for what the columns say is there, or for a full body; headers may ask for more."""
+        """Reserves room for the sizes that the columns claim, or for a full body; headers may need
+        more.
+        """
         cdef Py_ssize_t rows = self.count - first_row, likely = 0
         if self.key is not None:
             likely += self.key.bytes_from(first_row)
@@ -408,7 +410,7 @@ cdef class RowEncoder:
     cdef Py_ssize_t write(
         self, Py_ssize_t row, Py_ssize_t position, int64_t delta, int64_t time_delta, Py_ssize_t end_max
     ) except -1:
-        """The position behind the record; 0 if it would end behind `end_max`."""
+        """The position after the record; 0 if it would end after `end_max`."""
         cdef const uint8_t* key = NULL
         cdef const uint8_t* value = NULL
         cdef Py_ssize_t key_length = -1, value_length = -1, size, end
@@ -457,7 +459,7 @@ def encode_columns(
         time = rows.time(row)
         end = rows.write(
             row, position, row - first_row, <int64_t>(<uint64_t>time - <uint64_t>base),
-            # The first record goes in, however large it is.
+            # The first record is always added, however large it is.
             reserved_bytes + body_bytes_max if row > first_row else PY_SSIZE_T_MAX,
         )
         if end == 0:

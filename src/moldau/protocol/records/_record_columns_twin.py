@@ -85,8 +85,8 @@ class _Binaries:
 
 
 class ColumnSink:
-    """Collects the records of any number of batches into columns. A sink whose append() raised
-    holds half a batch and is to be thrown away.
+    """Collects the records of any number of batches into columns. A sink whose append() has raised
+    holds half a batch and must be discarded.
     """
 
     def __init__(self, keys: bool = True, values: bool = True, headers: bool = True) -> None:
@@ -103,7 +103,9 @@ class ColumnSink:
         self._is_finished = False
 
     def expect(self, rows: int, size_bytes: int) -> None:
-        """So much will come at the most, headers of batches included: makes room for it."""
+        """Makes room for at most `rows` rows of `size_bytes` in total, headers of batches
+        included.
+        """
         self._check_open()
         if rows < 0 or size_bytes < 0 or rows > size_bytes:
             raise ValueError(f"{rows} rows in {size_bytes} bytes")
@@ -116,9 +118,9 @@ class ColumnSink:
         base: tuple[int, int, int | None],
         wanted: tuple[int, int],
     ) -> int:
-        """The records of the uncompressed body in `bounds`. `base` is the batch's base offset, base
-        timestamp and append time or None; `wanted` the offsets from (inclusive) and to (exclusive).
-        Returns how many rows that made.
+        """Appends the records of the uncompressed body in `bounds`. `base` is the batch's base
+        offset, base timestamp and append time or None; `wanted` the range of offsets (start
+        inclusive, end exclusive). Returns the number of rows added.
         """
         self._check_open()
         base_offset, base_timestamp, append_time = base
@@ -160,7 +162,7 @@ class ColumnSink:
             raise ValueError(FINISHED)
 
     def finish(self) -> DecodedColumns:
-        """The columns; the sink takes no more."""
+        """Returns the columns; the sink accepts no more records."""
         self._check_open()
         self._is_finished = True
         headers = None
@@ -288,8 +290,8 @@ def encode_columns(
     body_bytes_max: int,
     reserved_bytes: int,
 ) -> EncodedRows:
-    """A body of as many rows from `first_row` on as fit into `body_bytes_max`, at least one, behind
-    `reserved_bytes` zeros. Raises ValueError if the buffers are too short for what they claim.
+    """A body of as many rows from `first_row` on as fit into `body_bytes_max`, at least one, after
+    `reserved_bytes` zeros. Raises ValueError if the buffers are too short for the sizes they claim.
     """
     rows = _RowEncoder(columns, default_timestamp)
     if not 0 <= first_row < columns.rows:

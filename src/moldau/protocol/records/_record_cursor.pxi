@@ -1,5 +1,5 @@
-# Records as a consumer sees them, made as they are asked for. A part of _records.pyx, in a file of
-# its own; the twin is _record_cursor_twin.py.
+# Consumer records, created on demand. Part of _records.pyx, in a separate file; the twin is
+# _record_cursor_twin.py.
 
 cimport cython
 
@@ -103,7 +103,7 @@ cdef class RecordCursor:
                 try:
                     made = self.make(p, offset, &record)
                 except Exception:
-                    # What is before it is good; the next call begins with it and says so.
+                    # The records before it are good; the next call begins with it and raises.
                     if taken:
                         return taken
                     raise

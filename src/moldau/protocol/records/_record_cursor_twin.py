@@ -1,4 +1,4 @@
-"""Records as a consumer sees them, made as they are asked for. The twin of _record_cursor.pxi."""
+"""Consumer records, created on demand. The twin of _record_cursor.pxi."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,11 +13,11 @@ from moldau.protocol.records._records_twin import (
 from moldau.types import Buffer
 
 Reader = Callable[[bytes], Any] | None
-"""Makes a key or a value of bytes; None leaves them bytes. It is never asked about null."""
+"""Converts the bytes of a key or a value; None keeps the bytes. It is never called for null."""
 
 
 class ConsumerRecord:
-    """One record that was read. `timestamp_type` is 0 for the producer's time, 1 for the log's."""
+    """One consumed record. `timestamp_type` is 0 for the producer's time, 1 for the log's."""
 
     __slots__ = (
         "headers",
@@ -31,7 +31,7 @@ class ConsumerRecord:
         "value",
     )
 
-    def __init__(  # noqa: PLR0913 - a record has so many parts
+    def __init__(  # noqa: PLR0913 - a record has this many fields
         self,
         topic: str,
         partition: int,
@@ -63,9 +63,9 @@ class ConsumerRecord:
 
 
 class RecordCursor:
-    """Where a consumer stands in one batch. `bases` are base offset, base timestamp and append time
-    (None: records have their own); `origin` is topic, partition, leader epoch and the first offset
-    that counts; `readers` make keys and values of bytes.
+    """The position of a consumer in one batch. `bases` are base offset, base timestamp and append
+    time (None: each record has its own); `origin` is topic, partition, leader epoch and the first
+    offset to return; `readers` convert keys and values from bytes.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class RecordCursor:
         self.next_offset = self._start_offset
 
     def take(self, into: list[ConsumerRecord], count: int) -> int:
-        """Appends up to `count` records and says how many. One that cannot be read raises if it is
-        the first of a call; before that, what came before it is given.
+        """Appends up to `count` records and returns their number. An unreadable record raises if it
+        is the first of a call; otherwise the call returns the records before it.
         """
         taken = 0
         while taken < count and self.left:

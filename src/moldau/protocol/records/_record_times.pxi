@@ -1,5 +1,5 @@
-# The first record of a time, found without making records of the others. A part of _records.pyx, in
-# a file of its own; the twin is _record_times_twin.py.
+# Finds the first record at or after a time without creating record objects. Part of _records.pyx,
+# in a separate file; the twin is _record_times_twin.py.
 
 
 def first_record_at(

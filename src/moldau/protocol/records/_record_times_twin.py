@@ -1,5 +1,5 @@
-"""The first record of a time, found without making records of the others. The twin of
-_record_times.pxi, which does it without holding the interpreter's lock.
+"""Finds the first record at or after a time without creating record objects. The twin of
+_record_times.pxi, which does it without holding the interpreter lock.
 """
 
 from moldau.protocol.records._records_twin import _wrap64, checked_body, parse_record
@@ -14,8 +14,9 @@ def first_record_at(
     timestamp_min: int,
     offset_min: int,
 ) -> tuple[int, int] | None:
-    """Offset and timestamp of the first of `count` records in `bounds` that is neither older nor
-    before. `bases`: offset, timestamp and, if all records have one, the time of their append.
+    """Offset and timestamp of the first of `count` records in `bounds` at or after both the time
+    and the offset given. `bases`: offset, timestamp and, if all records share one, their append
+    time.
     """
     base_offset, base_timestamp, append_time = bases
     body = checked_body(buffer, bounds, count)

@@ -1,4 +1,5 @@
-"""The loops over record batches. `_records_twin.py` says the same in Python; a test keeps them equal.
+"""The loops over record batches. `_records_twin.py` does the same in Python; a test keeps them
+equal.
 
 Bounds are checked by hand: a position is compared with the end of its record before each read, and
 the end of a record with the end of the batch. Nothing here trusts a length from the wire.
@@ -38,12 +39,9 @@ cdef extern from *:
 
 cdef extern from *:
     """
-    /* Since 3.14 a tuple keeps its hash, and -1 says that there is none yet; fresh memory says 0. */
-    #if PY_VERSION_HEX >= 0x030E0000
-    #define moldau_forget_hash(tuple) (((PyTupleObject *)(tuple))->ob_hash = -1)
-    #else
-    #define moldau_forget_hash(tuple) ((void)0)
-    #endif
+    /* Since 3.14 a tuple caches its hash, and -1 means that there is none yet; fresh memory is 0.
+    */ #if PY_VERSION_HEX >= 0x030E0000 #define moldau_forget_hash(tuple) (((PyTupleObject
+    *)(tuple))->ob_hash = -1) #else #define moldau_forget_hash(tuple) ((void)0) #endif
     """
     void moldau_forget_hash(object tuple) noexcept
 
@@ -91,7 +89,7 @@ cdef struct Parsed:
     int32_t key_length
     int32_t value_length
     int32_t header_count
-    # A length below -1 somewhere: read as null, as Java does; librdkafka never gets past it.
+    # A length below -1 somewhere: read as null, as Java does; librdkafka hangs on it.
     int32_t odd_nulls
     Py_ssize_t key_start
     Py_ssize_t value_start
@@ -119,7 +117,7 @@ cdef inline int64_t wrapping_sum(int64_t a, int64_t b) noexcept nogil:
 
 
 cdef class _View:
-    """Holds a buffer for the length of a call."""
+    """Holds a buffer for the duration of a call."""
     cdef Py_buffer view
     cdef const uint8_t* bytes
     cdef Py_ssize_t length
@@ -201,7 +199,7 @@ def batches_within(
 cdef inline Py_ssize_t read_varint(
     const uint8_t* p, Py_ssize_t position, Py_ssize_t limit, int32_t* out
 ) noexcept nogil:
-    """The position behind it, or -1."""
+    """The position after it, or -1."""
     cdef uint32_t raw
     cdef uint8_t byte
     cdef int shift
@@ -249,7 +247,7 @@ cdef inline Py_ssize_t read_varlong(
 cdef inline Py_ssize_t read_bytes(
     const uint8_t* p, Py_ssize_t position, Py_ssize_t limit, int32_t* length, int32_t* odd_nulls
 ) noexcept nogil:
-    """Where a nullable byte string starts, or -1; its length is -1 for null."""
+    """The start of a nullable byte string, or -1; its length is -1 for null."""
     position = read_varint(p, position, limit, length)
     if position < 0 or length[0] > limit - position:
         return -1
@@ -331,14 +329,14 @@ cdef int check_bounds(_View view, Py_ssize_t start, Py_ssize_t end, int64_t coun
 
 
 cdef inline Py_ssize_t again(Py_ssize_t position) except -1:
-    """What was accepted a moment ago can only be wrong now if somebody writes into the buffer."""
+    """Checked bytes can only be wrong now if another thread writes into the buffer."""
     if position < 0:
         raise invalid("the records change while they are read")
     return position
 
 
 cdef tuple read_headers(const uint8_t* p, Parsed* record):
-    """Of a record that parse_record() has accepted."""
+    """The headers of a record that parse_record() has accepted."""
     cdef Py_ssize_t position = record.headers_start
     cdef int32_t index, length = 0
     cdef tuple headers = PyTuple_New(record.header_count)
@@ -463,7 +461,9 @@ cdef bint walk_is_clean(
     const uint8_t* p, Py_ssize_t length, int32_t count, int64_t base_timestamp,
     int64_t earliest, int64_t latest, bint keys_required, int64_t expected_max
 ) noexcept nogil:
-    """Whether the records are sound, none is unwelcome, and their largest timestamp is that one."""
+    """Whether the records are sound, none violates a limit, and their largest timestamp is as
+    claimed.
+    """
     cdef Parsed record
     cdef Py_ssize_t position = HEADER_BYTES
     cdef int64_t timestamp, max_timestamp = -1
@@ -524,7 +524,7 @@ def stamp_batch(buffer, int64_t base_offset, int32_t leader_epoch, tuple limits)
 
 
 cdef inline int size_of(uint64_t raw) noexcept nogil:
-    """Bytes of an already zigzagged number."""
+    """The encoded size of a zigzag number."""
     cdef int size = 1
     while raw > 0x7F:
         raw >>= 7
@@ -546,7 +546,7 @@ cdef inline uint8_t* write_varint(uint8_t* at, uint64_t raw) noexcept nogil:
 
 
 cdef class Growing:
-    """A bytearray that doubles; `store` keeps the memory alive and ends as the result."""
+    """A bytearray that doubles; `store` keeps the memory alive and becomes the result."""
     cdef bytearray store
     cdef uint8_t* bytes
     cdef Py_ssize_t used
@@ -571,7 +571,7 @@ cdef class Growing:
         return 0
 
     cdef inline void write(self, const uint8_t* content, Py_ssize_t length) noexcept:
-        """Only after reserve()."""
+        """Call reserve() first."""
         memcpy(self.bytes + self.used, content, length)
         self.used += length
 

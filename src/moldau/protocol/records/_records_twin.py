@@ -1,5 +1,5 @@
 """The Python twins of `_records.pyx`: same arguments, same results, same errors, no compiler. The
-bytes come from anybody, so every length is held against the end of the record and of the batch.
+bytes are untrusted, so every length is checked against the end of the record and of the batch.
 """
 
 import struct
@@ -53,16 +53,16 @@ def _invalid(detail: str) -> KafkaError:
 
 
 def _wrap64(number: int) -> int:
-    """Java's long arithmetic, which is what the other side computed with."""
+    """Java's wrapping arithmetic for long, which the peer computed with."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def scan_batches(
     buffer: Buffer, start: int, end: int, verify_crc: bool, base: int = 0
 ) -> tuple[list[ScannedBatch], int, str | None]:
-    """The recovery scan: the headers of all sound batches from `start`, where they end, and what is
-    wrong there (None: nothing, `end` was reached). Positions that it tells are those in a file that
-    has the buffer at `base`.
+    """The recovery scan: the headers of all sound batches from `start`, the position where they
+    end, and the problem there (None if `end` was reached). Returned positions are relative to a
+    file that has the buffer at `base`.
     """
     view = memoryview(buffer)
     if not 0 <= start <= end <= len(view):
@@ -111,10 +111,11 @@ FollowingBatch: TypeAlias = tuple[int, int, int, int, int]
 def batches_within(
     buffer: Buffer, reach: int, left: int, floor_offset: int, offset_limit: int
 ) -> tuple[int, int, FollowingBatch | None]:
-    """How far the batches at the start of the buffer go that end within `reach` bytes, as far as
-    their headers are in the buffer; the offset behind them; and the next batch, if its header is in
-    the buffer. Only headers are looked at: offsets must rise from the floor and stay below the
-    limit, and no batch may be longer than the `left` bytes of the file. All is -1 if one is not so.
+    """Finds the batches at the start of the buffer that end within `reach` bytes, as far as their
+    headers are in the buffer. Returns their end, the offset after them, and the next batch, if its
+    header is in the buffer. Only headers are read: offsets must rise from the floor and stay below
+    the limit, and no batch may be longer than the `left` bytes of the file. If one violates this,
+    all results are -1.
     """
     position, next_offset = 0, -1
     while position + HEADER_BYTES <= len(buffer):
@@ -133,12 +134,12 @@ def batches_within(
     return position, next_offset, None
 
 
-# What one-byte varints mean: most are.
+# The values of one-byte varints, which are the most common.
 _SHORT = tuple((byte >> 1) ^ -(byte & 1) for byte in range(0x80))
 
 
 def _read_varint(body: bytes, position: int, limit: int) -> tuple[int, int]:
-    """Zigzag, at most five bytes. A position of -1 says that there is none."""
+    """Zigzag, at most five bytes. A position of -1 means that there is no number."""
     if position < limit and (byte := body[position]) < 0x80:
         return _SHORT[byte], position + 1
     return _read_long_varint(body, position, limit, 32)
@@ -166,8 +167,9 @@ def _read_long_varint(body: bytes, position: int, limit: int, width_bits: int) -
 
 
 def _read_bytes(body: bytes, position: int, limit: int, what: str) -> tuple[int, int]:
-    """Start and length of a nullable byte string; the caller goes on behind it. A length below -1
-    is null too, as in Java, and -2: no writer may leave one, as librdkafka never gets past it.
+    """Start and length of a nullable byte string; the caller continues after it. A length below -1
+    counts as null too, as in Java, and is returned as -2: it must not be written, because
+    librdkafka hangs on it.
     """
     length, position = _read_varint(body, position, limit)
     if position < 0 or length > limit - position:
@@ -214,7 +216,7 @@ def parse_record(body: bytes, position: int, end: int) -> ParsedRecord:
 
 
 def checked_body(buffer: Buffer, bounds: tuple[int, int], count: int) -> bytes:
-    """The bytes in `bounds`, as bytes: reading those is faster than reading a view."""
+    """The bytes in `bounds`, copied: reading bytes is faster than reading a view."""
     start, end = bounds
     if not 0 <= start <= end <= len(buffer):
         raise ValueError(f"records in [{start}, {end}) of {len(buffer)} bytes")
@@ -243,7 +245,7 @@ def decode_records(
     append_time: int | None,
 ) -> list[Record]:
     """All `count` records of the uncompressed body in `bounds`. With an append time every record
-    has that time. Header names that are not UTF-8 get replacement characters, as in Java.
+    has that time. In header names that are not UTF-8, replacement characters are used, as in Java.
     """
     body = checked_body(buffer, bounds, count)
     position, end = 0, len(body)
@@ -274,11 +276,11 @@ def validate_records(
     timestamp_range: tuple[int, int] | None,
     keys_required: bool,
 ) -> tuple[int, int, int, list[tuple[int, int, int]]]:
-    """The produce-time walk over a body: structure (raises INVALID_RECORD), offset deltas 0, 1, 2…,
+    """The produce-time check of a body: structure (raises INVALID_RECORD), offset deltas 0, 1, 2…,
     timestamps within the inclusive range (-1 is "none" and passes), keys.
 
-    Returns the largest timestamp, the index of the first record that has it, how many records were
-    refused, and the first of those as (index, kind, timestamp).
+    Returns the largest timestamp, the index of the first record that has it, the number of refused
+    records, and the first of those as (index, kind, timestamp).
     """
     body = checked_body(buffer, bounds, count)
     position, end = 0, len(body)
@@ -315,12 +317,12 @@ def validate_records(
 def stamp_batch(
     buffer: Buffer, base_offset: int, leader_epoch: int, limits: tuple[int, int, bool, int]
 ) -> ScannedBatch | None:
-    """The common case of a produce: exactly one batch, uncompressed, with nothing in it that a
-    leader would refuse or change except its place. It gets its offset and leader epoch, in the
-    buffer, and its header is returned as the log will have it. None leaves the buffer untouched:
-    somebody else must find out what is uncommon, or wrong.
+    """The common case of a produce: exactly one uncompressed batch that a leader would neither
+    refuse nor change, except for its offset. Writes offset and leader epoch into the buffer and
+    returns the header as it will be in the log. None leaves the buffer untouched: the caller must
+    then run the full validation.
 
-    `limits` are the earliest and latest timestamp, whether records need keys, and the most bytes.
+    `limits` are the earliest and latest timestamp, whether records need keys, and the largest size.
     """
     earliest, latest, keys_required, size_max = limits
     view = memoryview(buffer)
@@ -372,7 +374,7 @@ def encode_records(
     reserved_bytes: int,
     base_offset: int = 0,
 ) -> bytearray:
-    """A body behind `reserved_bytes` zeros, where a batch header goes."""
+    """A body after `reserved_bytes` zeros, which leave room for the batch header."""
     out = bytearray(reserved_bytes)
     for offset, timestamp, key, value, headers in records:
         offset_delta = offset - base_offset

@@ -50,7 +50,7 @@ BATCH_BYTES_DEFAULT = 1 << 20
 
 @frozen(kw_only=True)
 class ArrowRead:
-    """What of the fetched bytes becomes rows, and which columns they have."""
+    """Selects the rows to decode from fetched bytes, and their columns."""
 
     topic: str
     partition: int
@@ -73,7 +73,7 @@ def imported_pyarrow() -> Any:
 
 
 def arrow_schema(columns: Sequence[str] = COLUMNS) -> Any:
-    """The `pyarrow.Schema` of these columns, as Spark writes its Kafka source's schema in Arrow."""
+    """The `pyarrow.Schema` of these columns, equal to that of Spark's Kafka source in Arrow."""
     pa = imported_pyarrow()
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     types = {
@@ -90,8 +90,8 @@ def arrow_schema(columns: Sequence[str] = COLUMNS) -> Any:
 
 
 def decode_to_arrow(chunks: Buffer | Iterable[Buffer], read: ArrowRead) -> Any:
-    """One `pyarrow.RecordBatch` of all records of all batches in `chunks` (what a fetch brought, a
-    partial batch at the end included). Control records are left out.
+    """One `pyarrow.RecordBatch` of all records of all batches in `chunks`, the bytes of a fetch,
+    which may end with a partial batch. Control records are skipped.
     """
     sink = _sink(read)
     for batch in _chosen(chunks, read):
@@ -102,8 +102,8 @@ def decode_to_arrow(chunks: Buffer | Iterable[Buffer], read: ArrowRead) -> Any:
 def decode_to_arrow_pieces(
     chunks: Buffer | Iterable[Buffer], read: ArrowRead, piece_bytes: int
 ) -> Iterator[Any]:
-    """As decode_to_arrow, in several of about `piece_bytes`: what compressed well may be a thousand
-    times larger than what was fetched.
+    """As decode_to_arrow, in several batches of about `piece_bytes`: data that compresses well may
+    expand a thousandfold.
     """
     sink, size_bytes = _sink(read), 0
     for batch in _chosen(chunks, read):
@@ -125,17 +125,17 @@ class DecodedBatches(NamedTuple):
     rows: Any
     """A `pyarrow.RecordBatch`."""
     batches: int
-    """How many of the given batches are done."""
+    """The number of input batches that are done."""
     size_bytes: int
-    """Of their records, decompressed."""
+    """Decompressed size of their records."""
 
 
 def decode_scanned_to_arrow(
     buffer: Buffer, batches: Sequence[ScannedBatch], read: ArrowRead, bytes_max: int = sys.maxsize
 ) -> DecodedBatches:
-    """As decode_to_arrow, of batches that `scan_batches` found and their reader chose: nothing is
-    checked or left out any more but offsets. Ends behind the batch that reaches `bytes_max`: what
-    compressed well may be a thousand times larger than what was fetched.
+    """As decode_to_arrow, for batches that `scan_batches` found and the reader selected: only
+    offsets are filtered, nothing is checked again. Ends after the batch that reaches `bytes_max`:
+    data that compresses well may expand a thousandfold.
     """
     sink = _sink(read)
     wanted = read.start_offset, read.stop_offset
@@ -165,7 +165,7 @@ def _expect(sink: ColumnSink, batches: Sequence[ScannedBatch], bytes_max: int) -
         if not batch[6] & COMPRESSION_MASK:
             records += batch[11]
             size_bytes += batch[1]
-    # A count is not to be believed before its records are read.
+    # A record count is untrusted until its records are read.
     sink.expect(min(records, size_bytes), size_bytes)
 
 
@@ -174,8 +174,8 @@ def _sink(read: ArrowRead) -> ColumnSink:
 
 
 def _sound(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """All of them, before anything they say is believed: a flipped bit may make data look like a
-    marker, or a marker like another one.
+    """Checks all batches before any header is trusted: a flipped bit may make data look like a
+    marker, or one marker like another.
     """
     for batch in batches:
         batch.check_crc()
@@ -189,7 +189,7 @@ def _visible(batches: Iterable[RecordBatch], read: ArrowRead) -> Iterator[Record
 
 
 def _append(sink: ColumnSink, batch: RecordBatch, read: ArrowRead) -> int:
-    """How many bytes its records have."""
+    """Returns the size of its records in bytes."""
     if batch.last_offset < read.start_offset or batch.base_offset >= read.stop_offset:
         return 0
     if batch.record_count == 0:
@@ -272,10 +272,10 @@ def build_from_arrow(
     *,
     batch_bytes_max: int = BATCH_BYTES_DEFAULT,
 ) -> Iterator[bytearray]:
-    """Batches of a `pyarrow.RecordBatch` or `Table` with the column `value` and, if they are there,
-    `key`, `headers` and `timestamp` (a row without one gets `now_ms`); other columns are for the
-    caller to route by. No batch is larger than `batch_bytes_max` before compression unless a single
-    row is. Offsets and sequences go on from batch to batch.
+    """Batches of a `pyarrow.RecordBatch` or `Table` with the column `value` and optionally `key`,
+    `headers` and `timestamp` (a row without one gets `now_ms`); other columns are ignored, a caller
+    may use them for routing. No batch is larger than `batch_bytes_max` before compression unless a
+    single row is. Offsets and sequences continue from batch to batch.
     """
     offset = options.base_offset or 0
     for batch in rows.to_batches() if hasattr(rows, "to_batches") else [rows]:
@@ -324,7 +324,7 @@ def _bytes_of(buffer: Any) -> Buffer:
 
 
 def _milliseconds(pa: Any, column: Any, now_ms: int) -> Any:
-    """As int64. Numbers are milliseconds already."""
+    """Converts to int64 milliseconds. Integers count as milliseconds already."""
     if not pa.types.is_timestamp(column.type) and not pa.types.is_integer(column.type):
         raise _wrong_type("timestamp", column, "a timestamp or an integer of milliseconds")
     try:
@@ -338,7 +338,7 @@ def _milliseconds(pa: Any, column: Any, now_ms: int) -> Any:
     import pyarrow.compute as pc
 
     earliest = pc.min(column).as_py()
-    # Records without a time are read with -1, and must be fit to be written again.
+    # Records without a timestamp are read as -1, and must be writable again.
     if earliest is not None and earliest < NO_TIMESTAMP:
         raise MoldauError(f"column timestamp has {earliest}; times count from 0, which is 1970")
     return column.fill_null(now_ms) if column.null_count else column
@@ -358,7 +358,7 @@ def _cast(pa: Any, name: str, column: Any, kind: Any) -> Any:
 
 
 def _binary_column(pa: Any, name: str, column: Any) -> BinaryColumn:
-    # Strings are read where they are; they have the same layout.
+    # Strings are used in place; they have the same layout.
     array = column
     if column.type != pa.string():
         try:
@@ -385,14 +385,14 @@ def _header_columns(pa: Any, column: Any) -> HeaderColumns | None:
     elements = array.values
     if elements.null_count:
         raise MoldauError("a header is null; headers are structs of key and value")
-    # The rows may be a part of an array that has such headers elsewhere.
+    # The rows may be a slice of an array that has such headers elsewhere.
     if elements.field(0).null_count and array.flatten().field(0).null_count:
         raise MoldauError("a header has no name")
     validity, offsets = array.buffers()[:2]
     return HeaderColumns(
         _bytes_of(offsets),
         None if array.null_count == 0 else memoryview(validity),
-        # field(), unlike flatten(), keeps the parent's slice out of it; the list's own is in start.
+        # Unlike flatten(), field() does not apply the parent's slice; the list's own is in start.
         _binary_column(pa, "headers", elements.field(0)),
         _binary_column(pa, "headers", elements.field(1)),
         array.null_count,

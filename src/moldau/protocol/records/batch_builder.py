@@ -1,4 +1,4 @@
-"""Makes record batches v2. A batch is built whole: header last, when counts and times are known."""
+"""Builds record batches v2. The header is written last, when counts and times are known."""
 
 from collections.abc import Sequence
 from operator import attrgetter
@@ -29,7 +29,7 @@ from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIME
 
 @frozen(kw_only=True)
 class BatchOptions:
-    """Everything in a batch's header that its records do not say."""
+    """The fields of a batch's header that do not follow from its records."""
 
     # None: the first record's offset.
     base_offset: int | None = None
@@ -63,7 +63,7 @@ _timestamp_of = attrgetter("timestamp")
 
 
 class BatchBuilder:
-    """Collects records and gives them consecutive offsets unless they bring their own."""
+    """Collects records and assigns consecutive offsets, unless the records have their own."""
 
     __slots__ = ("_options", "_records", "_size_bytes_max")
 
@@ -111,7 +111,7 @@ class BatchBuilder:
 
 def build_batch(records: Sequence[Record], options: BatchOptions = DEFAULT_OPTIONS) -> bytes:
     """One batch of these records, whose offsets and timestamps are kept. Needs at least one record;
-    empty_batch() is for the other case.
+    use empty_batch() for a batch without records.
     """
     if not records:
         raise ValueError("a batch needs a record")
@@ -143,7 +143,7 @@ def _base_timestamp(first_timestamp: int, options: BatchOptions) -> int:
 
 
 class BatchFacts(NamedTuple):
-    """What a batch's header says about its records."""
+    """The header fields that follow from a batch's records."""
 
     base_offset: int
     last_offset_delta: int
@@ -153,8 +153,8 @@ class BatchFacts(NamedTuple):
 
 
 def finish_batch(body: bytearray, options: BatchOptions, facts: BatchFacts) -> bytearray:
-    """Compresses what lies behind the room for the header and writes the header. Uncompressed
-    bodies stay where they are.
+    """Compresses the bytes after the space for the header, and writes the header. Uncompressed
+    bodies stay in place.
     """
     batch = body
     if options.compression is not Compression.NONE:
@@ -193,8 +193,8 @@ def _write_crc(batch: bytearray) -> None:
 
 
 def empty_batch(original: RecordBatch) -> bytes:
-    """What compaction leaves of a batch whose records are gone but whose producer's last sequence
-    must stay: the header alone.
+    """The rest that compaction leaves of a batch whose records are gone but whose producer's last
+    sequence is still needed: the header alone.
     """
     options = BatchOptions(
         partition_leader_epoch=original.partition_leader_epoch,
@@ -220,7 +220,7 @@ def empty_batch(original: RecordBatch) -> bytes:
 
 
 def recompress(batch: RecordBatch, compression: Compression, level: int | None = None) -> bytearray:
-    """The same batch in another codec: the records' bytes do not change, only their packing."""
+    """The same batch in another codec: the records' bytes are unchanged."""
     buffer, start = batch.body()
     with memoryview(buffer) as view, view[start:] as plain:
         packed: Buffer = compress(compression, plain, level)

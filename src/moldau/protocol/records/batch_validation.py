@@ -1,5 +1,5 @@
-"""What a leader checks before it appends a producer's batch, and what it then changes in place.
-Codes, order and words are those of Kafka 4.3's log validator, stricter where noted.
+"""The checks of a leader before it appends a producer's batch, and the changes it then makes in
+place. Codes, order and texts are those of Kafka 4.3's log validator, stricter where noted.
 """
 
 from typing import NamedTuple
@@ -33,9 +33,9 @@ _WRONG_TIME = "One or more records have been rejected due to invalid timestamp"
 @frozen(kw_only=True)
 class ValidationRules:
     now_ms: int
-    # Where the batch goes, for the words of a refusal.
+    # The target partition, for the text of a refusal.
     partition: TopicPartition | None = None
-    # False for what a coordinator or the controller appends: markers and state are theirs to write.
+    # False for appends of a coordinator or the controller: only they may write markers and state.
     from_client: bool = True
     # The topic is compacted.
     keys_required: bool = False
@@ -59,8 +59,8 @@ class RecordError(NamedTuple):
 
 
 class InvalidRecordsError(KafkaError):
-    """The batch is refused because of these records; Produce responses list them, and quote the
-    detail, which is in Kafka's words: its tools print both.
+    """The batch is refused because of these records. Produce responses list them and quote the
+    detail, which uses Kafka's words because its tools print both.
     """
 
     def __init__(self, code: ErrorCode, detail: str, record_errors: list[RecordError]) -> None:
@@ -71,13 +71,13 @@ class InvalidRecordsError(KafkaError):
 class ValidatedBatch(NamedTuple):
     # Of the records, or the append time. The time index pairs it with the batch's last offset.
     max_timestamp: int
-    # The first record that has it, relative to the base offset (the last one for append time).
+    # The first record that has it, relative to the base offset (for append time, the last record).
     offset_delta_of_max_timestamp: int
     record_count: int
 
 
 def sole_batch(records: Buffer | None) -> RecordBatch:
-    """The one batch that a Produce request may bring per partition."""
+    """The single batch that a Produce request may contain per partition."""
     if records is None or len(records) == 0:
         raise _invalid("the request brings no batch")
     if len(records) < LOG_OVERHEAD:
@@ -92,8 +92,8 @@ def sole_batch(records: Buffer | None) -> RecordBatch:
 
 
 def validate_batch(batch: RecordBatch, rules: ValidationRules) -> ValidatedBatch:
-    """Raises KafkaError, or InvalidRecordsError if the batch is sound but some records are not
-    welcome. The batch is not changed.
+    """Raises KafkaError, or InvalidRecordsError if the batch is sound but some records are refused.
+    The batch is not changed.
     """
     _check_header(batch, rules)
     batch.check_crc()
@@ -165,7 +165,7 @@ def timestamp_range(rules: ValidationRules) -> tuple[int, int]:
 def _refusal(
     refused_count: int, refused: list[tuple[int, int, int]], rules: ValidationRules
 ) -> InvalidRecordsError:
-    """A wrong timestamp decides the code, wherever it stands among the first thousand."""
+    """A wrong timestamp determines the code, wherever it is among the first thousand records."""
     errors = [
         RecordError(index, _complaint(index, kind, timestamp, rules))
         for index, kind, timestamp in refused
@@ -190,13 +190,13 @@ def _complaint(index: int, kind: int, timestamp: int, rules: ValidationRules) ->
     if kind == BAD_TIMESTAMP:
         earliest, latest = rules.now_ms - rules.timestamp_before_max_ms, timestamp_range(rules)[1]
         if timestamp < 0:
-            # Ours alone to refuse.
+            # Only Moldau refuses this.
             earliest = max(earliest, 0)
         return (
             f"Timestamp {timestamp} of message with offset {index} is out of range. "
             f"The timestamp should be within [{earliest}, {latest}]"
         )
-    # Ours alone to refuse, so the words are ours.
+    # Only Moldau refuses this, so the words are not Kafka's.
     if kind == BAD_NULL:
         return "the length of a key, value or header is below -1, which is null"
     assert kind == BAD_OFFSET_DELTA, "the loops know no other kind"
@@ -212,8 +212,8 @@ def assign_offsets(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     max_timestamp: int,
 ) -> None:
-    """Makes a validated batch ours, in place. The checksum changes only if the producer's largest
-    timestamp was wrong or the topic has append time.
+    """Assigns our offset and leader epoch to a validated batch, in place. The checksum changes only
+    if the producer's largest timestamp was wrong or the topic uses append time.
     """
     batch = RecordBatch(buffer, position)
     patch_base_offset(buffer, position, base_offset)

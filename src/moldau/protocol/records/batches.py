@@ -22,7 +22,7 @@ BATCH_HEADER_SIZE = 61
 LOG_OVERHEAD = 12
 BATCH_LENGTH_MIN = BATCH_HEADER_SIZE - LOG_OVERHEAD
 MAGIC = 2
-# The smallest length that any message format had; below it nothing can be read at all.
+# The smallest length in any message format; a shorter one is unreadable.
 BATCH_LENGTH_MIN_ANY_MAGIC = 14
 
 LENGTH_OFFSET = 8
@@ -170,7 +170,9 @@ class RecordBatch:
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Compaction keeps it in the base timestamp, which is otherwise the first record's."""
+        """Compaction stores it in the base timestamp field, which otherwise is the first
+        record's.
+        """
         return self.base_timestamp if self.has_delete_horizon else None
 
     def crc_is_valid(self) -> bool:
@@ -197,7 +199,7 @@ class RecordBatch:
 
     def records(self, decompressed_bytes_max: int | None = None) -> list[Record]:
         if self.record_count == 0 and self.size_in_bytes == BATCH_HEADER_SIZE:
-            # What compaction leaves of a batch whose header must stay.
+            # Compaction removed the records and kept the header.
             return []
         buffer, start = self.body(decompressed_bytes_max)
         return decode_records(
@@ -212,7 +214,7 @@ class RecordBatch:
     def first_record_at(
         self, timestamp_min: int, offset_min: int, decompressed_bytes_max: int | None = None
     ) -> tuple[int, int] | None:
-        """Offset and timestamp of the first record that is neither older nor before."""
+        """Offset and timestamp of the first record at or after both the time and the offset."""
         if self.record_count == 0:
             return None
         buffer, start = self.body(decompressed_bytes_max)
@@ -264,8 +266,8 @@ def _check_magic(magic: int) -> None:
 def iterate_batches(
     buffer: Buffer, start: int = 0, end: int | None = None
 ) -> Iterator[RecordBatch]:
-    """Complete batches only: a fetch may end in the middle of one, and that one is left out. Raises
-    as RecordBatch does where no batch can be.
+    """Yields complete batches only: a partial batch at the end of a fetch is skipped. Raises the
+    errors of RecordBatch where no batch can begin.
     """
     stop = len(buffer) if end is None else end
     bounded = buffer if stop == len(buffer) else memoryview(buffer)[:stop]
@@ -280,22 +282,22 @@ def iterate_batches(
 
 
 def add_to_sequence(sequence: int, increment: int) -> int:
-    """Sequence numbers are 31 bits wide and go on at zero."""
+    """Sequence numbers are 31 bits wide and wrap to zero."""
     return (sequence + increment) & 0x7FFF_FFFF
 
 
 def patch_base_offset(buffer: bytearray | memoryview, position: int, offset: int) -> None:
-    """Not under the checksum."""
+    """The checksum does not cover it."""
     _int64.pack_into(buffer, position, offset)
 
 
 def patch_leader_epoch(buffer: bytearray | memoryview, position: int, epoch: int) -> None:
-    """Not under the checksum."""
+    """The checksum does not cover it."""
     _int32.pack_into(buffer, position + PARTITION_LEADER_EPOCH_OFFSET, epoch)
 
 
 def patch_append_time(buffer: bytearray | memoryview, position: int, now_ms: int) -> None:
-    """Our clock instead of the producer's, for all records of the batch at once."""
+    """Replaces the producer's time by our clock for all records of the batch."""
     patch_max_timestamp(buffer, position, TimestampType.LOG_APPEND_TIME, now_ms)
 
 

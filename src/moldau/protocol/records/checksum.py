@@ -1,5 +1,6 @@
-"""CRC-32C, the checksum of record batches and snapshots. The package `crc32c` looks its own version
-up on the disk when it is imported, a tenth of a node's start; its compiled module is loaded alone.
+"""CRC-32C, the checksum of record batches and snapshots. The package `crc32c` reads its own version
+from the disk when it is imported, a tenth of a node's start; so its compiled module is loaded
+alone.
 """
 
 from importlib.machinery import PathFinder

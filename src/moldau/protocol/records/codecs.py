@@ -1,5 +1,5 @@
-"""The four codecs as Kafka frames them. What a peer compressed is never trusted: output has a
-limit, and memory grows with what was really written, not with what a header claims.
+"""The four codecs with Kafka's framing. Compressed input is untrusted: output is limited, and
+memory grows with the bytes actually written, not with the size that a header claims.
 """
 
 import mmap
@@ -16,13 +16,13 @@ from moldau.types import Buffer
 
 GZIP_LEVEL_DEFAULT = 6
 ZSTD_LEVEL_DEFAULT = 3
-# Kafka's default lz4 level is 9 and means lz4's fast mode; every other level is the slow mode's.
+# Kafka's default lz4 level is 9 and selects lz4's fast mode; every other level is the slow mode's.
 LZ4_LEVEL_DEFAULT = 9
 
 _FIRST_GUESS_BYTES = 64 << 10
 _PLAIN_BYTES_MAX = 1 << 20
-"""More is mapped: zeroing 64 MiB would keep all other threads waiting for 0.1 s."""
-# Only Unix has a choice; its default would be memory that is shared with other processes.
+"""Larger buffers are mapped: zeroing 64 MiB would block all other threads for 0.1 s."""
+# Unix only: its default would be memory shared with other processes.
 _PRIVATE = (
     {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
 )
@@ -46,7 +46,7 @@ _le32 = struct.Struct("<I")
 
 
 def expanded(codec: Compression, content: Buffer, output_max: int) -> Buffer:
-    """What was compressed. Raises MESSAGE_TOO_LARGE and CORRUPT_MESSAGE."""
+    """Decompresses `content`. Raises MESSAGE_TOO_LARGE and CORRUPT_MESSAGE."""
     try:
         return _DECOMPRESSORS[codec](content, output_max)
     except cramjam.DecompressionError as error:
@@ -79,7 +79,7 @@ def _compress_snappy(content: Buffer, level: int | None) -> Buffer:
 
 
 def _compress_lz4(content: Buffer, level: int | None) -> Buffer:
-    """cramjam's frames carry block checksums and Kafka's do not, so the blocks are framed anew."""
+    """cramjam's frames carry block checksums and Kafka's do not, so the blocks are framed again."""
     fast = level is None or level == LZ4_LEVEL_DEFAULT
     compressor = cramjam.lz4.Compressor(
         level=1 if fast else level, content_checksum=False, block_linked=False
@@ -99,8 +99,8 @@ def _decompress_growing(
     expected_bytes: int,
     output_max: int,
 ) -> Buffer:
-    """Decodes again into a buffer four times as large while the output does not fit, so a bomb
-    costs at most the limit, and an honest guess costs one pass.
+    """Repeats the decompression with a buffer four times as large while the output does not fit. So
+    a bomb costs at most the limit, and a correct guess costs one pass.
     """
     size = min(max(expected_bytes, 1), output_max)
     while True:
@@ -111,7 +111,7 @@ def _decompress_growing(
             if _OUTPUT_FULL not in str(error):
                 raise
             if size >= output_max:
-                # The traceback of the refusal must not keep it.
+                # The traceback of the error must not keep it alive.
                 del out
                 raise too_large(output_max) from None
             size = min(max(size * 4, _FIRST_GUESS_BYTES), output_max)
@@ -131,7 +131,7 @@ def _room_for(size: int) -> bytearray | memoryview:
 def _decompress_gzip(content: Buffer, output_max: int) -> Buffer:
     if len(content) < 18:
         raise _corrupt(Compression.GZIP, "too short")
-    # The trailer names the size; deflate cannot expand more than 1032 times, so a lie is bounded.
+    # The trailer states the size; deflate expands at most 1032 times, so a false size is bounded.
     (claimed,) = _le32.unpack_from(content, len(content) - 4)
     guess = claimed if claimed <= 1032 * len(content) else 4 * len(content)
     guess = min(guess, max(4 * len(content), 1 << 20))
@@ -148,7 +148,7 @@ def _decompress_zstd(content: Buffer, output_max: int) -> Buffer:
 
 
 def _zstd_content_bytes(content: Buffer) -> int | None:
-    """The size in the first frame's header, if it is there."""
+    """The size in the first frame's header, if present."""
     if len(content) < 6 or bytes(content[:4]) != b"\x28\xb5\x2f\xfd":
         return None
     descriptor = content[4]
@@ -205,7 +205,7 @@ def _decompress_snappy(content: Buffer, output_max: int) -> Buffer:
             raise _corrupt(Compression.SNAPPY, "half a block length")
         (block_bytes,) = _be32.unpack_from(view, position)
         if bytes(view[position : position + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
-            # snappy-java reads streams that were written one after the other as one.
+            # Like snappy-java, reads concatenated streams as one.
             position += len(_XERIAL_HEADER)
             continue
         position += 4
@@ -221,7 +221,7 @@ def _decompress_snappy(content: Buffer, output_max: int) -> Buffer:
 def _decompress_snappy_block(block: memoryview, output_max: int, before_bytes: int) -> Buffer:
     claimed = cramjam.snappy.decompress_raw_len(block)
     if claimed > _SNAPPY_RATIO_MAX * len(block):
-        # CVE-2023-34455: the length is a claim, and nobody may make us allocate by claiming.
+        # CVE-2023-34455: the length is untrusted and must not cause an allocation.
         raise _corrupt(Compression.SNAPPY, f"{len(block)} bytes claim to hold {claimed}")
     if before_bytes + claimed > output_max:
         raise too_large(output_max)

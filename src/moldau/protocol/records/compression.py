@@ -1,5 +1,5 @@
-"""Which codecs there are, and how far their output may grow. The codecs themselves are in
-codecs.py, which is loaded with the first batch that is compressed.
+"""The supported codecs, and limits for their output. The codecs themselves are in codecs.py, which
+is loaded with the first compressed batch.
 """
 
 from enum import IntEnum
@@ -19,7 +19,7 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
-# For batches that are in a log already: Apache Kafka sets no limit, so a legal one may expand far.
+# For batches already in a log: Apache Kafka sets no limit, so a legal one may expand far.
 STORED_OUTPUT_BYTES_MAX = 1 << 30
 OUTPUT_MAX_FLOOR_BYTES = 64 << 20
 OUTPUT_MAX_RATIO = 16
@@ -36,7 +36,7 @@ COMPRESSION_NAMES = {
 
 
 def output_limit(compressed_bytes: int) -> int:
-    """How far a body of this size may expand unless the caller says otherwise."""
+    """The default limit to which a body of this size may expand."""
     return max(OUTPUT_MAX_RATIO * compressed_bytes, OUTPUT_MAX_FLOOR_BYTES)
 
 
@@ -51,7 +51,7 @@ def codec_of(attributes: int) -> Compression:
 
 
 def compress(codec: Compression, content: Buffer, level: int | None = None) -> Buffer:
-    """`level` None is the codec's own default; snappy has none and ignores it."""
+    """`level` None is the codec's own default; snappy has no levels and ignores it."""
     if codec is Compression.NONE:
         return content
     from moldau.protocol.records.codecs import COMPRESSORS
@@ -60,8 +60,8 @@ def compress(codec: Compression, content: Buffer, level: int | None = None) -> B
 
 
 def decompress(codec: Compression, content: Buffer, output_max: int) -> Buffer:
-    """Raises MESSAGE_TOO_LARGE at the limit (a producer that meant well then splits its batch) and
-    CORRUPT_MESSAGE for what is not the codec's format.
+    """Raises MESSAGE_TOO_LARGE at the limit (a well-behaved producer then splits its batch) and
+    CORRUPT_MESSAGE for input that is not in the codec's format.
     """
     if codec is Compression.NONE:
         if len(content) > output_max:

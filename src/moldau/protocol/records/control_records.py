@@ -1,6 +1,6 @@
 """Control batches: transaction markers that a coordinator writes into data partitions, and the
-quorum's own records. The key is a version and a type; the value depends on the type. Values other
-than the transaction marker's are generated messages (log_records/).
+quorum's own records. The key is a version and a type; the value depends on the type. All values but
+the transaction marker's are generated messages (log_records/).
 """
 
 import struct
@@ -23,7 +23,7 @@ END_TRANSACTION_VERSION = 0
 
 class ControlType(IntEnum):
     UNKNOWN = -1
-    """Written by a later version; to be ignored."""
+    """Written by a later version; must be ignored."""
     ABORT = 0
     COMMIT = 1
     LEADER_CHANGE = 2
@@ -43,13 +43,13 @@ def control_key(control_type: ControlType) -> bytes:
 
 
 def control_type_of(key: Buffer | None) -> ControlType:
-    """Raises INVALID_RECORD if this cannot be the key of a control record."""
+    """Raises INVALID_RECORD if the bytes cannot be the key of a control record."""
     if key is None or len(key) < _key.size:
         raise KafkaError(ErrorCode.INVALID_RECORD, "the key of a control record has four bytes")
     version, number = _key.unpack_from(key)
     if version < 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"control record of version {version}")
-    # A later version only adds fields, so the type is still where it was.
+    # A later version only adds fields, so the type is in the same position.
     return ControlType(number) if number in _KNOWN else ControlType.UNKNOWN
 
 
@@ -81,7 +81,7 @@ def marker_of(batch: RecordBatch) -> EndTransactionMarker | None:
 
 
 class MarkerOrigin(NamedTuple):
-    """Whose transaction ends, and where the marker goes."""
+    """The producer whose transaction ends, and the target of the marker."""
 
     producer_id: int
     producer_epoch: int
@@ -92,7 +92,9 @@ class MarkerOrigin(NamedTuple):
 def end_transaction_marker(
     marker: EndTransactionMarker, origin: MarkerOrigin, now_ms: int
 ) -> bytes:
-    """A control batch of one record. Its sequence is -1: markers are outside the producer's own."""
+    """A control batch of one record. Its sequence is -1: markers do not use the producer's
+    sequences.
+    """
     value = _end_transaction.pack(END_TRANSACTION_VERSION, marker.coordinator_epoch)
     return build_batch(
         [Record(origin.base_offset, now_ms, control_key(marker.control_type), value)],
@@ -106,30 +108,30 @@ def end_transaction_marker(
     )
 
 
-class ControlPlace(NamedTuple):
+class OffsetAndEpoch(NamedTuple):
     base_offset: int
     partition_leader_epoch: int
 
 
 def control_batch(
-    values: Iterable[tuple[ControlType, bytes]], place: ControlPlace, now_ms: int
+    values: Iterable[tuple[ControlType, bytes]], start: OffsetAndEpoch, now_ms: int
 ) -> bytes:
     """A control batch of the quorum: no producer, no transaction; values are encoded messages."""
     records = [
-        Record(place.base_offset + index, now_ms, control_key(control_type), value)
+        Record(start.base_offset + index, now_ms, control_key(control_type), value)
         for index, (control_type, value) in enumerate(values)
     ]
     return build_batch(
         records,
-        BatchOptions(partition_leader_epoch=place.partition_leader_epoch, is_control=True),
+        BatchOptions(partition_leader_epoch=start.partition_leader_epoch, is_control=True),
     )
 
 
 def committed_batches(
     batches: Iterable[RecordBatch], aborted: Iterable[tuple[int, int]]
 ) -> Iterator[RecordBatch]:
-    """What a read_committed reader sees of fetched batches: neither control batches nor those of
-    aborted transactions, given as (producer id, first offset) as in a Fetch response.
+    """The batches that a read_committed reader may see: no control batches and none of aborted
+    transactions, which are given as (producer id, first offset) as in a Fetch response.
     """
     waiting = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
     aborting: set[int] = set()

@@ -1,4 +1,4 @@
-"""One record as an object. A tuple underneath, so that the loops can make millions."""
+"""One record as an object. It is a tuple underneath, so that the loops can create millions."""
 
 from typing import NamedTuple
 

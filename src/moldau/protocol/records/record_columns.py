@@ -1,5 +1,5 @@
 """Records as columns of plain buffers in Arrow's layout (little-endian, validity bits from the low
-end), without Arrow: the record loops fill and read these, arrow.py wraps them.
+end), without Arrow: the record loops fill and read them, arrow.py wraps them.
 """
 
 from typing import NamedTuple
@@ -9,18 +9,18 @@ from moldau.types import Buffer
 
 class BinaryColumn(NamedTuple):
     offsets: Buffer
-    """int32, one more than there are elements."""
+    """int32, one more than the number of elements."""
     content: Buffer
     validity: Buffer | None
     """One bit per element; None: no element is null."""
     null_count: int = 0
     start: int = 0
-    """The first element that counts: a slice shares its parent's buffers."""
+    """Index of the first element in use: a slice shares its parent's buffers."""
 
 
 class HeaderColumns(NamedTuple):
     offsets: Buffer
-    """int32: which names and values belong to a row."""
+    """int32: the range of names and values of each row."""
     validity: Buffer | None
     names: BinaryColumn
     values: BinaryColumn
@@ -37,7 +37,7 @@ class DecodedColumns(NamedTuple):
     offsets: Buffer
     """int64"""
     timestamps_us: Buffer
-    """int64; times beyond its range are its ends."""
+    """int64; times outside its range are clamped."""
     timestamp_types: Buffer
     """int32"""
 

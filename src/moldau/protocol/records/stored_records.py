@@ -1,5 +1,5 @@
-"""How records of the metadata log and the coordinators' topics are wrapped: metadata records in a
-frame of three varints, coordinator keys behind their type, coordinator values behind their version.
+"""The framing of records in the metadata log and the coordinators' topics: metadata records in a
+frame of three varints, coordinator keys after their type, coordinator values after their version.
 """
 
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from moldau.protocol.wire.schema import Message
 from moldau.types import Buffer
 
 METADATA_FRAME_VERSION = 1
-# Every key has this version; the type in front of it is what tells keys apart.
+# Every key has this version; the type before it distinguishes keys.
 KEY_VERSION = 0
 
 _Lookup = Callable[[int], type[Message]]
 
 
 class CoordinatorTopic(Enum):
-    """Whose records: each topic numbers its record types on its own."""
+    """The owner of the records: each topic numbers its record types separately."""
 
     GROUP = "__consumer_offsets"
     TRANSACTION = "__transaction_state"

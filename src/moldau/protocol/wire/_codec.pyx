@@ -150,7 +150,8 @@ cdef class Program:
         op.is_compact = step.is_compact
         op.is_nullable = step.is_nullable
         default = schema.fresh_default(step)
-        # Only what is made anew every time: a new list, or a structure that is not shared.
+        # Only for defaults that are created each time: a new list, or a structure that is not
+        # shared.
         op.is_new = default is not schema.fresh_default(step)
         op.is_ignorable = step not in self.plan.refused
         op.element_min_bytes = max(step.element_min_bytes, 1)
@@ -191,9 +192,10 @@ cdef inline PyObject **slot_of(object struct, Op *op) noexcept:
 cdef inline object allocate(Program program):
     """An object with empty slots.
 
-    What is read is a tree of plain values without weak references or attributes of its own, so
-    counting references frees it. Hidden from the cycle collector, a large message costs a third:
-    otherwise its thousands of new objects start collections while it is being read.
+    A message is a tree of plain values without weak references or attributes of its own, so
+    reference counting frees it. Hiding it from the cycle collector makes a large message three
+    times as fast: otherwise its thousands of new objects trigger collections while it is being
+    read.
     """
     cdef PyObject *raw = PyType_GenericAlloc(program.kind, 0)
     cdef object struct = <object>raw
@@ -209,7 +211,7 @@ cdef inline list new_list(Py_ssize_t count):
 
 
 cdef inline void let_others_run() noexcept:
-    """A large message may be read or written in a thread: others get the interpreter in between."""
+    """A large message may be handled in a thread: releases the interpreter lock now and then."""
     PyEval_RestoreThread(PyEval_SaveThread())
 
 

@@ -1,5 +1,5 @@
-# The reading half of _codec.pyx. Input is hostile: nothing is read before a check by hand says that
-# it is inside the buffer, and nothing is allocated that the bytes left could not fill.
+# The reading half of _codec.pyx. Input is untrusted: every read is checked against the end of the
+# buffer first, and nothing is allocated that the remaining bytes could not fill.
 
 cdef struct Source:
     const uint8_t *bytes
@@ -8,7 +8,7 @@ cdef struct Source:
     Py_ssize_t elements_left
     Py_ssize_t budget
     int until_pause
-    PyObject *owner      # borrowed: whose bytes these are
+    PyObject *owner      # borrowed: the object that owns the bytes
     PyObject *view       # owned once made: the memoryview that `records` fields are cut from
     PyObject *label      # borrowed
 
@@ -204,7 +204,8 @@ cdef PyObject *read_string(Op *op, Source *source, bint is_nullable) except NULL
         malformed(source, <object>op.name, "not UTF-8")
     if size > BYTES_LIKE_ELEMENT:
         source.until_pause -= <int>(size // BYTES_LIKE_ELEMENT)
-        # It is kept. A handler that looks for thousands of long names would have to do it at once.
+        # Cached in the string: a handler that looks up thousands of long names would hash them at
+        # once.
         PyObject_Hash(<object>text)
     return text
 
@@ -232,7 +233,7 @@ cdef PyObject *read_bytes(Op *op, Source *source, bint is_nullable) except NULL:
 
 
 cdef PyObject *cut(object view, Py_ssize_t start, Py_ssize_t size) except NULL:
-    """`view[start:start + size]` at half the price: a new view of the same bytes that nobody else
+    """`view[start:start + size]` at half the price: a new view of the same bytes that no other code
     has seen yet is narrowed in place, which is what slicing does after making a slice object.
     """
     cdef object narrowed = PyMemoryView_FromObject(view)
@@ -245,7 +246,7 @@ cdef PyObject *cut(object view, Py_ssize_t start, Py_ssize_t size) except NULL:
 
 
 cdef int read_tags(Program program, object struct, Source *source) except -1:
-    """Tagged fields, in rising order; unknown ones are stepped over and not kept."""
+    """Tagged fields, in ascending order; unknown ones are skipped and not kept."""
     cdef Op *op = program.ops + program.step_count
     cdef Op *end = program.ops + program.tagged_end
     cdef Py_ssize_t count = varint(source, "tags")

@@ -143,7 +143,7 @@ class _Reader:
         return value
 
     def length(self, name: str, layout: Layout | None) -> int:
-        """Of a string, bytes or an array; -1 is null. No layout: compact."""
+        """The length of a string, bytes or an array; -1 is null. No layout: compact."""
         if layout is None:
             return self.varint(name) - 1
         size: int = layout.unpack(self.take(layout.size, name))[0]

@@ -1,4 +1,4 @@
-# The writing half of _codec.pyx. Values are ours but may be wrong: each is checked for type and range.
+# The writing half of _codec.pyx. Values are our own but may be wrong: type and range are checked.
 
 cdef struct Target:
     uint8_t *bytes
@@ -28,7 +28,7 @@ cdef int grow(Target *target, Py_ssize_t size) except -1:
 
 
 cdef inline uint8_t *room(Target *target, Py_ssize_t size) except NULL:
-    """A place for `size` more bytes, which count as written."""
+    """Space for `size` more bytes, which count as written."""
     if target.capacity - target.size < size:
         grow(target, size)
     target.size += size
@@ -146,7 +146,7 @@ cdef int write_tags(Program program, object struct, Target *target) except -1:
     cdef Py_ssize_t count_position = target.size
     cdef object value
     cdef int written = 0
-    # Nothing has so many tagged fields that their number takes two bytes.
+    # No structure has so many tagged fields that their number takes two bytes.
     room(target, 1)[0] = 0
     while op < end:
         value = slot_value(struct, op, target)
@@ -217,8 +217,8 @@ cdef inline int spend(Target *target, Py_ssize_t count) except -1:
 cdef int write_array(Op *op, object items, Target *target) except -1:
     cdef Py_ssize_t index, count
     cdef object item
-    # A tuple cannot change under our feet; a list could while a foreign buffer runs its own code,
-    # or another thread.
+    # A tuple cannot change meanwhile; a list could while a foreign buffer runs its own code, or
+    # through another thread.
     if PyList_Check(items):
         count = PyList_GET_SIZE(items)
     elif PyTuple_Check(items):
@@ -383,7 +383,7 @@ cdef int write_view(object view, Target *target) except -1:
 cdef int write_content(
     object owner, const char *content, Py_ssize_t size, Target *target
 ) except -1:
-    """Copies what is short; notes the place of what is long, unless a tag must know its size."""
+    """Copies short buffers; notes the position of long ones, unless a tag needs its size."""
     if size <= INLINE_BYTES_MAX or target.tag_depth:
         memcpy(room(target, size), content, size)
         return 0

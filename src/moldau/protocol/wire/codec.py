@@ -1,11 +1,11 @@
 """Bytes to messages and back, for every message and version. The loops are compiled; their Python
 twin gives the same results.
 
-`decode` reads a whole buffer, `decode_prefix` a message at an offset and says where it ends; both
-raise MalformedRequestError for anything that is not that message and never read past the buffer or
-allocate more than it justifies. `budget` bounds the array elements of one message. `encode` gives
+`decode` reads a whole buffer, `decode_prefix` reads a message at an offset and returns its end;
+both raise MalformedRequestError for any other input, never read past the buffer, and never allocate
+more than the input justifies. `budget` bounds the array elements of one message. `encode` returns
 one `bytes`, `encode_chunks` leaves long `records` uncopied and raises MessageTooLargeError beyond a
-`budget`. Both ways the interpreter is given to other threads now and then.
+`budget`. Both directions release the interpreter lock now and then.
 """
 
 from typing import TYPE_CHECKING

@@ -1,5 +1,5 @@
-"""Frames: four bytes of length, a header, a message. Knows which header version goes with which
-message.
+"""Frames: four bytes of length, a header, a message. Maps each message to the version of its
+header.
 """
 
 from struct import Struct
@@ -26,13 +26,13 @@ from moldau.types import Buffer
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 """socket.request.max.bytes by default."""
-"""What the four bytes can say."""
+"""The largest number that four bytes can hold."""
 # A frame's length and its response header: a correlation id and, in version 1, no tagged fields.
 _RESPONSE_HEADS = (Struct(">ii"), Struct(">iix"))
 
 
 def with_length(chunks: list[Buffer]) -> list[Buffer]:
-    """The chunks of a frame behind their length."""
+    """The chunks of a frame, preceded by their length."""
     size = sum(memoryview(chunk).nbytes for chunk in chunks)
     return [size.to_bytes(LENGTH_BYTES, "big"), *chunks]
 
@@ -43,7 +43,7 @@ def request_header_version(message_class: type[Message], version: int) -> int:
 
 def response_header_version(message_class: type[Message], version: int) -> int:
     # A client that sent a version we do not know must still find the error code, so ApiVersions
-    # answers never have a flexible header (KIP-511).
+    # responses never have a flexible header (KIP-511).
     if message_class.API_KEY == ApiKey.API_VERSIONS:
         return 0
     return 1 if message_class.is_flexible(version) else 0
@@ -64,7 +64,7 @@ def build_request(
 
 
 class AnswerTooLongError(MoldauError):
-    """It has more bytes than it may have."""
+    """The response has more bytes than allowed."""
 
 
 def build_response(
@@ -85,13 +85,13 @@ def build_response(
         size += len(chunk)
     if size > bytes_max:
         raise AnswerTooLongError(f"{size} bytes")
-    # Nothing begins with records: the first chunk is short, and one buffer less to send.
+    # No message begins with records, so the first chunk is short; joining it saves one buffer.
     chunks[0] = head.pack(size, correlation_id) + bytes(chunks[0])
     return chunks
 
 
 class RequestFrame(NamedTuple):
-    """A request whose header is read and whose body is not, yet."""
+    """A request with its header decoded and its body not yet decoded."""
 
     header: RequestHeader
     api_key: ApiKey
@@ -103,7 +103,9 @@ class RequestFrame(NamedTuple):
 
     @property
     def is_version_known(self) -> bool:
-        """If not, ApiVersions is answered in version 0 and anything else is a reason to hang up."""
+        """If not, ApiVersions is answered in version 0, and for any other API the connection is
+        closed.
+        """
         first, last = request_class(self.api_key).VERSIONS
         return first <= self.version <= last
 
@@ -131,7 +133,7 @@ def read_request(frame: Buffer) -> RequestFrame:
 def read_response(
     frame: Buffer, message_class: type[Message], version: int, *, budget: int = ELEMENT_BUDGET
 ) -> tuple[int, Message]:
-    """Correlation id and message. `version` is that of the request."""
+    """Returns the correlation id and the message. `version` is that of the request."""
     header_version = response_header_version(message_class, version)
     view = memoryview(frame).cast("B")
     header, end = decode_prefix(ResponseHeader, header_version, view)

@@ -1,4 +1,4 @@
-"""Varints, limits and the two ways a message can be wrong: bytes that cannot be read, values that
+"""Varints, limits, and the two ways a message can be wrong: bytes that cannot be read, values that
 cannot be written.
 """
 
@@ -10,28 +10,28 @@ from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauErro
 STRING_BYTES_MAX = 0x7FFF
 LENGTH_MAX = 0x7FFFFFFF
 UNKNOWN_TAGS_MAX = 64
-"""Per structure. Later versions add a handful; more is an attack on our time."""
+"""Per structure. Later versions add a handful of tags; more is an attack."""
 
 ELEMENT_BUDGET = 100_000
-"""Array elements in one message, unless the caller knows better. It bounds the memory that a small
+"""Array elements in one message, unless the caller sets a limit. It bounds the memory that a small
 hostile request can make us allocate; Kafka's largest requests have some ten thousand elements."""
 TRUSTED_ELEMENT_BUDGET = 50_000_000
-"""For answers of a server that we chose to talk to, and for our own files."""
+"""For responses of a server that we chose to connect to, and for our own files."""
 NO_BUDGET = 1 << 62
-"""For what is written, which is ours."""
+"""For messages that we write ourselves."""
 BYTES_LIKE_ELEMENT = 256
-"""Of a text that is longer, so many bytes count as one more element where time is what counts."""
+"""In a longer text, each such number of bytes counts as another element where time matters."""
 
 INLINE_BYTES_MAX = 4096
-"""Longer `records` and `bytes` stay where they are until the message is joined."""
+"""Longer `records` and `bytes` are not copied until the message is joined."""
 
 
 class EncodingError(MoldauError, ValueError):
-    """A field holds a value that the wire has no form for."""
+    """A field has a value that cannot be encoded."""
 
 
 class MessageTooLargeError(MoldauError):
-    """It has more elements than the caller wants to write at once."""
+    """The message has more elements than the caller wants to write at once."""
 
 
 def malformed(label: str, name: str, problem: str) -> NoReturn:
@@ -48,7 +48,7 @@ def refused(label: str, name: str) -> NoReturn:
 
 
 def read_unsigned_varint(buffer: bytes | memoryview, offset: int) -> tuple[int, int]:
-    """Value and end. Five bytes at most, 31 bits at most: nothing on the wire needs more."""
+    """Returns the value and its end. At most five bytes and 31 bits: the protocol needs no more."""
     value = 0
     for shift in range(0, 35, 7):
         if offset >= len(buffer):

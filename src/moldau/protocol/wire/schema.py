@@ -1,6 +1,6 @@
-"""The tables behind the messages. A generated class carries one row per field for all versions; the
-first use of a version turns the rows into a `Plan`, the straight list of steps that the compiled
-loop and its Python twin both walk. Nothing here touches bytes.
+"""The tables of the messages. A generated class has one row per field for all versions; the first
+use of a version turns the rows into a `Plan`, the flat list of steps that the compiled loop and its
+Python twin both walk. Nothing here touches bytes.
 """
 
 import sys
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Batches: a view of the input when read; anything bytes-like, or several of them, when written.
 Records: TypeAlias = "Buffer | Sequence[Buffer]"
 
-# Stands for "a new empty list (or structure)" in constructors, where None may be a real value.
+# Means "a new empty list (or structure)" in constructors, where None may be a real value.
 UNSET: Final[Any] = ...
 
 BOOL = 0
@@ -68,7 +68,7 @@ class Struct:
     __hash__ = None  # type: ignore[assignment]
 
     def __eq__(self, other: object) -> bool:
-        # Not the type: a shared default is of a subclass.
+        # Types are not compared: a shared default is of a subclass.
         if not isinstance(other, Struct) or other.FIELDS is not self.FIELDS:
             return NotImplemented
         return all(getattr(self, row[0]) == getattr(other, row[0]) for row in self.FIELDS)
@@ -82,7 +82,7 @@ class Struct:
 
 
 class Message(Struct):
-    """What stands alone on the wire or in a log: it has versions of its own."""
+    """A complete unit on the wire or in a log: it has versions of its own."""
 
     __slots__ = ()
     API_KEY: ClassVar[int] = -1
@@ -112,11 +112,11 @@ class Step(NamedTuple):
     default: Any
     """The value itself; () stands for a new empty list or structure."""
     plan: "Plan | None"
-    """Of the structure, or of the array's structures."""
+    """The plan of the structure, or of the array's structures."""
 
     @property
     def min_bytes(self) -> int:
-        """The least that the field takes on the wire."""
+        """The smallest size of the field on the wire."""
         if self.is_array or self.kind in {BYTES, RECORDS}:
             return 1 if self.is_compact else 4
         return 1 if self.is_nullable and self.kind == STRUCT else self.element_min_bytes
@@ -138,11 +138,11 @@ class Plan(NamedTuple):
     is_flexible: bool
     steps: tuple[Step, ...]
     tagged: tuple[Step, ...]
-    """In tag order."""
+    """In order of tags."""
     absent: tuple[Step, ...]
-    """Fields of other versions, and never written; reading gives their defaults."""
+    """Fields of other versions: never written, and read as their defaults."""
     refused: tuple[Step, ...]
-    """Those of `absent` that must be at their default when written."""
+    """The fields of `absent` that must be at their default when written."""
     refused_tags: frozenset[int]
     """Tags that other versions define and this one does not."""
     min_bytes: int
@@ -207,13 +207,13 @@ class _Builder:
 
 
 def struct_named(owner: type[Struct], name: str) -> type[Struct]:
-    """Structures live in the module of their message."""
+    """Structures are defined in the module of their message."""
     found: type[Struct] = getattr(sys.modules[owner.__module__], name)
     return found
 
 
 def contains(versions: str, version: int) -> bool:
-    """Whether a range such as "3+", "0-4", "2" or "none" has that version."""
+    """Whether a range such as "3+", "0-4", "2" or "none" contains that version."""
     if versions == "none":
         return False
     if versions.endswith("+"):
@@ -227,8 +227,8 @@ _shared: dict[type[Struct], Struct | None] = {}
 
 
 def default_struct(struct_class: type[S]) -> S:
-    """A structure at its defaults. One that holds only plain values is shared and read-only: a
-    Fetch answer has three such fields per partition, nearly always at their defaults.
+    """A structure at its defaults. One with only plain values is shared and read-only: a Fetch
+    response has three such fields per partition, nearly always at their defaults.
     """
     if struct_class not in _shared:
         _shared[struct_class] = _read_only(struct_class) if _is_plain(struct_class) else None
@@ -276,7 +276,7 @@ def _read_only(struct_class: type[Struct]) -> Struct:
 
 
 def fresh_default(step: Step) -> Any:
-    """The default as a value that may be kept: lists are never shared."""
+    """The default as a value that may be modified: lists are never shared."""
     if not isinstance(step.default, tuple):
         return step.default
     if step.is_array:

@@ -1,8 +1,9 @@
-"""The loops of compaction: key -> last offset, and which records of a batch stay. Over all but the
-smallest batches they run without the interpreter lock, so that a cleaner thread does not hold up
+"""The loops of compaction: key -> last offset, and which records of a batch are kept. For all but
+the smallest batches they release the interpreter lock, so that a cleaner thread does not hold up
 the event loop. Twin: _compaction_twin.py.
 
-Records are walked by hand against the end of the buffer: what does not fit is CORRUPT_MESSAGE.
+Records are walked by hand, with a check against the end of the buffer at every step: a record that
+does not fit is CORRUPT_MESSAGE.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -16,7 +17,7 @@ from moldau.protocol.errors import KafkaError
 
 SLOT_BYTES = 24
 
-# Below this, handing the interpreter over costs more than the loop takes.
+# Below this size, releasing the interpreter lock costs more than the loop takes.
 cdef enum:
     RELEASE_BYTES = 2048
 
@@ -70,7 +71,7 @@ cdef inline uint8_t *write_varint(uint8_t *at, int64_t value) noexcept nogil:
 cdef inline const uint8_t *read_record(
     const uint8_t *at, const uint8_t *end, RecordView *record
 ) noexcept nogil:
-    """The position behind the record, or NULL if it is malformed."""
+    """The position after the record, or NULL if it is malformed."""
     cdef int64_t length, value_length
     at = read_varint(at, end, 5, &length)
     if at == NULL or length < 1 or length > end - at:
@@ -98,8 +99,8 @@ cdef inline const uint8_t *read_record(
     return end
 
 
-# SipHash-2-4 with 128 bits of output: keyed, so that nobody can choose two keys that collide and
-# make one of them disappear.
+# SipHash-2-4 with 128 bits of output: keyed, so that a client cannot construct two keys that
+# collide and make one of them disappear.
 
 cdef inline uint64_t rotate(uint64_t x, int bits) noexcept nogil:
     return (x << bits) | (x >> (64 - bits))
@@ -149,7 +150,7 @@ cdef inline void sip_hash(
 
 
 def key_hash(const uint8_t[::1] key not None, bytes hash_key not None):
-    """What the map stores of a key; for tests against the published vectors."""
+    """The hash that the map stores for a key; for tests against the published vectors."""
     cdef uint64_t low, high
     k0 = int.from_bytes(hash_key[:8], "little")
     k1 = int.from_bytes(hash_key[8:], "little")
@@ -158,8 +159,8 @@ def key_hash(const uint8_t[::1] key not None, bytes hash_key not None):
 
 
 cdef class OffsetMap:
-    """Key -> the last offset at which it was seen, in a fixed amount of memory. Holds a 128-bit
-    keyed hash of each key, as Kafka's map holds an MD5, at most `capacity` of them.
+    """Key -> the last offset at which the key was seen, in a fixed amount of memory. Holds a
+    128-bit keyed hash of each key, as Kafka's map holds an MD5, at most `capacity` of them.
     """
 
     cdef Slot *table
@@ -201,7 +202,7 @@ cdef class OffsetMap:
         return self.find(&key[0] if key.shape[0] else NULL, key.shape[0]).offset_plus_one - 1
 
     cdef Slot *find(self, const uint8_t *key, int64_t length) noexcept nogil:
-        """The key's slot, or the empty one where it belongs; there is always one."""
+        """The key's slot, or the empty slot where it belongs. There is always an empty slot."""
         cdef uint64_t low, high
         sip_hash(key, length, self.k0, self.k1, &low, &high)
         cdef int64_t at = <int64_t>(high % <uint64_t>self.slots)
@@ -267,8 +268,8 @@ def index_records(
     int64_t base_offset,
     int64_t start_offset,
 ):
-    """Put the keys of records at or after `start_offset` into the map. True: the map was full
-    before the end; its `latest_offset` says how far it came.
+    """Put the keys of records at or after `start_offset` into the map. Returns True if the map was
+    full before the end; its `latest_offset` then says how far it got.
     """
     cdef Py_buffer view
     cdef Outcome outcome
@@ -348,7 +349,7 @@ def filter_records(
     int64_t base_offset,
     bint keep_tombstones,
 ):
-    """(records kept, their bytes or None if all are kept, whether a tombstone is among them, their
+    """(records kept, their bytes or None if all are kept, whether they include a tombstone, their
     largest timestamp delta). Records keep their encoding.
     """
     cdef Py_buffer view
@@ -382,7 +383,7 @@ def filter_records(
 cdef int64_t rebase_loop(
     const uint8_t *at, const uint8_t *end, int32_t count, int64_t shift_ms, uint8_t *begin
 ) noexcept nogil:
-    """How many bytes were written to `begin`; -1 if a record is malformed."""
+    """Returns how many bytes were written to `begin`; -1 if a record is malformed."""
     cdef uint8_t *target = begin
     cdef uint8_t scratch[16]
     cdef RecordView record
@@ -415,7 +416,8 @@ def rebase_timestamps(records, int32_t count, int64_t shift_ms):
     cdef const uint8_t *end = at + view.len
     try:
         if 0 <= count <= view.len:
-            # A delta grows by at most nine bytes, and its record's length by what that adds.
+            # A delta grows by at most nine bytes, and the length field of its record by as many as
+            # that needs.
             output = PyBytes_FromStringAndSize(NULL, view.len + 14 * <Py_ssize_t>count)
             target = <uint8_t *>PyBytes_AS_STRING(output)
             with nogil:

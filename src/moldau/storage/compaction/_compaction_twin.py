@@ -12,8 +12,8 @@ SLOT_BYTES = 24
 
 
 class OffsetMap:
-    """Key -> the last offset at which it was seen, in a bounded number of entries. Holds a 128-bit
-    keyed hash of each key, as Kafka's map holds an MD5, at most `capacity` of them.
+    """Key -> the last offset at which the key was seen, in a bounded number of entries. Holds a
+    128-bit keyed hash of each key, as Kafka's map holds an MD5, at most `capacity` of them.
     """
 
     __slots__ = ("_hash_key", "capacity", "latest_offset", "offsets", "slots")
@@ -116,8 +116,8 @@ def _write_varint(value: int) -> bytes:
 def index_records(
     offset_map: OffsetMap, records: Buffer, count: int, base_offset: int, start_offset: int
 ) -> bool:
-    """Put the keys of records at or after `start_offset` into the map. True: the map was full
-    before the end; its `latest_offset` says how far it came.
+    """Put the keys of records at or after `start_offset` into the map. Returns True if the map was
+    full before the end; its `latest_offset` then says how far it got.
     """
     reader = _RecordReader(records, base_offset)
     offsets = offset_map.offsets
@@ -136,7 +136,7 @@ def index_records(
 def filter_records(
     offset_map: OffsetMap, records: Buffer, count: int, base_offset: int, keep_tombstones: bool
 ) -> tuple[int, bytes | None, bool, int]:
-    """(records kept, their bytes or None if all are kept, whether a tombstone is among them, their
+    """(records kept, their bytes or None if all are kept, whether they include a tombstone, their
     largest timestamp delta). Records keep their encoding.
     """
     reader = _RecordReader(records, base_offset)

@@ -1,12 +1,12 @@
 """Compaction of the logs of one directory: chooses the dirtiest log, hands out its pass, swaps the
-results in, and remembers how far each log is clean (`cleaner-offset-checkpoint`).
+results in, and records up to where each log is clean (`cleaner-offset-checkpoint`).
 
 Everything here runs in the thread that owns the logs, except `Compaction.step`, which may run in
-another one. A log is compacted by at most one pass at a time.
+any thread. A log has at most one pass at a time.
 
     none --begin--> running --finish--> none
     running --stop (pause, truncation, deletion)--> stopping --finish--> none
-    none --pause--> paused(n), counted; such a log is not chosen
+    none --pause--> paused(n), counted; a paused log is not chosen
 """
 
 import contextlib
@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 
 
 class Compaction:
-    """One pass over one log: `step` (any thread) and `LogCleaner.applying` (owner) in turn until
-    there is nothing left to do, then `LogCleaner.finish`.
+    """One pass over one log. Call `step` (any thread) and `LogCleaner.applying` (owner) in turn
+    until `step` returns None, then `LogCleaner.finish`.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Compaction:
         return self._pass.counts
 
     def stop(self) -> None:
-        """The step that is running, if any, ends soon; nothing more is swapped in."""
+        """Makes a running step end soon; nothing more is swapped in."""
         self.is_stopped = True
 
     def step(self) -> CleanedGroup | None:
@@ -94,7 +94,7 @@ class Compaction:
 
 
 def _offset_map(config: CleanerConfig, hash_key: bytes, dirty_offsets: int) -> OffsetMap:
-    """No larger than the dirty offsets can fill."""
+    """Sized for the dirty offsets: a larger map could not be filled."""
     needed = (int(dirty_offsets / config.load_factor) + 2) * SLOT_BYTES
     return OffsetMap(
         memory_bytes=min(config.dedupe_buffer_bytes, max(needed, 4 * SLOT_BYTES)),
@@ -104,8 +104,9 @@ def _offset_map(config: CleanerConfig, hash_key: bytes, dirty_offsets: int) -> O
 
 
 class LogCleaner:
-    """`hash_key` is sixteen random bytes: without them nobody can make keys that collide. `on_io`
-    hears of every read and write, in the thread of the pass, and may slow it down.
+    """`hash_key` is sixteen random bytes; they keep clients from constructing keys that collide.
+    `on_io` is called with the size of every read and write, in the thread of the pass, and may
+    block to slow the pass down.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class LogCleaner:
         on_io: OnIo = lambda _bytes: None,
     ) -> None:
         self.config = config
-        """For the passes that begin from now on."""
+        """Applies to passes that begin from now on."""
         self._directory = directory
         self._hash_key = hash_key
         self._on_io = on_io
@@ -127,7 +128,7 @@ class LogCleaner:
 
     @property
     def uncleanable(self) -> dict[TopicPartition, str]:
-        """Logs whose compaction failed, and why; they are left alone until a restart."""
+        """Logs whose compaction failed, with the reason; they are skipped until a restart."""
         return dict(self._uncleanable)
 
     def clean_offset(self, name: TopicPartition) -> int | None:
@@ -154,15 +155,15 @@ class LogCleaner:
 
     @contextlib.contextmanager
     def _giving_up_on(self, name: TopicPartition) -> Iterator[None]:
-        """A log that fails, for whatever reason, is left alone, or it would be tried again and
-        again and the others never; a failed directory concerns everybody, and so does a lack of
-        room or descriptors, which passes.
+        """A log that fails is skipped from now on: otherwise it would be chosen again and again,
+        and the other logs never. Failures of the whole directory, and a lack of space or
+        descriptors, which is temporary, are not the log's own and pass through.
         """
         try:
             yield
         except (OSError, DirectoryOfflineError, DiskFullError):
             raise
-        except Exception as error:  # noqa: BLE001 - what nobody foresaw is this log's own
+        except Exception as error:  # noqa: BLE001 - an unforeseen error concerns this log alone
             self._give_up(name, error)
 
     def _give_up(self, name: TopicPartition, error: Exception) -> None:
@@ -181,7 +182,7 @@ class LogCleaner:
         self._write_clean_offset(name, start)
 
     def begin_with(self, cleanable: CleanableLog, now_ms: int) -> Compaction:
-        """Whether it is due or not."""
+        """A pass over this log, whether it is due or not."""
         name = cleanable.log.topic_partition
         assert name not in self._running, f"{name} is already being compacted"
         compaction = Compaction(cleanable, self.config, self._hash_key, now_ms, self._on_io)
@@ -189,8 +190,8 @@ class LogCleaner:
         return compaction
 
     def applying(self, compaction: Compaction, group: CleanedGroup, now_ms: int) -> Steps[None]:
-        """Swap a group in. Raises CompactionAbortedError, and drops the group, if the pass was
-        stopped or retention removed a segment of the group in the meantime.
+        """Swap a group in. Raises CompactionAbortedError and drops the group if the pass was
+        stopped or retention has removed a segment of the group.
         """
         log = compaction.log
         wanted = set(group.replaced)
@@ -202,7 +203,7 @@ class LogCleaner:
         yield from replacing_segments(log, group.cleaned, old, now_ms)
 
     def finish(self, compaction: Compaction, failure: Exception | None = None) -> None:
-        """The pass is over, for whatever reason; no step of it is running any more."""
+        """The pass is over, successful or not; no step of it may still be running."""
         self._running.pop(compaction.name, None)
         match failure:
             case None:
@@ -213,7 +214,7 @@ class LogCleaner:
                     if segment.path() == failure.path:
                         segment.note_damaged(failure.damaged)
             case OSError() | DiskFullError():
-                with self._directory.guard:
+                with self._directory.offline_on_error:
                     raise failure
             case CompactionAbortedError() | DirectoryOfflineError():
                 pass
@@ -221,7 +222,7 @@ class LogCleaner:
                 self._give_up(compaction.name, failure)
 
     def compact(self, log: Log, now_ms: int) -> Compaction:
-        """One whole pass, right here."""
+        """Runs one whole pass in the calling thread."""
         compaction = self.begin_with(self.assess(log, now_ms), now_ms)
         try:
             while (group := compaction.step()) is not None:
@@ -232,10 +233,10 @@ class LogCleaner:
         self.finish(compaction)
         return compaction
 
-    # What else happens to logs
+    # Other events of a log
 
     def pause(self, name: TopicPartition) -> None:
-        """Stops a pass and begins no new one until as many `resume`."""
+        """Stops the running pass and starts none until `resume` was called as often as `pause`."""
         self._paused[name] = self._paused.get(name, 0) + 1
         self._stop(name)
 
@@ -245,13 +246,13 @@ class LogCleaner:
             self._paused[name] = count - 1
 
     def truncated(self, name: TopicPartition, end_offset: int) -> None:
-        """What comes after `end_offset` now is dirty."""
+        """Offsets after `end_offset` are dirty now."""
         self._stop(name)
         if self._clean_offsets.get(name, Offset(0)) > end_offset:
             self._write_clean_offset(name, end_offset)
 
     def forget(self, name: TopicPartition) -> None:
-        """The log is deleted or moves to another directory."""
+        """The log was deleted or moves to another directory."""
         self._stop(name)
         self._uncleanable.pop(name, None)
         if self._clean_offsets.pop(name, None) is not None:
@@ -273,13 +274,13 @@ class LogCleaner:
         self._write_checkpoint()
 
     def _write_checkpoint(self) -> None:
-        """Nobody has to wait for it: without it more is compacted again."""
+        """A failed write is harmless: the next start only compacts more than it has to."""
         self._directory.do(self._directory.writing_checkpoint(CLEANER_FILE, self._clean_offsets))
 
     def _read_checkpoint(self) -> dict[TopicPartition, Offset]:
         try:
             return self._directory.read_checkpoint(CLEANER_FILE)
         except CorruptCheckpointError as error:
-            # Everything is dirty then: more work, no harm.
+            # Everything counts as dirty then: more work, but no harm.
             logger.warning("%s", error)
             return {}

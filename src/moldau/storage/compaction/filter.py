@@ -1,8 +1,8 @@
-"""What becomes of one batch in a compaction pass: kept byte for byte, rewritten with fewer records,
+"""The fate of one batch in a compaction pass: kept byte for byte, rewritten with fewer records,
 reduced to an empty header, or dropped. Offsets, sequences and the codec never change.
 
-Tombstones and the markers of transactions without data get a delete horizon when they are first
-seen (KIP-534) and go when it has passed; readers have had that long to see them.
+Tombstones, and markers of transactions without data, get a delete horizon when a pass first sees
+them (KIP-534) and are removed after it: until then readers have time to see them.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ def batch_body(view: memoryview, header: ScannedBatch) -> Buffer:
 
 
 def control_type_in(view: memoryview, header: ScannedBatch) -> ControlType | None:
-    """None if the control record was removed by an earlier pass."""
+    """None if an earlier pass removed the control record."""
     if header[11] == 0:
         return None
     return control_type_of(RecordBatch(view, header[0]).records()[0].key)
@@ -63,7 +63,7 @@ class FilterCounts:
 
 
 class BatchFilter:
-    """One pass over a log, batch after batch in log order."""
+    """Filters the batches of one pass over a log, in log order."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class BatchFilter:
         self._new_horizon_ms = min(now_ms + delete_retention_ms, INT64_MAX)
 
     def filter(self, view: memoryview, headers: list[ScannedBatch]) -> list[tuple[Buffer, int]]:
-        """What to write of these batches, each with its last offset."""
+        """The bytes to write for these batches, each with its last offset."""
         kept: list[tuple[Buffer, int]] = []
         counts = self.counts
         for header in headers:
@@ -139,15 +139,15 @@ class BatchFilter:
         return _whole(view, header)
 
     def _rewrite(self, header: ScannedBatch, records: Buffer) -> Buffer:
-        """With a delete horizon, which takes the place of the base timestamp."""
+        """Builds the batch with a delete horizon in place of the base timestamp."""
         shift_ms = _wrap64(header[12] - self._new_horizon_ms)
         stamped = rebase_timestamps(records, header[11], shift_ms)
         attributes = header[6] | DELETE_HORIZON_FLAG
         return _build((*header[:6], attributes, *header[7:12], self._new_horizon_ms), stamped)
 
     def _must_stay(self, header: ScannedBatch) -> bool:
-        """An empty batch stays where its header is still needed: the last sequence or the last
-        epoch of a live producer, and the last offset of the cleaned range.
+        """Whether an empty batch must stay because its header is still needed: as the last sequence
+        or last epoch of a live producer, or as the last offset of the cleaned range.
         """
         if header[3] + 1 == self._end_offset:
             return True
@@ -193,5 +193,5 @@ def _build(header: ScannedBatch, records: Buffer) -> bytes:
 
 
 def _wrap64(number: int) -> int:
-    """Java's long arithmetic, which is what wrote the timestamps."""
+    """Java's wrapping arithmetic for long, which produced the timestamps."""
     return (number + 2**63) % 2**64 - 2**63

@@ -1,4 +1,6 @@
-"""Chooses the compiled loops of compaction or their Python twins; the rest imports from here."""
+"""Selects the compiled loops of compaction or their Python twins; all other modules import them
+from here.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,5 +1,5 @@
-"""What to compact, by Kafka's rules, decided by the owner of the log. A plan is immutable: the pass
-that follows it may run in another thread.
+"""Decides by Kafka's rules what to compact. Runs in the thread that owns the log; a plan is
+immutable, so that its pass may run in another thread.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from moldau.types import INT32_MAX, INT64_MAX, Offset, TopicPartition
 
 
 class LastRecord(NamedTuple):
-    """The last thing a producer wrote; `last_data_offset` is -1 if that was only a marker."""
+    """The last write of a producer; `last_data_offset` is -1 if it was only a marker."""
 
     last_data_offset: int
     producer_epoch: int
@@ -33,7 +33,7 @@ class CleanableLog:
     clean_bytes: int
     cleanable_bytes: int
     is_overdue: bool
-    """A record is older than max.compaction.lag.ms: the dirty ratio does not matter."""
+    """A record is older than max.compaction.lag.ms, so the log is due at any dirty ratio."""
     checkpoint_was_wrong: bool
 
     @property
@@ -50,7 +50,7 @@ class CleanableLog:
 
 @frozen
 class SourceSegment:
-    """A sealed segment as the pass sees it: a path and numbers, no handle of the owner's."""
+    """A sealed segment as the pass sees it: a path and numbers, without the owner's file handle."""
 
     base_offset: int
     path: Path
@@ -58,9 +58,9 @@ class SourceSegment:
     offset_index_bytes: int
     time_index_bytes: int
     damaged: tuple[DamagedBytes, ...] = ()
-    """What is known of it. Such a segment stays as it is."""
+    """Known damage. Such a segment is not rewritten."""
     offset_limit: int = INT64_MAX
-    """No batch reaches it: its offset would be wrong."""
+    """A batch that claims this offset or a later one is damaged."""
 
 
 @frozen(kw_only=True)
@@ -72,7 +72,7 @@ class CompactionPlan:
     first_dirty_offset: int
     first_uncleanable_offset: int
     dirty_position: int
-    """Where in its segment the batch with `first_dirty_offset` is at the earliest."""
+    """Lower bound for the position of the batch with `first_dirty_offset` in its segment."""
     sources: tuple[SourceSegment, ...]
     aborted: tuple[AbortedTransaction, ...]
     last_records: Mapping[int, LastRecord]
@@ -90,8 +90,8 @@ def segments_between(segments: Sequence[Segment], start: int, end: int) -> list[
 
 
 def assess(log: Log, checkpoint: int | None, now_ms: int) -> CleanableLog:
-    """`checkpoint` is the offset up to which the log was cleaned before, if that is known."""
-    with log.guard:
+    """`checkpoint` is the offset up to which the log was cleaned before, if known."""
+    with log.damage_handler:
         return _assess(log, checkpoint, now_ms)
 
 
@@ -101,7 +101,7 @@ def _assess(log: Log, checkpoint: int | None, now_ms: int) -> CleanableLog:
     first_dirty = start if checkpoint is None or wrong else checkpoint
     segments = list(log.segments)
     limit = max(first_dirty, _first_uncleanable(log, segments, first_dirty, now_ms))
-    # Whole segments only: the one that contains the limit stays.
+    # Whole segments only: the one that contains the limit is not cleaned.
     later = segments_between(segments, limit, segments[-1].base_offset)
     first_uncleanable = min(
         later[0].base_offset if later else segments[-1].base_offset,
@@ -133,8 +133,9 @@ def _first_uncleanable(log: Log, segments: Sequence[Segment], first_dirty: int, 
 
 
 def _first_followed_by_rolled(segments: Sequence[Segment]) -> int:
-    """After a crash a gap in front of a rolled segment means a loss: compaction must make none,
-    also before the log's start offset, which may be ahead of what is flushed.
+    """After a crash, a gap before a rolled segment means lost records. So compaction must not
+    create such a gap, not even before the log's start offset, which may be ahead of the flushed
+    one.
     """
     for before, segment in pairwise(segments):
         if segment.is_rolled:
@@ -151,7 +152,7 @@ def _is_overdue(log: Log, segments: Sequence[Segment], first_dirty: int, now_ms:
 
 
 def make_plan(cleanable: CleanableLog, now_ms: int) -> CompactionPlan:
-    with cleanable.log.guard:
+    with cleanable.log.damage_handler:
         return _make_plan(cleanable, now_ms)
 
 
@@ -179,7 +180,8 @@ def _make_plan(cleanable: CleanableLog, now_ms: int) -> CompactionPlan:
 
 def _position_of(segment: Segment, offset: int) -> int:
     if not segment.offset_index.is_loaded:
-        # The pass reads from the beginning, in its thread, rather than the owner an index here.
+        # The pass reads from the beginning, in its own thread: the owner must not load an index
+        # here.
         return 0
     return segment.with_indexes(lambda: segment.offset_index.lookup(Offset(offset))[1])
 
@@ -197,7 +199,7 @@ def _source(segment: Segment) -> SourceSegment:
 
 
 def collect_aborted(segments: Iterable[Segment], end: int) -> list[AbortedTransaction]:
-    """The aborted transactions that begin before `end`; their markers may lie behind it."""
+    """The aborted transactions that begin before `end`; their markers may come after it."""
     found: list[AbortedTransaction] = []
     for segment in segments:
         aborted, complete = segment.transaction_index.collect(Offset(0), Offset(end))
@@ -210,8 +212,9 @@ def collect_aborted(segments: Iterable[Segment], end: int) -> list[AbortedTransa
 def group_segments(
     sources: Sequence[SourceSegment], config: LogConfig, first_uncleanable_offset: int
 ) -> list[list[SourceSegment]]:
-    """Neighbours that fit into one segment, so that compaction does not leave crumbs. Sizes are
-    those before cleaning: what comes out is never larger. A damaged one is alone.
+    """Groups neighbours that fit into one segment, so that compaction does not leave many tiny
+    segments. Sizes are those before cleaning: the result is never larger. A damaged segment forms a
+    group of its own.
     """
     groups: list[list[SourceSegment]] = []
     for number, source in enumerate(sources):

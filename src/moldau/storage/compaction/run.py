@@ -1,9 +1,9 @@
-"""The pass itself: learn the last offset of every key, then write each group of segments anew as
-`*.cleaned`. Touches no object of the log's owner, only sealed files and its own output, so it may
-run in a thread; the owner swaps the result in.
+"""One compaction pass: learn the last offset of every key, then rewrite each group of segments as
+`*.cleaned`. It touches only sealed files and its own output, no object of the log's owner, so it
+may run in a thread; the owner swaps the result in.
 
-Every batch's checksum is verified before it is copied: a rewritten batch gets a new checksum, and
-damage must not be certified by it.
+The checksum of every batch is verified before it is copied: a rewritten batch gets a new checksum,
+which must not certify damaged bytes.
 """
 
 import errno
@@ -45,16 +45,16 @@ WRITE_BYTES = 1 << 20
 
 OnIo = Callable[[int], None]
 
-# Retention removed a source, or a second copy cannot be written: the log itself is unharmed.
+# Retention removed a source, or the disk refuses the copy: the log itself is unharmed.
 _HARMLESS = frozenset({errno.ENOENT}) | WRITES_REFUSED
 
 
 class CompactionAbortedError(MoldauError):
-    """The log changed under the pass, or its owner asked it to stop; nothing was swapped in."""
+    """The log changed under the pass, or its owner stopped the pass; nothing was swapped in."""
 
 
 class DamagedSourceError(MoldauError):
-    """A segment has damage that its log did not know of. The next pass leaves it as it is."""
+    """A segment has damage that its log did not know of. The next pass skips that segment."""
 
     def __init__(self, path: Path, damaged: tuple[DamagedBytes, ...]) -> None:
         super().__init__(f"{path.name}: {damaged[0]}")
@@ -71,9 +71,9 @@ class CleanedGroup:
 
 
 class CompactionPass:
-    """Call `learn_keys` once, then `clean_next_group` until it returns None, all in one thread at a
-    time. `should_stop` is asked between reads; `on_io` is told how many bytes were read or written
-    and may take its time.
+    """Call `learn_keys` once, then `clean_next_group` until it returns None, never from two threads
+    at once. `should_stop` is called between reads; `on_io` is called with the number of bytes read
+    or written and may block.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class CompactionPass:
     ) -> None:
         self.plan = plan
         self.end_offset = plan.first_dirty_offset
-        """The log is clean up to here after the pass; behind it the map was full."""
+        """The log is clean up to here after the pass; at this offset the map was full."""
         self._filesystem = filesystem
         self._map = offset_map
         self._io_buffer_bytes = io_buffer_bytes
@@ -113,7 +113,7 @@ class CompactionPass:
         plan, offset_map = self.plan, self._map
         offset_map.clear()
         start = plan.first_dirty_offset
-        # Without a dirty record, tombstones whose time has come still go.
+        # Without a dirty record, expired tombstones are still removed.
         offset_map.latest_offset = start - 1
         transactions = TransactionTracker(plan.aborted)
         position = plan.dirty_position
@@ -124,7 +124,7 @@ class CompactionPass:
                 continue
             if self._learn_segment(source, position, transactions):
                 break
-            # Offsets that an earlier pass or a gap left out are covered too.
+            # Covers offsets that an earlier pass removed, and gaps.
             offset_map.latest_offset = end - 1
             position = 0
         self.end_offset = offset_map.latest_offset + 1
@@ -135,7 +135,7 @@ class CompactionPass:
     def _learn_segment(
         self, source: SourceSegment, position: int, transactions: TransactionTracker
     ) -> bool:
-        """True: the map is full."""
+        """Returns True when the map is full."""
         start = self.plan.first_dirty_offset
         offset_map = self._map
         for view, headers in self._read(source, position):
@@ -155,7 +155,9 @@ class CompactionPass:
         return False
 
     def clean_next_group(self) -> CleanedGroup | None:
-        """None: the pass is complete. After any error no `*.cleaned` file of the group is left."""
+        """Returns None when the pass is complete. After an error no `*.cleaned` file of the group
+        is left.
+        """
         while self._groups and self._groups[-1][0].damaged:
             self._pass_by(*self._groups.pop())
         if not self._groups:
@@ -183,8 +185,8 @@ class CompactionPass:
         return CleanedGroup(cleaned, tuple(source.base_offset for source in group))
 
     def _pass_by(self, source: SourceSegment) -> None:
-        """A damaged segment stays as it is, with its list of aborted transactions; markers of
-        transactions that have data in it are kept elsewhere.
+        """A damaged segment is not rewritten and keeps its transaction index; markers of
+        transactions that have data in it are kept in the other segments.
         """
         _log.warning(
             "%s: %s is damaged (%s) and is not compacted; the other segments are",
@@ -214,13 +216,13 @@ class CompactionPass:
         cleaned.seal()
         for path in cleaned.paths_to_sync():
             sync_path(self._filesystem, path)
-        # Its owner opens it, in another thread.
+        # The owner opens it again, in another thread.
         cleaned.release()
 
     def _read(
         self, source: SourceSegment, position: int
     ) -> Iterator[tuple[memoryview, list[ScannedBatch]]]:
-        """Whole batches, a buffer full at a time; the buffer grows for a batch that is larger."""
+        """Yields whole batches, a buffer at a time; the buffer grows for a larger batch."""
         try:
             file = self._filesystem.open(source.path)
         except FileNotFoundError:
@@ -230,7 +232,9 @@ class CompactionPass:
             next_offset = source.base_offset
             while position < source.size_bytes:
                 if self._should_stop():
-                    raise CompactionAbortedError(f"{self.plan.topic_partition}: asked to stop")
+                    raise CompactionAbortedError(
+                        f"{self.plan.topic_partition}: the pass was stopped"
+                    )
                 position, end = _sound_piece(source, position)
                 view = memoryview(file.read(position, min(wanted, end - position)))
                 self._on_io(len(view))
@@ -264,7 +268,7 @@ class _SegmentWriter:
 
     def add(self, batch: Buffer, last_offset: int) -> None:
         size = len(batch)
-        # From the new header: what was the largest timestamp may be gone.
+        # Taken from the new header: the record with the largest timestamp may have been removed.
         stamp = batch[MAX_TIMESTAMP_OFFSET:PRODUCER_ID_OFFSET]
         max_timestamp_ms = int.from_bytes(stamp, "big", signed=True)
         if not self._segment.is_full_of_entries:
@@ -286,7 +290,7 @@ class _SegmentWriter:
 
 
 def _sound_piece(source: SourceSegment, position: int) -> tuple[int, int]:
-    """Where the next bytes that may be sound begin and end."""
+    """Start and end of the next bytes without known damage."""
     for each in source.damaged:
         if position < each.position:
             return position, each.position
@@ -295,7 +299,7 @@ def _sound_piece(source: SourceSegment, position: int) -> tuple[int, int]:
 
 
 def _whole_batch(view: memoryview) -> int:
-    """How many bytes the batch has that the view cuts."""
+    """The full size of the batch that the view cuts off."""
     if len(view) < LOG_OVERHEAD:
         return LOG_OVERHEAD
     return LOG_OVERHEAD + int.from_bytes(view[8:LOG_OVERHEAD], "big", signed=True)
@@ -309,7 +313,7 @@ def _damaged(
     known = {(each.position, each.end) for each in source.damaged}
     if any((each.position, each.end) not in known for each in found):
         return DamagedSourceError(source.path, found)
-    # It looks different each time.
+    # The segment looks different at each read.
     return KafkaError(
         ErrorCode.CORRUPT_MESSAGE, f"{source.path.name} at position {position}: {problem}"
     )

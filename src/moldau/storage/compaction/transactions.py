@@ -1,5 +1,5 @@
-"""Which batches of a compaction pass belong to aborted transactions, and which markers may go. Fed
-with the transactional and the control batches in log order; pure.
+"""Decides which batches of a compaction pass belong to aborted transactions, and which markers may
+be dropped. Reads the transactional and control batches in log order; pure.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ class TransactionTracker:
     __slots__ = ("_aborted", "_committed", "_has_data", "_waiting", "kept_aborts")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        # The next one to begin is the last element.
+        # Sorted so that the next transaction to begin is the last element.
         self._waiting = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
         self._aborted: dict[int, AbortedTransaction] = {}
         self._has_data: set[int] = set()
@@ -28,11 +28,11 @@ class TransactionTracker:
         return kept
 
     def on_data(self, last_offset: int, producer_id: int) -> bool:
-        """True: the batch is part of an aborted transaction."""
+        """Returns True if the batch is part of an aborted transaction."""
         self._begin_up_to(last_offset)
         aborted = self._aborted.get(producer_id)
         if aborted is not None and aborted.last_offset < last_offset:
-            # Its marker could not be read.
+            # The marker of that transaction could not be read.
             del self._aborted[producer_id]
             self._has_data.discard(producer_id)
             aborted = None
@@ -43,8 +43,8 @@ class TransactionTracker:
         return False
 
     def on_control(self, last_offset: int, producer_id: int, marker: ControlType | None) -> bool:
-        """True: no data of its transaction is left. `marker` is the control type, None for a batch
-        whose record is already gone.
+        """Returns True if no data of the marker's transaction is left. `marker` is None for a batch
+        whose record is already removed.
         """
         self._begin_up_to(last_offset)
         if marker is None:
@@ -65,8 +65,8 @@ class TransactionTracker:
     def _begin_up_to(self, offset: int) -> None:
         while self._waiting and self._waiting[-1].first_offset <= offset:
             aborted = self._waiting.pop()
-            # Keys are learned from the first dirty offset on, which may lie behind the marker: then
-            # there is nothing left to abort. (Kafka takes the producer's next transaction for
-            # aborted there and leaves some old values uncompacted.)
+            # Keys are learned from the first dirty offset, which may come after the marker: then no
+            # transaction is left to abort. (Kafka treats the producer's next transaction as aborted
+            # here and leaves some old values uncompacted.)
             if aborted.last_offset >= offset:
                 self._aborted[aborted.producer_id] = aborted

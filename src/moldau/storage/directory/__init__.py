@@ -1,1 +1,3 @@
-"""One log directory as a whole: its owner, its lock, its checkpoint files, and the logs in it."""
+"""One log directory: its owner, its lock, its checkpoint files, and the logs in it. The first error
+of the disk takes the whole directory offline.
+"""

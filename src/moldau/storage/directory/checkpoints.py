@@ -1,5 +1,5 @@
 """Kafka's checkpoint files: a version line, a count line, one entry per line. They are replaced
-atomically. A file whose format says that it is broken raises CorruptCheckpointError.
+atomically. A file that breaks its format raises CorruptCheckpointError.
 """
 
 import re
@@ -23,12 +23,14 @@ _TOPIC_NAME = re.compile("[a-zA-Z0-9._-]{1,249}")
 
 
 def is_topic_name(name: str) -> bool:
-    """Kafka's rule; what passes is also safe as a part of a path."""
+    """Kafka's rule; a name that passes is also safe as part of a path."""
     return _TOPIC_NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def parse_number(text: str, maximum: int = INT64_MAX) -> int | None:
-    """A decimal number as a program writes it: no sign, no leading zero. None if it is not one."""
+    """A decimal number as a program writes it: no sign, no leading zero. None for any
+    other text.
+    """
     if _NUMBER.fullmatch(text) is None:
         return None
     number = int(text)
@@ -36,7 +38,7 @@ def parse_number(text: str, maximum: int = INT64_MAX) -> int | None:
 
 
 def read_lines(filesystem: FileSystem, path: Path) -> list[str]:
-    """The entries. A missing or empty file has none: Kafka makes the file before it fills it."""
+    """The entries. A missing or empty file has none: Kafka creates the file before it fills it."""
     if not filesystem.exists(path):
         return []
     content = read_whole(filesystem, path)
@@ -47,7 +49,7 @@ def read_lines(filesystem: FileSystem, path: Path) -> list[str]:
     except UnicodeDecodeError:
         raise CorruptCheckpointError(path, f"not text: {excerpt(content)}") from None
     if not text.endswith("\n"):
-        # The last number may have lost digits.
+        # The last number may be incomplete.
         raise CorruptCheckpointError(path, "the last line is cut off")
     lines = text[:-1].split("\n")
     if parse_number(lines[0]) != _VERSION:

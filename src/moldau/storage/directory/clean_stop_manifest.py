@@ -1,7 +1,7 @@
-"""What a clean stop left: the sizes of all segments and the checksums of the lists of aborted
-transactions, in a side file of our own. Kafka's formats cannot show that a file is missing or was
-cut between two batches; this can. The next start believes it only if nobody else has used the
-directory since, and everything works without it.
+"""The manifest of a clean stop: the sizes of all segments and the checksums of the transaction
+indexes, in a side file of our own. Kafka's formats cannot show that a file is missing or was cut
+between two batches; the manifest can. The next start trusts it only if no other program has used
+the directory since. A directory works without a manifest.
 """
 
 import json
@@ -27,18 +27,18 @@ from moldau.storage.log.names import (
 INVENTORY_FILE = "moldau-inventory"
 
 _VERSION = 1
-# Whoever uses the directory leaves other checkpoints behind: then the inventory is out of date.
+# Every other program that uses the directory rewrites a checkpoint: then the manifest is stale.
 _WITNESSES = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
 
 
 class SegmentEntry(NamedTuple):
     log_bytes: int
     aborted_checksum: int
-    """Of the `.txnindex`."""
+    """Checksum of the `.txnindex`."""
 
 
 LogInventory: TypeAlias = Mapping[int, SegmentEntry]
-"""Base offset -> what is there."""
+"""Base offset -> its entry."""
 
 
 def take_inventory(filesystem: FileSystem, path: Path) -> LogInventory:
@@ -55,12 +55,12 @@ def take_inventory(filesystem: FileSystem, path: Path) -> LogInventory:
 
 
 def checksum_of(filesystem: FileSystem, path: Path) -> int:
-    """0 without the file."""
+    """0 if the file does not exist."""
     return crc32c(read_whole(filesystem, path)) if filesystem.exists(path) else 0
 
 
 def write_inventory(filesystem: FileSystem, path: Path, names: Iterable[str]) -> None:
-    """`names` are the partition directories; all checkpoints are written already."""
+    """`names` are the partition directories; all checkpoints must be written before."""
     content = {
         "version": _VERSION,
         "witnesses": _witnesses(filesystem, path),
@@ -71,8 +71,8 @@ def write_inventory(filesystem: FileSystem, path: Path, names: Iterable[str]) ->
 
 
 def read_inventory(filesystem: FileSystem, path: Path) -> dict[str, LogInventory]:
-    """By the name of the partition directory. Empty if there is none, it is broken, or somebody
-    else has used the directory since it was written.
+    """The inventories by name of the partition directory. Empty if the file is missing or broken,
+    or another program has used the directory since it was written.
     """
     needed = (INVENTORY_FILE, RECOVERY_POINT_FILE)
     if not all(filesystem.exists(path / name) for name in needed):
@@ -87,7 +87,7 @@ def read_inventory(filesystem: FileSystem, path: Path) -> dict[str, LogInventory
 
 
 def inventory_body(content: bytes) -> bytes | None:
-    """None if the checksum in front of it does not match."""
+    """None if the checksum before the body does not match."""
     checksum, _, body = content.partition(b"\n")
     return body if checksum == b"%08x" % crc32c(body) else None
 
@@ -101,7 +101,7 @@ def inventory_text(inventory: LogInventory) -> str:
 
 
 def parse_inventory(text: bytes) -> LogInventory | None:
-    """None if the text was damaged."""
+    """None if the text is damaged."""
     try:
         return _from_rows(json.loads(text))
     except (ValueError, TypeError, RecursionError):
@@ -118,5 +118,5 @@ def _from_rows(rows: Iterable[Iterable[int]]) -> LogInventory:
 
 def _witnesses(filesystem: FileSystem, path: Path) -> list[int]:
     checksums = [checksum_of(filesystem, path / name) for name in _WITNESSES]
-    # Apache Kafka may have removed old segments and written the same checkpoints again.
+    # Apache Kafka may have removed old segments and then written identical checkpoints.
     return [*checksums, filesystem.modified_ms(path / RECOVERY_POINT_FILE)]

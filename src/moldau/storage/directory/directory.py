@@ -1,8 +1,8 @@
-"""One log directory: whose it is, who holds it, whether it works, and what its entries are.
+"""One log directory: its owner, its lock, its state, and the names of its entries.
 
 It is used under a lock, belongs to one node of one cluster, and fails once: the first OSError of
-the disk takes it offline for ever (a disk that lost a write is not asked again). Names of partition
-directories are made here, from topic names that are checked again at this point.
+the disk takes it offline for good, because a disk that lost a write cannot be trusted again. Names
+of partition directories are built here, from topic names that are validated again.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ _MARKER_VERSION = 0
 
 
 class DirectoryKind(enum.Enum):
-    """What a partition directory is for; the value is the end of its name."""
+    """The purpose of a partition directory; the value is the suffix of its name."""
 
     PARTITION = ""
     DELETED = "-delete"
@@ -66,7 +66,7 @@ class DirectoryKind(enum.Enum):
 class PartitionDirectory(NamedTuple):
     name: str
     kind: DirectoryKind
-    # Of a deleted or stray one only the start of the topic's name may be left.
+    # Of a deleted or stray directory's topic, the name may be truncated.
     topic_partition: TopicPartition
 
 
@@ -92,9 +92,10 @@ def directory_name(
     kind: DirectoryKind = DirectoryKind.PARTITION,
     unique_id: Uuid | None = None,
 ) -> str:
-    """Every kind but PARTITION needs a `unique_id`. Names that are only there until the files are
-    gone are cut to what file systems take; a future one becomes the partition's own, so a topic
-    name that is too long for it is refused."""
+    """Every kind but PARTITION needs a `unique_id`. Names of deleted and stray directories are cut
+    to the length that file systems allow. A future directory later gets the partition's own name,
+    so a topic name that is too long for it is refused.
+    """
     topic, number = partition
     if not is_topic_name(topic) or not 0 <= number <= INT32_MAX:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} partition {number}")
@@ -108,7 +109,7 @@ def directory_name(
 
 
 def format_directory(filesystem: FileSystem, path: Path, meta: MetaProperties) -> None:
-    """Make the directory and say whose it is. Refuses one that already says something else."""
+    """Create the directory and record its owner. Refuses a directory that has another owner."""
     made = [each for each in (path, *path.parents) if not filesystem.exists(each)]
     filesystem.make_directory(path)
     for each in made or [path]:
@@ -124,7 +125,7 @@ def format_directory(filesystem: FileSystem, path: Path, meta: MetaProperties) -
 
 
 class Recovered:
-    """What was looked at since the directory was opened, after a stop that was not clean."""
+    """The segments examined since the directory was opened after an unclean stop."""
 
     __slots__ = ("bytes_cut", "bytes_scanned", "logs")
 
@@ -145,27 +146,28 @@ class LogDirectory:
         self.filesystem = filesystem
         self.path = path
         self.meta = meta
-        # Use as `with directory.guard:` around all I/O of its files.
-        self.guard = _Guard(self, READ_ONLY)
-        self.read_guard = _Guard(self, frozenset())
-        """For what only reads: a disk that does not even allow that has failed."""
+        # Use as `with directory.offline_on_error:` around all I/O on its files.
+        self.offline_on_error = _OfflineOnError(self, READ_ONLY)
+        self.offline_on_read_error = _OfflineOnError(self, frozenset())
+        """For code that only reads: a disk that refuses even reads has failed."""
         self.failure: str | None = None
         self.reserve = Reserve(filesystem, path)
         self.recovered = Recovered()
         self.on_damage: Callable[[DamageFound], None] = lambda _found: None
-        """Called when damage of a log is found, and at each start for what is still there."""
+        """Called when damage is found in a log, and at each start for damage that is still there.
+        """
         self.do: Callable[[Steps[None]], None] = run_here
-        """Changes something here that nobody waits for. A node does it in a thread."""
-        # The broker epoch of the clean stop that was found (-1 is unknown); None after a crash.
+        """Runs a change that no caller waits for. A node runs it in a thread."""
+        # The broker epoch of the last clean stop (-1 if unknown); None after a crash.
         self.clean_stop_epoch: int | None = None
         self._lock = lock
         self.is_refusing = False
-        """The last write found no room, or the disk read-only."""
+        """The last write was refused: the disk is full or read-only."""
         self._refusal_listener: Callable[[LogDirectory, DiskFullError], None] | None = None
         self._room_listener: Callable[[LogDirectory], None] | None = None
         self._last_refusal: DiskFullError | None = None
         self._refused_bytes = 0
-        """The largest write that found no room since one did."""
+        """The largest write that was refused since the disk became full."""
         self._lacking_count = 0
         self._listeners: list[Callable[[LogDirectory, OSError], None]] = []
 
@@ -179,8 +181,9 @@ class LogDirectory:
         node_id: BrokerId,
         new_directory_id: Uuid | None = None,
     ) -> "LogDirectory":
-        """Lock it, check whose it is, and take the clean-stop marker away: from now on a crash is
-        a crash. A directory from before directory ids gets `new_directory_id`."""
+        """Lock it, check its owner, and remove the clean-stop marker: from now on a crash counts as
+        a crash. A directory from before directory ids gets `new_directory_id`.
+        """
         meta_path = path / META_PROPERTIES_FILE
         if not filesystem.exists(meta_path):
             raise ForeignDirectoryError(path, f"is not formatted: it has no {META_PROPERTIES_FILE}")
@@ -193,7 +196,7 @@ class LogDirectory:
                 write_meta_properties(filesystem, meta_path, meta)
             directory = cls(filesystem, path, meta, lock.pop_all())
         try:
-            with directory.guard:
+            with directory.offline_on_error:
                 directory.clean_stop_epoch = _take_marker(filesystem, path / CLEAN_STOP_FILE)
         except BaseException:
             directory.close()
@@ -209,7 +212,7 @@ class LogDirectory:
             raise DirectoryOfflineError(self.path, self.failure)
 
     def fail(self, error: OSError) -> None:
-        """Offline for ever. Listeners hear of the first failure only."""
+        """Takes the directory offline for good. Listeners are called for the first failure only."""
         if self.failure is not None:
             return
         self.failure = str(error)
@@ -217,7 +220,7 @@ class LogDirectory:
             listener(self, error)
 
     def lacks_descriptors(self, error: NoDescriptorError) -> None:
-        """Whoever runs the node must hear of it, but not with every attempt."""
+        """The operator must learn of it, but not on every attempt."""
         self._lacking_count += 1
         if self._lacking_count & (self._lacking_count - 1) == 0:
             _log.error("%s (seen %d times)", error.detail, self._lacking_count)
@@ -227,22 +230,24 @@ class LogDirectory:
         refused: "Callable[[LogDirectory, DiskFullError], None]",
         taken: "Callable[[LogDirectory], None]",
     ) -> None:
-        """`refused` is called for each write that is, `taken` for the first that is not."""
+        """`refused` is called for each refused write, `taken` for the first write that succeeds
+        again.
+        """
         self._refusal_listener, self._room_listener = refused, taken
 
     def write_refused(self, error: DiskFullError) -> None:
-        """Guards within guards tell the same refusal."""
+        """Nested guards report the same refusal only once."""
         is_known, self._last_refusal = error is self._last_refusal, error
         self.is_refusing = True
         if self._refusal_listener is not None and not is_known:
             self._refusal_listener(self, error)
 
     def no_room_for(self, size_bytes: int) -> None:
-        """A write of so many bytes is refused."""
+        """A write of this size was refused."""
         self._refused_bytes = max(self._refused_bytes, size_bytes)
 
     def write_taken(self, size_bytes: int) -> None:
-        """Small ones may still find room where larger ones did not."""
+        """Small writes may still fit where larger ones did not."""
         if size_bytes < self._refused_bytes and not self._has_room():
             return
         self.is_refusing = False
@@ -270,10 +275,10 @@ class LogDirectory:
         return self.path / directory_name(partition, kind, unique_id)
 
     def list_partitions(self) -> tuple[list[PartitionDirectory], list[str]]:
-        """The partition directories, and the names of directories that are none of ours."""
+        """The partition directories, and the names of all other directories."""
         found: list[PartitionDirectory] = []
         unknown: list[str] = []
-        with self.guard:
+        with self.offline_on_error:
             for name in self.filesystem.list_directory(self.path):
                 if not self.filesystem.is_directory(self.path / name):
                     continue
@@ -285,37 +290,39 @@ class LogDirectory:
         return found, unknown
 
     def read_checkpoint(self, file_name: str) -> dict[TopicPartition, Offset]:
-        """Raises CorruptCheckpointError if the file is broken: the caller does without it."""
-        with self.guard:
+        """Raises CorruptCheckpointError if the file is broken: the caller must do without it."""
+        with self.offline_on_error:
             return read_offsets(self.filesystem, self.path / file_name)
 
     def writing_checkpoint(
         self, file_name: str, offsets: Mapping[TopicPartition, Offset]
     ) -> Steps[None]:
-        with self.guard:
+        with self.offline_on_error:
             path, copied = self.path / file_name, dict(offsets)
             yield lambda: write_offsets(self.filesystem, path, copied)
 
     def mark_clean_stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
-        """The last thing written: everything else is on the disk already."""
+        """Must be the last write: everything else is on the disk already."""
         content = f'{{"version":{_MARKER_VERSION},"brokerEpoch":{broker_epoch}}}'
-        with self.guard:
+        with self.offline_on_error:
             write_atomically(self.filesystem, self.path / CLEAN_STOP_FILE, content.encode("ascii"))
 
     def close(self) -> None:
-        """Let go of the lock. Without `mark_clean_stop` before, the next start recovers."""
+        """Release the lock. Without a preceding `mark_clean_stop`, the next start runs a
+        recovery.
+        """
         self._lock.close()
 
 
-class _Guard:
-    """The one place where an OSError becomes a failed directory."""
+class _OfflineOnError:
+    """Turns OSErrors into an offline directory: the only place that does."""
 
     __slots__ = ("_directory", "_refusals")
 
     def __init__(self, directory: LogDirectory, refusals: frozenset[int]) -> None:
         self._directory = directory
         self._refusals = refusals
-        """What the disk says to a write that it does not take, and stays as it is."""
+        """Error numbers with which the disk refuses a write and stays healthy."""
 
     def __enter__(self) -> None:
         if self._directory.failure is not None:
@@ -370,7 +377,7 @@ def _take_marker(filesystem: FileSystem, path: Path) -> int | None:
         return None
     epoch = _broker_epoch(read_whole(filesystem, path))
     filesystem.remove(path)
-    # A crash must not bring the marker back: it would hide that recovery is needed.
+    # Synced, so that a crash cannot bring the marker back: it would hide that recovery is needed.
     filesystem.sync_directory(path.parent)
     return epoch
 

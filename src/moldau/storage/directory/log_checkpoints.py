@@ -1,7 +1,7 @@
 """The checkpoint files of a log directory: how far each log is flushed, committed, deleted.
 
-One never claims more than the disk holds, and it is lowered before a log is cut: an entry that is
-too high would look like lost records at the next start.
+A checkpoint never claims more than the disk holds, and it is lowered before a log is truncated: an
+entry that is too high would look like lost records at the next start.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,40 +24,42 @@ if TYPE_CHECKING:
 
 class LogCheckpoints:
     def __init__(self, directory: LogDirectory, logs: "Mapping[TopicPartition, Log]") -> None:
-        """`logs` are those in use, now and later."""
+        """`logs` is a live view of the logs in use."""
         self.promised: dict[TopicPartition, Checkpointed] = {}
-        """What the files said about logs that opened damaged: true until somebody decides."""
+        """Entries of logs that opened damaged: kept until an operator decides about the log."""
         self._directory = directory
         self._logs = logs
-        # What the files say.
+        # The current content of the files.
         self._written: dict[str, dict[TopicPartition, Offset]] = {}
 
     def read(self, file_name: str) -> dict[TopicPartition, Offset]:
         try:
             offsets = self._directory.read_checkpoint(file_name)
         except CorruptCheckpointError:
-            # Without it more is scanned, and nothing is taken for granted.
+            # Without the file more is scanned and nothing is assumed.
             return {}
         self._written[file_name] = offsets
         return offsets
 
     def is_written(self, file_name: str) -> bool:
-        """What was last to be written to it is in it."""
+        """Whether the file has the current values."""
         return file_name in self._written
 
     def forget_written(self) -> None:
-        """All are written anew, changed or not."""
+        """Makes the next write replace all files, changed or not."""
         self._written.clear()
 
     def writing(self, *file_names: str) -> Steps[None]:
-        """Those that are behind, or those of them that are named."""
+        """Writes the files whose values have changed; with names, only those of them."""
         self._directory.check_online()
         for file_name, offsets_of in self._files().items():
             if not file_names or file_name in file_names:
                 yield from self._writing(file_name, offsets_of())
 
     def writing_log_starts(self) -> Steps[None]:
-        """On a full disk, with the room that is kept for this: who deletes wants to make some."""
+        """Uses the reserved space on a full disk: deletions must succeed there, since they free
+        space.
+        """
         try:
             yield from self.writing(LOG_START_FILE)
         except DiskFullError:
@@ -66,7 +68,7 @@ class LogCheckpoints:
             yield from self.writing(LOG_START_FILE)
 
     def lowering(self, offsets: Mapping[TopicPartition, int]) -> Steps[None]:
-        """Logs are about to be cut to these."""
+        """Call before logs are truncated to these offsets."""
         for file_name, offsets_of in self._files().items():
             current = offsets_of()
             for partition, offset in offsets.items():
@@ -75,7 +77,7 @@ class LogCheckpoints:
             yield from self._writing(file_name, current)
 
     def forgetting(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
-        """Earlier logs of these names may have left offsets that new ones cannot live up to."""
+        """Drops entries of earlier logs with these names: new logs may not reach their offsets."""
         if any(p in offsets for p in partitions for offsets in self._written.values()):
             yield from self.writing()
 
@@ -101,7 +103,7 @@ class LogCheckpoints:
         return marks | {p: Offset(c.high_watermark) for p, c in self.promised.items()}
 
     def _log_starts(self) -> dict[TopicPartition, Offset]:
-        """Those that the first segment's name does not tell."""
+        """Only those that differ from the base offset of the first segment."""
         starts = {
             p: Offset(log.log_start_offset)
             for p, log in self._logs.items()

@@ -1,7 +1,7 @@
-"""All logs of one log directory: loading, making, deleting in two steps, checkpoints, clean stop.
+"""All logs of one log directory: loading, creation, deletion in two steps, checkpoints, clean stop.
 
-A checkpoint never claims more than the disk holds, and it is lowered before a log is cut: an entry
-that is too high would look like lost records at the next start.
+A checkpoint never claims more than the disk holds, and it is lowered before a log is truncated: an
+entry that is too high would look like lost records at the next start.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from moldau.storage.disk.failures import (
 from moldau.storage.disk.filesystem import sync_path
 from moldau.storage.log.damage import quarantine
 from moldau.storage.log.log import Log, LogOptions
-from moldau.storage.log.recovery import Checkpointed, LogPlace, open_log
+from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.types import INT64_MAX, NO_BROKER_EPOCH, TopicPartition, Uuid, uuid_text
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 OptionsFor = Callable[[TopicPartition], LogOptions]
 DoAll = Callable[[Callable[["Path"], None], Sequence["Path"]], Iterable[None]]
-"""As the builtin `map`, or one that does it in threads."""
+"""The builtin `map`, or a variant that uses threads."""
 
 
 class DeletedDirectory(NamedTuple):
@@ -54,8 +54,9 @@ class DeletedDirectory(NamedTuple):
 
 
 class Logs:
-    """`by_partition` are the logs in use, `futures` the copies on their way into this directory,
-    `unreadable` those that could not even be opened. Damaged logs are in use and refuse all work.
+    """`by_partition` are the logs in use, `futures` the copies that are being moved into this
+    directory, `unreadable` the logs that could not be opened. Damaged logs are in use and refuse
+    all work.
     """
 
     def __init__(self, directory: LogDirectory, options_for: OptionsFor) -> None:
@@ -69,14 +70,14 @@ class Logs:
         self._dirty_since_ms: dict[Log, int] = {}
         self.checkpoints = LogCheckpoints(directory, self.by_partition)
         self._made: list[Path] = []
-        """Logs whose names and topic id are not synced yet."""
+        """Logs whose directory entries and topic id are not synced yet."""
         self._names_changed = False
 
     # Loading
 
     def load(self, now_ms: int, on_log: Callable[[int, int], None] = lambda _n, _all: None) -> None:
-        """Open everything that is there. Fast after a clean stop, a scan after a crash. `on_log` is
-        told how many of how many are behind us.
+        """Opens every log. Fast after a clean stop, a scan after a crash. `on_log` is called with
+        the number of logs opened so far and their total.
         """
         is_clean = self.directory.clean_stop_epoch is not None
         recovery_points = self.checkpoints.read(RECOVERY_POINT_FILE)
@@ -103,8 +104,8 @@ class Logs:
                 self._load_one(entry, checkpointed, is_clean=is_clean, now_ms=now_ms)
 
     def _take_out_inventory(self) -> dict[str, manifest.LogInventory]:
-        """It describes a stop, and is of no use to the next start if this node crashes."""
-        with self.directory.guard:
+        """The manifest describes the last stop; after a crash of this node it would mislead."""
+        with self.directory.offline_on_error:
             inventory = manifest.read_inventory(self.directory.filesystem, self.directory.path)
             manifest.drop_inventory(self.directory.filesystem, self.directory.path)
             return inventory
@@ -129,23 +130,24 @@ class Logs:
         if partition in logs:
             log.abandon()
             self.unreadable[entry.name] = KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{logs[partition].path.name} is it already"
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{logs[partition].path.name} is already this partition",
             )
             return
         logs[partition] = log
         self.directory.recovered.logs += 1
 
     def _identify(self, log: Log) -> bool:
-        """False if a crash interrupted its making, before any record: then it is removed."""
+        """False if a crash interrupted the log's creation before any record: then it is removed."""
         filesystem = self.directory.filesystem
         try:
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 log.topic_id = read_topic_id(filesystem, log.path / PARTITION_METADATA_FILE)
         except CorruptCheckpointError:
             log.abandon()
             if log.damage is not None or log.log_end_offset > 0:
                 raise
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 filesystem.remove_tree(log.path)
             return False
         return True
@@ -160,7 +162,7 @@ class Logs:
         now_ms: int,
         is_new: bool = False,
     ) -> Log:
-        place = LogPlace(
+        place = LogLocation(
             directory=self.directory,
             path=self.directory.path / name,
             topic_partition=partition,
@@ -169,7 +171,7 @@ class Logs:
         options = self._options_for(partition)
         return open_log(place, options, checkpointed, is_clean=is_clean, now_ms=now_ms)
 
-    # Making and deleting
+    # Creation and deletion
 
     def create(self, partition: TopicPartition, topic_id: Uuid | None, now_ms: int) -> Log:
         """Drive `settling` before the first record is appended."""
@@ -183,7 +185,7 @@ class Logs:
     def create_future(
         self, partition: TopicPartition, topic_id: Uuid | None, unique_id: Uuid, now_ms: int
     ) -> Log:
-        """A copy on its way in from another directory."""
+        """A copy that is being moved in from another directory."""
         assert partition not in self.futures
         self._check_owner(self.directory.path_of(partition), topic_id)
         path = self.directory.path_of(partition, DirectoryKind.FUTURE, unique_id)
@@ -194,7 +196,9 @@ class Logs:
     def making(
         self, wanted: Mapping[TopicPartition, Uuid], now_ms: int, do_all: DoAll = map
     ) -> Steps[dict[TopicPartition, KafkaError]]:
-        """Make these logs and settle. Those that could not be made, and why."""
+        """Creates these logs and settles. Yields the logs that could not be created, with the
+        error.
+        """
         refused: dict[TopicPartition, KafkaError] = {}
         try:
             yield from self.checkpoints.forgetting(wanted)
@@ -214,16 +218,16 @@ class Logs:
     ) -> Log:
         path = self.directory.path / name
         if name in self.unreadable:
-            # Its records may be another topic's.
+            # The unreadable log may hold records of another topic.
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is in the way: {self.unreadable[name]}"
             )
         filesystem = self.directory.filesystem
         self._check_owner(path, topic_id)
-        with self.directory.guard:
+        with self.directory.offline_on_error:
             was_there = filesystem.exists(path)
         try:
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 with refused_if_full(path):
                     filesystem.make_directory(path)
                 if topic_id is not None:
@@ -234,20 +238,20 @@ class Logs:
                 name, partition, Checkpointed(), is_clean=False, now_ms=now_ms, is_new=True
             )
         except DiskFullError:
-            # The next topic of that name would take what is left for somebody else's.
+            # Left in place, the files would be mistaken for a log of the next topic with that name.
             if not was_there:
-                with self.directory.guard:
+                with self.directory.offline_on_error:
                     filesystem.remove_tree(path)
             raise
         log.topic_id = topic_id
         return log
 
     def _check_owner(self, path: "Path", topic_id: Uuid | None) -> None:
-        """Where a volume takes upper and lower case for the same, as macOS does, the directory of
-        one topic is there for others too. Raises KAFKA_STORAGE_ERROR, as its records stay.
+        """On a volume that ignores case, as on macOS, two topics may map to one directory. Raises
+        KAFKA_STORAGE_ERROR then, so that the records of the first stay.
         """
         try:
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 owner = read_topic_id(self.directory.filesystem, path / PARTITION_METADATA_FILE)
         except CorruptCheckpointError as error:
             reason = str(error)
@@ -260,14 +264,14 @@ class Logs:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is in the way: {reason}")
 
     def promoting_future(self, partition: TopicPartition) -> Steps[Log]:
-        """The copy has caught up: it takes its place and name."""
+        """The copy has caught up: it replaces the current log and takes its name."""
         assert partition not in self.by_partition
         yield from self.checkpoints.forgetting([partition])
         log = self.futures.get(partition)
         if log is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition}: the copy is deleted")
         target = self.directory.path_of(partition)
-        with self.directory.guard:
+        with self.directory.offline_on_error:
             self.directory.filesystem.rename(log.path, target)
             log.moved_to(target)
             self.by_partition[partition] = self.futures.pop(partition)
@@ -275,13 +279,17 @@ class Logs:
         return log
 
     def delete(self, partition: TopicPartition, unique_id: Uuid, now_ms: int) -> None:
-        """First step: out of use, its directory renamed to `…-delete`; `settling` makes sure."""
+        """First step: out of use, its directory renamed to `…-delete`; `settling` makes
+        it durable.
+        """
         log, name = self._take_out(partition, DirectoryKind.DELETED, unique_id)
         due_ms = now_ms + log.config.file_delete_delay_ms
         self._deleted.append(DeletedDirectory(name, due_ms))
 
     def set_aside(self, partition: TopicPartition, unique_id: Uuid) -> str:
-        """Nobody knows it, so nobody may use it, and nobody removes it: renamed to `…-stray`."""
+        """The cluster does not know the log: it is neither used nor removed, but renamed to
+        `…-stray`.
+        """
         return self._take_out(partition, DirectoryKind.STRAY, unique_id)[1]
 
     def _take_out(
@@ -292,14 +300,14 @@ class Logs:
         self.checkpoints.promised.pop(partition, None)
         self._dirty_since_ms.pop(log, None)
         target = self.directory.path_of(partition, kind, unique_id)
-        with self.directory.guard:
+        with self.directory.offline_on_error:
             self.directory.filesystem.rename(log.path, target)
         self._names_changed = True
         return log, target.name
 
     def settling(self, do_all: DoAll = map) -> Steps[None]:
-        """What was created, deleted or set aside since is so on the disk too: the topics' ids
-        before the first record can be. There may be a thousand: `do_all` may use threads.
+        """Makes all creations, deletions and renames since the last call durable; topic ids must be
+        on the disk before the first record. There may be a thousand: `do_all` may use threads.
         """
         if not self._names_changed:
             return
@@ -311,16 +319,16 @@ class Logs:
             self.directory.filesystem.sync_directory(self.directory.path)
 
         try:
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 yield sync
         except BaseException:
-            # For the next time, if there is one.
+            # Tried again by the next call.
             self._made += made
             self._names_changed = True
             raise
 
     def _sync_made(self, path: "Path") -> None:
-        """What is gone meanwhile was deleted again."""
+        """A missing path was deleted again in the meantime."""
         filesystem = self.directory.filesystem
         with contextlib.suppress(FileNotFoundError):
             sync_path(filesystem, path / PARTITION_METADATA_FILE)
@@ -328,8 +336,8 @@ class Logs:
             filesystem.sync_directory(path)
 
     def removing_deleted(self, now_ms: int, count_max: int | None = None) -> Steps[int]:
-        """Second step, for segments and for whole logs, at most so many of either. How many of both
-        went.
+        """Second step, for segments and for whole logs, each up to `count_max`. Returns how many
+        were removed altogether.
         """
         removed = 0
         for log in self._all():
@@ -341,16 +349,16 @@ class Logs:
         due = [entry for entry in self._deleted if entry.due_ms <= now_ms][:count_max]
         for entry in due:
             path = self.directory.path / entry.name
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 yield partial(self.directory.filesystem.remove_tree, path)
             self._deleted.remove(entry)
         return removed + len(due)
 
-    # Cutting, in the order that a crash cannot turn into a false alarm
+    # Truncation, in an order that a crash cannot turn into a false alarm
 
     def truncate(self, offsets: Mapping[TopicPartition, int], now_ms: int) -> set[TopicPartition]:
-        """As `Log.truncate_to`, with the checkpoints lowered first. Many at once, as after a change
-        of leaders. Those that got shorter.
+        """As `Log.truncate_to`, with the checkpoints lowered first. Handles many logs at once, as
+        after a change of leaders. Returns those that got shorter.
         """
         cut = {
             partition: self.by_partition[partition].end_before(offset)
@@ -385,19 +393,19 @@ class Logs:
             run_here(self.checkpoints.writing())
 
     def deleting_records(self, offsets: Mapping[Log, int]) -> Steps[dict[Log, int | KafkaError]]:
-        """Move the logs' starts: the new start of each, or why it is not moved. It is on the disk
-        when this returns, so it may be acknowledged.
+        """Moves the logs' start offsets. Yields the new start of each, or the error. The change is
+        durable when this returns, so it may be acknowledged.
         """
         results: dict[Log, int | KafkaError] = {}
         is_moved = False
         for log, offset in offsets.items():
             try:
-                with log.guard:
+                with log.damage_handler:
                     is_moved |= log.advance_log_start(offset)
                 results[log] = log.log_start_offset
             except KafkaError as error:
                 results[log] = error
-        # Also if an earlier request moved them and could not write it.
+        # Also when an earlier request moved them but could not write the checkpoint.
         if offsets and (is_moved or not self.checkpoints.is_written(LOG_START_FILE)):
             try:
                 yield from self.checkpoints.writing_log_starts()
@@ -406,7 +414,7 @@ class Logs:
         return results
 
     def accept_damage(self, partition: TopicPartition, now_ms: int) -> Log:
-        """The owner's decision: keep the damaged files aside and go on with the sound part."""
+        """The operator's decision: set the damaged files aside and continue with the sound part."""
         damaged = self.by_partition[partition]
         assert damaged.damage is not None
         damaged.abandon()
@@ -417,12 +425,12 @@ class Logs:
         )
         name = damaged.path.name
         log = self._open(name, partition, checkpointed, is_clean=False, now_ms=now_ms)
-        # Twice if the sound part ends before the log's start.
+        # Two passes if the sound part ends before the log's start.
         for _ in range(2):
             if log.damage is None:
                 break
             log.abandon()
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 quarantine(self.directory.filesystem, log.path, log.damage)
             keeps_nothing = log.damage.segment_base_offset < 0
             checkpointed = checkpointed.capped_at(0 if keeps_nothing else log.damage.first_offset)
@@ -435,7 +443,7 @@ class Logs:
     # Durability
 
     def due_for_flush(self, now_ms: int) -> list[Log]:
-        """Logs that flush.ms asks to flush now."""
+        """Logs that are due by flush.ms."""
         due: list[Log] = []
         for log in self._all():
             if log.config.flush_ms == INT64_MAX or log.damage is not None:
@@ -448,12 +456,12 @@ class Logs:
         return due
 
     def stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
-        """Everything to the disk, then the marker that lets the next start trust it. A directory
+        """Flushes everything, then writes the marker that lets the next start trust it. A directory
         that fails on the way gets no marker.
         """
         try:
             self._close_all()
-            # Changed or not: the inventory goes by when they were written.
+            # Changed or not: the manifest is validated by their modification times.
             self.checkpoints.forget_written()
             run_here(self.checkpoints.writing())
             self._write_inventory()
@@ -462,19 +470,19 @@ class Logs:
             self.directory.close()
 
     def abandon(self) -> None:
-        """Let go of everything, write nothing."""
+        """Closes everything and writes nothing."""
         for log in self._all():
             log.abandon()
         self.directory.close()
 
     def _write_inventory(self) -> None:
         names = [log.path.name for log in self._all() if log.damage is None]
-        # It is only a help: a disk that has no room for it may still be stopped cleanly.
-        with contextlib.suppress(DiskFullError), self.directory.guard:
+        # The manifest is optional: a disk that has no room for it can still be stopped cleanly.
+        with contextlib.suppress(DiskFullError), self.directory.offline_on_error:
             manifest.write_inventory(self.directory.filesystem, self.directory.path, names)
 
     def _close_all(self) -> None:
-        """All of them, whatever becomes of the first."""
+        """Closes all logs, even if one fails."""
         first_error: KafkaError | None = None
         for log in self._all():
             try:

@@ -1,4 +1,6 @@
-"""`meta.properties`: whose log directory this is. Java's properties format, as Kafka writes it."""
+"""`meta.properties`: the owner of a log directory, in Java's properties format, as Kafka
+writes it.
+"""
 
 import re
 from pathlib import Path
@@ -28,7 +30,7 @@ class MetaProperties:
 
 
 def read_meta_properties(filesystem: FileSystem, path: Path) -> MetaProperties:
-    """Raises CorruptCheckpointError if the file does not say what its version demands."""
+    """Raises CorruptCheckpointError if the file lacks what its version requires."""
     properties = _parse(path, read_whole(filesystem, path))
     version = parse_number(properties.get("version", "").strip(), INT32_MAX)
     if version is None or version > _VERSION_MAX:
@@ -56,7 +58,8 @@ def read_meta_properties(filesystem: FileSystem, path: Path) -> MetaProperties:
 
 
 def write_meta_properties(filesystem: FileSystem, path: Path, meta: MetaProperties) -> None:
-    # Kafka's order. `version` and `cluster.id` come last, so a file cut at a line is found out.
+    # Kafka's order. `version` and `cluster.id` come last, so a file that was cut at a line is
+    # detected.
     lines = ["#"]
     if meta.node_id is not None:
         lines.append(f"{'node.id' if meta.version else 'broker.id'}={meta.node_id}")

@@ -1,5 +1,5 @@
 """`partition.metadata`: the id of the topic that a partition directory belongs to. Written once,
-before the first record; a directory whose id differs from the cluster's is somebody else's.
+before the first record. A directory whose id differs from the cluster's belongs to another topic.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ _TOPIC_ID_PREFIX = "topic_id: "
 
 
 def read_topic_id(filesystem: FileSystem, path: Path) -> Uuid | None:
-    """None if there is no such file."""
+    """None if the file does not exist."""
     if not filesystem.exists(path):
         return None
     content = read_whole(filesystem, path)
@@ -26,7 +26,7 @@ def read_topic_id(filesystem: FileSystem, path: Path) -> Uuid | None:
         raise CorruptCheckpointError(
             path, f"not a version and a topic id: {excerpt(content)}"
         ) from None
-    # Later versions keep these two lines, Kafka reads them too.
+    # Later versions keep these two lines, and Kafka reads them too.
     version = parse_number(version_line.removeprefix(_VERSION_PREFIX), INT32_MAX)
     if not version_line.startswith(_VERSION_PREFIX) or version is None:
         raise CorruptCheckpointError(path, f"not a version: {excerpt(version_line)}")
@@ -46,7 +46,7 @@ def write_topic_id(filesystem: FileSystem, path: Path, topic_id: Uuid) -> None:
 
 
 def write_topic_id_unsynced(filesystem: FileSystem, path: Path, topic_id: Uuid) -> None:
-    """Into a directory that nobody uses yet; the caller syncs it before anybody does."""
+    """For a directory that is not in use yet; the caller syncs it before its first use."""
     filesystem.remove(path)
     with refused_if_full(path):
         file = filesystem.open(path, create=True)

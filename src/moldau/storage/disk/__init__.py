@@ -1,3 +1,3 @@
-"""Files and the calls that reach the disk: everything above goes through `FileSystem`, so that a
-test can put a failing disk below it.
+"""Files and the system calls that reach the disk. All other storage code goes through `FileSystem`,
+so that tests can replace the disk with a failing one.
 """

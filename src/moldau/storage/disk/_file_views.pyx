@@ -1,14 +1,14 @@
-"""Views of files that only the kernel reads, when a socket is written to: no copy of our own. They
-are parts of maps, and what cannot be read would be SIGBUS if this process looked; a call of the
-kernel fails with an error instead. Twin: _file_views_twin.py.
+"""Views of files that only the kernel reads, while it writes to a socket: no copy of our own. They
+are parts of memory maps. A sector that cannot be read would be SIGBUS if this process read the map;
+a system call fails with an error instead. Twin: _file_views_twin.py.
 
-A few maps are kept, the latest used of all files: to make one, have the kernel fill it in page by
-page and drop it costs more than the copy that it saves. So one is made for bytes that are asked for
-a second time, as by several readers at the end of a log; who reads a long log once gets copies.
-They are parts of files, so that `top` does not count all that was ever sent as memory of the
-process.
+A few maps are kept, the most recently used of all files: creating a map, letting the kernel fill it
+page by page and dropping it costs more than the copy that it saves. So a map is made only for bytes
+that are requested a second time, as by several readers at the end of a log; a single reader of a
+long log gets copies. Maps cover parts of files, so that `top` does not count everything ever sent
+as memory of the process.
 
-Linux alone tells what is cached without reading it; elsewhere nothing is viewed.
+Only Linux can report what is cached without reading it; on other systems there are no views.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -37,9 +37,9 @@ cdef extern from *:
         return start == MAP_FAILED ? NULL : (char *)start;
     }
     static void moldau_unmap(char *start, size_t length) { munmap(start, length); }
-    /* Nobody else uses the descriptor's own position. */
+    /* Only this function uses the descriptor's own position. */
     static int64_t moldau_size(int fd) { return lseek(fd, 0, SEEK_END); }
-    /* The pages from a page's start on. */
+    /* `start` is at the start of a page. */
     static int moldau_is_cached(char *start, size_t length, size_t page_bytes) {
         unsigned char pages[4096];
         while (length > 0) {
@@ -81,13 +81,14 @@ cdef extern from *:
 cdef Py_ssize_t KEPT_MAX = MAPS_KEPT
 cdef Py_ssize_t NOTED_MAX = ASKED_MAX
 cdef int64_t LENGTH_BYTES = MAP_BYTES
-# So that no view of that size that begins in a map reaches beyond it.
+# So that no view of up to that size that begins in a map extends beyond it.
 cdef int64_t STEP_BYTES = MAP_BYTES - VIEW_BYTES_MAX
 cdef int64_t PAGE_BYTES = moldau_page_bytes()
 
 
 cdef class _Map:
-    """A part of a file, and a descriptor of its own: it outlives the file that it was made from."""
+    """A part of a file with a descriptor of its own: it outlives the `File` that it was made from.
+    """
     cdef char* start
     cdef int64_t position
     cdef size_t length
@@ -136,16 +137,16 @@ cdef class FileView:
         return rest
 
 
-# By descriptor and number, the latest used last.
+# By descriptor and number, the most recently used last.
 cdef dict _kept = {}
 
 
-# Where answers ended that were not sent from a map, by descriptor and the mebibyte of their start.
+# Ends of responses that were not sent from a map, by descriptor and the mebibyte of their start.
 cdef dict _asked = {}
 
 
 cdef bint _was_asked_for(int fd, int64_t position, int64_t size):
-    """Whether some of it was, not long ago."""
+    """Whether part of it was requested recently."""
     cdef tuple key = (fd, position >> 20)
     cdef int64_t end = _asked.pop(key, -1)
     if len(_asked) >= NOTED_MAX:

@@ -1,8 +1,8 @@
-"""Reading for those who must not wait for a disk: what the page cache holds is read at once; for
-the rest NotCachedError brings the work that a thread must do before the same is asked for again.
+"""Reads that never wait for a disk. Bytes in the page cache are read at once; for all others
+NotCachedError carries the work that a thread must do before the request is repeated.
 
-A thread opens files by their names and touches no object of the log. Its owner takes what it
-brought, if the segment is still the one that was asked for.
+A thread opens files by name and touches no object of the log. The owner adopts the result if the
+segment has not been replaced meanwhile.
 """
 
 from collections.abc import Callable
@@ -22,18 +22,19 @@ from moldau.storage.segment.scan import PIECE_BYTES
 Adopt = Callable[[], None]
 
 _AHEAD_BYTES = 16 * 1024
-"""What a thread reads beyond what is wanted: reading begins at an indexed batch and ends with a
-look at the next.
+"""Extra bytes that a thread reads: a read begins at an indexed batch and ends with the header of
+the batch after the last one.
 """
 _INTERVAL_BYTES = 4096 + 256
-"""Between two indexed batches that are small, and a header."""
+"""Covers the distance of two indexed batches that are small, and a header."""
 _SMALL_BYTES = 64 * 1024
 _AT_ONCE_BYTES_MAX = 1 << 20
 
 
 class NotCachedError(MoldauError):
-    """Let any thread call `load`; the log's owner then gives what came of it to `Log.take` and asks
-    again. An error of the disk is one of the log's directory, as if its owner had met it.
+    """Call `load` in any thread; the log's owner then passes the result to `Log.take` and repeats
+    the request. An error of the disk counts as one of the log's directory, as if the owner had met
+    it.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class NotCachedError(MoldauError):
         self._is_asked_for = is_asked_for
 
     def load(self) -> Adopt:
-        """What the owner shall do with it; never an error."""
+        """Returns the step for the owner; never raises."""
         try:
             return self._work()
         except (OSError, DamagedFileError) as error:
@@ -69,11 +70,11 @@ class Loadable(Protocol):
     @property
     def is_loaded(self) -> bool: ...
     def loading(self) -> Callable[[], Adopt]:
-        """Reads the file, in any thread. If it is broken, nothing is adopted."""
+        """Returns a function that reads the file in any thread. A broken file is not adopted."""
 
 
 class ReadSegment(Protocol):
-    """The segment that is read from."""
+    """The segment that is being read."""
 
     times_shortened: int
     is_retired: bool
@@ -84,30 +85,32 @@ class ReadSegment(Protocol):
     def size(self) -> int: ...
     def path(self) -> Path: ...
     def unchanged_since_now(self) -> Callable[[], bool]:
-        """Asked later: was what a thread found under the segment's name the segment's own?"""
+        """Returns a check for later: is the file under the segment's name still the
+        segment's own?
+        """
 
     def read_cached(self, target: memoryview, position: int) -> int:
-        """As `File.read_into` without waiting, not even for the file to be opened."""
+        """As `File.read_into` without waiting, not even to open the file."""
 
     def cached_view(self, position: int, size: int) -> memoryview | None:
         """As `File.cached_view`. The bytes are known to be sound."""
 
     def opened_apart(self) -> None:
-        """A thread had the file open: that it is there is known, so it costs nothing to open."""
+        """A thread has opened the file: it exists, so opening it does not wait."""
 
     def bounds(self, position: int) -> Bounds:
-        """Of the batches from `position` on."""
+        """Bounds of the batches from `position` on."""
 
     def note_checked(self, start: int, end: int) -> None: ...
     def doubt(self) -> None:
-        """All of it is checked again when it is read next."""
+        """Makes the next read check the whole segment again."""
 
     def examination(self) -> Callable[[], Adopt]:
-        """Looks for damage in the whole file, in any thread."""
+        """Returns a function that looks for damage in the whole file, in any thread."""
 
 
 class _LoadedBytes:
-    """What a thread has read."""
+    """Bytes that a thread has read."""
 
     def __init__(self, segment: ReadSegment, start: int, target: memoryview) -> None:
         self.segment = segment
@@ -115,7 +118,7 @@ class _LoadedBytes:
         self.start = start
         self.end = start + len(target)
         self.content = target
-        """Shorter than was asked for if the file ends before."""
+        """Shorter than requested if the file ends before."""
 
     def holds(self, segment: ReadSegment, start: int, end: int) -> bool:
         return (
@@ -127,35 +130,37 @@ class _LoadedBytes:
 
 
 class CachedReads:
-    """The reads of one request. What threads brought for it is kept until `forget`. Whoever only
-    sends what it reads says so with `sends_files`: then it can be a `File.cached_view`.
+    """The reads of one request. Bytes loaded by threads are kept until `forget`. A caller that only
+    sends the bytes on passes `sends_files`, which allows `File.cached_view`.
     """
 
     def __init__(self, buffers: ReadBuffers, *, sends_files: bool = False) -> None:
         self._buffers = buffers
         self._sends_files = sends_files
         self._loaded: list[_LoadedBytes] = []
-        # Indexes that were loaded, and segments that were looked at for damage.
+        # Indexes that were loaded, and segments that were examined for damage.
         self._tried: set[Path] = set()
         self._wanted_bytes = 0
         self._reads_at_once = True
 
     def next_log(self, wanted_bytes: int, *, is_sure: bool = False) -> None:
-        """So much is wanted next, and `is_sure` if all that is found will be read too."""
+        """The next read needs this many bytes; `is_sure` if every byte returned will be
+        read too.
+        """
         self._wanted_bytes = wanted_bytes
         self._reads_at_once = wanted_bytes <= (_AT_ONCE_BYTES_MAX if is_sure else _SMALL_BYTES)
 
     def send_no_files(self) -> None:
-        """From now on: what is read may have to wait for something else."""
+        """Call when later bytes may have to wait before they are sent."""
         self._sends_files = False
 
     def forget(self) -> None:
-        """What threads brought."""
+        """Drops the bytes that threads loaded."""
         self._loaded.clear()
         self._tried.clear()
 
     def examine(self, segment: ReadSegment) -> None:
-        """Something is wrong with it, or with an index: have a thread look, once."""
+        """The segment or one of its indexes looks wrong: have a thread examine it, once."""
         path = segment.path()
         if path not in self._tried:
             self._tried.add(path)
@@ -164,7 +169,7 @@ class CachedReads:
             )
 
     def need(self, segment: ReadSegment, index: Loadable) -> None:
-        """One that is broken is left to whoever rebuilds it."""
+        """A broken index is skipped here; the code that rebuilds indexes handles it."""
         path = index.path
         if not index.is_loaded and path not in self._tried:
             self._tried.add(path)
@@ -175,7 +180,7 @@ class CachedReads:
             raise NotCachedError(path, index.loading(), 0, is_asked_for)
 
     def read(self, segment: ReadSegment, start: int, size: int) -> memoryview:
-        """Shorter only where the file ends, though nobody of this process has cut it."""
+        """Shorter only at the end of the file, even though this process has not truncated it."""
         for loaded in self._loaded:
             if loaded.holds(segment, start, start + size):
                 first = start - loaded.start
@@ -183,14 +188,15 @@ class CachedReads:
         return self._read(segment, start, size)
 
     def view(self, segment: ReadSegment, start: int, size: int) -> memoryview | None:
-        """To be sent instead of what `read` brings, if that is possible."""
+        """A view to send instead of the bytes of `read`, or None."""
         if not self._sends_files or size < VIEW_BYTES_MIN:
             return None
         return segment.cached_view(start, size)
 
     def window(self, segment: ReadSegment, start: int, size: int) -> memoryview:
-        """As much as is at hand from a batch's header on; at least the header, unless the file
-        ends. Where that is little, or will be needed, all is read at once, and `read` finds it.
+        """As much as is cached from a batch's header on; at least the header, unless the file ends.
+        Where that is little, or all of it will be needed, everything is read at once for `read` to
+        find.
         """
         end = start + min(size, BATCH_HEADER_SIZE)
         for loaded in self._loaded:
@@ -204,7 +210,9 @@ class CachedReads:
     def read_at_once(
         self, segment: ReadSegment, start: int, size: int = 0
     ) -> "_LoadedBytes | None":
-        """All that is wanted from there on, or more, unless it is looked at before it is read."""
+        """All requested bytes from there on, or more; None if the segment must be
+        examined first.
+        """
         left = segment.size - start
         needed = min(max(self._wanted_bytes, BATCH_HEADER_SIZE), left)
         all_bytes = min(max(size, self._wanted_bytes + _INTERVAL_BYTES), left)
@@ -222,7 +230,7 @@ class CachedReads:
         try:
             return target[: segment.read_cached(target, start)]
         except BlockingIOError:
-            # Raised below, where it has no context: the way that one came has the buffer.
+            # Raised outside of the except block: a context would hold the buffer.
             del target
         raise self._not_cached(segment, start, size)
 
@@ -239,18 +247,18 @@ class CachedReads:
                 loaded.content = loaded.content[: file.read_into(loaded.content, start)]
             finally:
                 file.close()
-            # Where reads begin, a batch does. All are checked, also those that were before: this
-            # is what the disk holds now.
+            # Reads begin at a batch. All batches are checked, even those checked before: these are
+            # the bytes that the disk holds now.
             end = min(start + len(loaded.content), bounds.end)
             checked_end, _ = sound_end(loaded.content, start, end, bounds)
             return lambda: adopt(checked_end)
 
         def adopt(checked_end: int) -> None:
-            # Compaction may have put another file under the name that the thread was given.
+            # Compaction may have put another file under the name that the thread opened.
             if is_unchanged():
                 segment.opened_apart()
-                # The kernel reads further than it was asked to: more of the file is now what the
-                # disk holds, not what was once checked.
+                # The kernel reads ahead, so more of the page cache is fresh from the disk and
+                # differs from the bytes that were checked.
                 segment.doubt()
                 segment.note_checked(start, checked_end)
                 self._loaded.append(loaded)

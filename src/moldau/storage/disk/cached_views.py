@@ -1,7 +1,7 @@
-"""Views of files that only the kernel reads, when a socket is written to: no copy of our own. What
-a socket does not take at once is read, so a view is gone soon.
+"""Views of files that only the kernel reads, while it writes to a socket: no copy of our own. Bytes
+that a socket does not take at once are copied, so views are short-lived.
 
-Compiled, or there are none: their making must cost less than the copy they save.
+Compiled code only: in Python, creating a view would cost more than the copy it saves.
 """
 
 from typing import TYPE_CHECKING
@@ -13,14 +13,14 @@ if TYPE_CHECKING or not USE_COMPILED:
 else:
     from moldau.storage.disk._file_views import FileView, cached_view, forget
 
-__all__ = ["SIZE_MIN", "FileView", "cached_view", "forget", "view_behind"]
+__all__ = ["SIZE_MIN", "FileView", "cached_view", "forget", "view_of"]
 
 SIZE_MIN = 96 * 1024
-"""From here on a copy costs more than the calls that save it."""
+"""From this size on a copy costs more than the system calls that save it."""
 
 
-def view_behind(chunk: object) -> FileView | None:
-    """What the chunk was made of, if that is all of a view."""
+def view_of(chunk: object) -> FileView | None:
+    """The view that the chunk was made of, if the chunk covers all of it."""
     if type(chunk) is memoryview:
         behind = chunk.obj
         if isinstance(behind, FileView) and len(chunk) == len(behind):

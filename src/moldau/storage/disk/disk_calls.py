@@ -1,6 +1,6 @@
-"""The calls that make a write durable, and those that not every system has. Chosen once, at import:
-Linux has fdatasync; on macOS fsync stops at the drive's cache, and only F_FULLFSYNC goes through.
-Also for what is not a log: syncs work on Windows too.
+"""The system calls that make a write durable, and calls that exist on some systems only. They are
+selected once, at import: Linux has fdatasync; on macOS fsync stops at the drive's cache, and only
+F_FULLFSYNC goes through. Files other than logs use them too: syncs also work on Windows.
 """
 
 import errno
@@ -16,7 +16,7 @@ if HAS_LOCKS:
     import fcntl
 
     _FULL_SYNC = getattr(fcntl, "F_FULLFSYNC", None)
-# File systems of the network do not know it; fsync is all they have.
+# Network file systems lack it; fsync is all that they offer.
 _UNKNOWN = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL})
 
 
@@ -41,24 +41,24 @@ def _read_joined(fd: int, targets: Sequence[memoryview], offset: int, _flags: in
 
 
 sync_directory: Callable[[int], None] = os.fsync if _FULL_SYNC is None else _full_sync
-"""Of a descriptor: creations, renames and removals in it are on the disk."""
+"""Takes a descriptor. On return, creations, renames and removals in the directory are durable."""
 sync_file: Callable[[int], None] = (
     getattr(os, "fdatasync", os.fsync) if _FULL_SYNC is None else _full_sync
 )
-"""Of a descriptor: content and size are on the disk."""
+"""Takes a descriptor. On return, content and size are durable."""
 write_buffers: Callable[[int, Sequence[Buffer], int], int] = getattr(os, "pwritev", _write_joined)
-"""At an offset; how much was written."""
+"""Writes at an offset and returns the number of bytes written."""
 read_into: Callable[[int, Sequence[memoryview], int, int], int] = getattr(
     os, "preadv", _read_joined
 )
-"""Fills one buffer from an offset on, with flags; how much there was."""
+"""Fills one buffer from an offset on, with flags; returns the number of bytes read."""
 CACHED_ONLY: int = getattr(os, "RWF_NOWAIT", 0)
 """The flag for a read that fails rather than waits for the disk; 0 where there is none."""
 
 
 def sync_folder(path: Path) -> None:
-    """As `sync_directory`, by name. Windows cannot open directories, and keeps their entries
-    without being asked.
+    """As `sync_directory`, by name. Windows cannot open directories, and persists their entries
+    automatically.
     """
     if hasattr(os, "O_DIRECTORY"):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,6 +1,7 @@
-"""Changes on a disk as steps: a generator does what is quick itself and yields what may take
-seconds, which is syncs. Whoever drives it runs that here or in a thread, and the generator goes on
-with the outcome. It must not rely on what it saw before a step: the owner of the logs goes on.
+"""Changes on a disk as steps: a generator does the quick parts itself and yields the calls that may
+take seconds, which are syncs. The driver runs such a call in place or in a thread and resumes the
+generator with the outcome. State read before a step may be stale after it: the owner of the logs
+keeps working.
 """
 
 from collections.abc import Callable, Generator
@@ -13,13 +14,13 @@ Steps: TypeAlias = Generator[Slow, None, ResultT]
 
 
 def run_here(steps: Steps[ResultT]) -> ResultT:
-    """All of it, for callers that may block."""
+    """Runs all steps in place, for callers that may block."""
     try:
         slow = next(steps)
         while True:
             try:
                 slow()
-            except Exception as error:  # noqa: BLE001 - the generator knows what it means
+            except Exception as error:  # noqa: BLE001 - the generator handles it
                 slow = steps.throw(error)
             else:
                 slow = next(steps)

@@ -1,5 +1,5 @@
-"""What can be wrong with what lies on a disk. Every error names the path and gives one line of
-reason; a damaged cache (index, checkpoint) is rebuilt by whoever catches it, never trusted.
+"""Errors of files on a disk. Every error names the path and gives a one-line reason. A damaged
+cache (index, checkpoint) is rebuilt where the error is caught, never trusted.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from moldau.types import TopicPartition
 DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
-# The file system keeps what it has and takes nothing more, or we can not even ask it.
+# The file system keeps its content and accepts no more, or we lack the descriptor to use it.
 WRITES_REFUSED = DISK_IS_FULL | READ_ONLY | OUT_OF_DESCRIPTORS
 
 _EXCERPT_CHARS = 60
@@ -31,7 +31,7 @@ class DamagedFileError(MoldauError):
 
 
 class DamageFound(NamedTuple):
-    """What the owner of a directory hears."""
+    """The report of damage to the owner of a directory."""
 
     topic_partition: TopicPartition
     path: Path
@@ -39,7 +39,7 @@ class DamageFound(NamedTuple):
     next_offset: int
     reason: str
     is_offline: bool
-    """Nothing of the partition can be used, rather than all but these offsets."""
+    """The whole partition is unusable, rather than these offsets only."""
 
 
 class CorruptCheckpointError(DamagedFileError):
@@ -64,8 +64,8 @@ class DirectoryOfflineError(KafkaError):
 
 
 class DiskFullError(KafkaError):
-    """There is no room, or the disk became read-only. What was asked for did not happen, and the
-    directory stays online: records can be read, and once it takes writes again all goes on.
+    """The disk is full or became read-only. The operation did not happen. The directory stays
+    online: records can be read, and appends work again as soon as the disk accepts writes.
     """
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -75,8 +75,8 @@ class DiskFullError(KafkaError):
 
 
 class NoDescriptorError(DiskFullError):
-    """The process or the machine has too many open files. The disk is fine, and so is all that is
-    on it: what was asked for can be asked for again.
+    """The process or the machine has too many open files. The disk and its content are fine: the
+    operation can be retried.
     """
 
     def __init__(self, path: Path, error: OSError) -> None:
@@ -87,7 +87,7 @@ class NoDescriptorError(DiskFullError):
 
 
 class SyncFailedError(OSError):
-    """Whatever the reason, what should have been synced may be lost."""
+    """A sync failed: for whatever cause, the data that it covered may be lost."""
 
 
 def refusal(path: Path, error: OSError) -> DiskFullError:
@@ -98,8 +98,8 @@ def refusal(path: Path, error: OSError) -> DiskFullError:
 
 @contextlib.contextmanager
 def refused_if_full(path: Path) -> Iterator[None]:
-    """Around writes that leave nothing behind when they fail. Never around a sync: whatever the
-    reason, what it should have written may be lost.
+    """For writes that leave nothing behind when they fail. Never use it around a sync: after any
+    failed sync, the data it covered may be lost.
     """
     try:
         yield
@@ -129,6 +129,6 @@ class ForeignDirectoryError(MoldauError):
 
 
 def excerpt(content: str | bytes) -> str:
-    """Content of a broken file for an error text: quoted, one line, short."""
+    """Part of a broken file's content for an error text: quoted, one line, short."""
     shown = repr(content[:_EXCERPT_CHARS])
     return f"{shown}..." if len(content) > _EXCERPT_CHARS else shown

@@ -2,8 +2,8 @@
 that the simulated disk in `moldau.testing` can tear writes, lose unsynced data and fail.
 
 Rules: writes are unbuffered, a short write is continued, a failed sync is final (the caller takes
-the directory offline and never retries), and files are read, never mapped: a sector that cannot be
-read, or a file that somebody cuts, is an error of a call and not a signal that ends the process.
+the directory offline and never retries), and files are read, never mapped: then an unreadable
+sector or a truncated file is an error of a call and not a signal that ends the process.
 """
 
 import contextlib
@@ -39,24 +39,26 @@ class File(Protocol):
     def path(self) -> Path: ...
     @property
     def tells_cached(self) -> bool:
-        """Whether it is known of its bytes which are in the page cache."""
+        """Whether the system reports which of its bytes are in the page cache."""
 
     def size(self) -> int: ...
     def read(self, offset: int, length: int) -> bytes:
         """Shorter than `length` only where the file ends."""
 
     def read_into(self, target: memoryview, offset: int, *, wait: bool = True) -> int:
-        """Fill `target`; how many bytes there were, fewer only where the file ends. Without `wait`
-        it raises BlockingIOError if the disk would have to be asked.
+        """Fill `target` and return the number of bytes read, fewer only where the file ends.
+        Without `wait` it raises BlockingIOError if the bytes are not in the page cache.
         """
 
     def cached_view(self, offset: int, size: int) -> memoryview | None:
-        """Bytes that the kernel can send from the page cache; nothing else may look into them. None
-        if they are not all there.
+        """Bytes that the kernel can send from the page cache; this process must not read them. None
+        if they are not all cached.
         """
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """Write all of it at the end. After an error `size` tells how much got in: truncate it."""
+        """Write all buffers at the end. After an error `size` shows how much was written: truncate
+        it.
+        """
 
     def write_at(self, offset: int, content: Buffer) -> None: ...
     def truncate(self, size: int) -> None: ...
@@ -67,7 +69,7 @@ class File(Protocol):
 
 
 class FileSystem(Protocol):
-    """What the log needs of a disk. Every error is an OSError."""
+    """The operations that the log needs from a disk. Every error is an OSError."""
 
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open for reading and writing; `create` makes an empty file if there is none."""
@@ -77,7 +79,7 @@ class FileSystem(Protocol):
         """Names, sorted."""
 
     def make_directory(self, path: Path) -> None:
-        """Parents too; an existing one is fine."""
+        """Creates missing parents too; an existing directory is fine."""
 
     def is_directory(self, path: Path) -> bool: ...
     def rename(self, source: Path, target: Path) -> None:
@@ -87,19 +89,20 @@ class FileSystem(Protocol):
         """A missing file is fine."""
 
     def remove_tree(self, path: Path) -> None:
-        """A missing one is fine. Of a symbolic link only the link goes."""
+        """A missing path is fine. Of a symbolic link only the link is removed."""
 
     def sync_directory(self, path: Path) -> None:
-        """Creations, renames and removals inside `path` are on the disk."""
+        """On return, creations, renames and removals inside `path` are durable."""
 
     def hold_directory(self, path: Path) -> contextlib.AbstractContextManager[Callable[[], None]]:
-        """What syncs the directory, and needs no descriptor any more: for changes in several steps
-        that must not stop half way.
+        """Yields a function that syncs the directory without needing another descriptor: for
+        changes in several steps that must not stop half way.
         """
 
     def lock(self, path: Path) -> contextlib.AbstractContextManager[None]:
-        """Hold an exclusive lock on a file, or raise BlockingIOError if anybody else has it, in
-        this process or another."""
+        """Hold an exclusive lock on a file, or raise BlockingIOError if this or another process
+        holds it.
+        """
 
     def modified_ms(self, path: Path) -> int: ...
     def file_size(self, path: Path) -> int: ...
@@ -115,7 +118,7 @@ def read_whole(filesystem: FileSystem, path: Path) -> bytes:
 
 
 def sync_path(filesystem: FileSystem, path: Path) -> None:
-    """Whoever wrote it may have closed it since."""
+    """For a file whose writer may have closed it already."""
     file = filesystem.open(path)
     try:
         file.sync()
@@ -133,8 +136,8 @@ def _write_whole(filesystem: FileSystem, path: Path, content: Buffer) -> None:
 
 
 def write_atomically(filesystem: FileSystem, path: Path, content: Buffer) -> None:
-    """Readers and crashes see the old content or the new, never a mixture. DiskFullError leaves the
-    old one.
+    """Readers see the old content or the new, never a mixture, even after a crash. DiskFullError
+    leaves the old content.
     """
     temporary = path.with_name(path.name + ".tmp")
     with refused_if_full(path):
@@ -159,7 +162,7 @@ def _syncing(path: Path) -> Iterator[None]:
 
 _NO_SUCH_FLAG = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 DEVICES_THAT_WAIT: set[int] = set()
-"""Their file systems cannot read from the cache alone: every read may wait."""
+"""Their file systems cannot read from the cache alone: every read may block."""
 
 
 def _would_wait(path: Path) -> BlockingIOError:
@@ -222,7 +225,8 @@ class DiskFile:
     def cached_view(self, offset: int, size: int) -> memoryview | None:
         if not self.tells_cached:
             return None
-        # Before it is known what comes of it: a map that is left behind would be another file's.
+        # Set first: a map that stayed behind could later serve another file with the same
+        # descriptor.
         self._is_viewed = True
         view = cached_views.cached_view(self._fd, offset, size)
         return None if view is None else memoryview(view)
@@ -271,17 +275,17 @@ class DiskFile:
 # POSIX record locks belong to the process: a second open gets the lock too, and its close would
 # drop the first one's. So the process remembers the files that it has locked (device, inode).
 _locked_here: set[tuple[int, int]] = set()
-# The garbage collector may close a forgotten lock while this thread takes another.
-_locks_guard = threading.RLock()
+# Reentrant: the garbage collector may close a forgotten lock while this thread takes another.
+_locked_here_mutex = threading.RLock()
 
 
 def _take_lock(path: Path) -> tuple[int, tuple[int, int]]:
-    with _locks_guard:
+    with _locked_here_mutex:
         if path.exists() and _identity(path.stat()) in _locked_here:
             raise BlockingIOError(errno.EAGAIN, "locked by this process", str(path))
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
         try:
-            # The kind of lock that Java's FileChannel.tryLock takes: Apache Kafka and we must
+            # The same kind of lock as Java's FileChannel.tryLock: Apache Kafka and Moldau must
             # exclude each other.
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -301,8 +305,8 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 
 class _Spare:
-    """One descriptor that is kept for the directory to be synced when all others are in use: what
-    was done in it just before must not be left half done. Descriptors belong to the process.
+    """A spare descriptor for syncing the directory when all others are in use: the change made just
+    before must not be left half done. It is shared by the process, like the descriptor limit.
     """
 
     def __init__(self) -> None:
@@ -341,7 +345,7 @@ class DiskFileSystem:
         except OSError as error:
             if create or error.errno not in READ_ONLY:
                 raise
-            # What is there can still be read.
+            # Existing content can still be read.
             return DiskFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def exists(self, path: Path) -> bool:
@@ -392,7 +396,7 @@ class DiskFileSystem:
         try:
             yield
         finally:
-            with _locks_guard:
+            with _locked_here_mutex:
                 _locked_here.discard(identity)
                 os.close(fd)
 

@@ -1,8 +1,9 @@
-"""Memory that reads fill and answers are sent from. A transport may hold an answer for as long as
-its client takes to read it: a buffer is used again only when nobody holds a view of it any more.
+"""Buffers that reads fill and responses are sent from. A transport may hold a response for as long
+as its client takes to read it, so a buffer is reused only when no view of it is left.
 
-Large buffers begin at a page, and bytes lie in them where they lie in their page of the file: a
-copy between places that differ by a few bytes takes up to seven times as long (AMD's `rep movsb`).
+Large buffers begin at a page, and bytes have the same position in their page of the buffer as in
+their page of the file: a copy between addresses that differ by a few bytes takes up to seven times
+as long (AMD's `rep movsb`).
 """
 
 import mmap
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 
 _PAGE_BYTES = 4096
 _SMALL_BYTES = 16 * 1024
-"""Up to here a new buffer costs less than looking for an old one."""
+"""Up to this size a new buffer costs less than the search for a free one."""
 _KEPT_EACH_BYTES_MAX = 2 << 20
 _KEPT_BYTES_MAX = 16 << 20
 _LOOKED_AT_MAX = 4
@@ -22,15 +23,15 @@ def _references(kept: deque[mmap.mmap]) -> int:
     return sys.getrefcount(kept[0])
 
 
-# What it says of a buffer that only the list holds is another number in other versions of Python.
+# The reference count of a buffer that only the list holds differs between Python versions.
 _REFERENCES_IF_FREE = _references(deque([mmap.mmap(-1, 1)]))
 
 
 class ReadBuffers:
-    """One thread at a time takes buffers from it; they may be let go of in any."""
+    """One thread at a time takes buffers; any thread may release them."""
 
     def __init__(self) -> None:
-        # By size, each in the order in which they were used: the first is free the soonest.
+        # By size, each in order of last use: the first is the most likely to be free.
         self._kept: dict[int, deque[mmap.mmap]] = {}
         self.kept_bytes = 0
 
@@ -48,7 +49,8 @@ class ReadBuffers:
         kept = self._kept.setdefault(whole, deque())
         for _ in range(min(len(kept), _LOOKED_AT_MAX)):
             is_free = _references(kept) == _REFERENCES_IF_FREE
-            # To the end, even if it is held for long: it must not stand before the others.
+            # Moved to the end, even if it is held for long: otherwise each search would start with
+            # it.
             kept.rotate(-1)
             if is_free:
                 return kept[-1]
@@ -59,11 +61,11 @@ class ReadBuffers:
         return buffer
 
     def sizes(self) -> Iterator[int]:
-        """Of the buffers that are kept."""
+        """Sizes of the buffers that are kept."""
         return (len(buffer) for kept in self._kept.values() for buffer in kept)
 
 
 def _rounded_up(size: int) -> int:
-    """To a power of two, or to one and a half of one: few sizes, little waste."""
+    """Rounds up to a power of two, or to one and a half of one: few sizes, little waste."""
     power = 1 << (size - 1).bit_length()
     return power * 3 // 4 if size <= power * 3 // 4 else power

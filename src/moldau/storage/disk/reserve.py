@@ -1,5 +1,5 @@
-"""A little room that a node keeps for itself in a log directory: with it a node can be started,
-stopped and told to delete things when the disk is full. The file holds nothing.
+"""A small file that reserves space in a log directory, so that on a full disk a node can still
+start, stop and delete records. The content of the file is meaningless.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ class Reserve:
         self._path = directory / RESERVE_FILE
 
     def take(self, bytes_max: int) -> None:
-        """As much as there is. Raises OSError if that is less than wanted."""
+        """Reserves as much as there is. Raises OSError if that is less than `bytes_max`."""
         file = self._filesystem.open(self._path, create=True)
         try:
             missing = bytes_max - file.size()
-            # Zeros would take no room on a disk that compresses.
+            # A disk that compresses would store zeros in no space at all.
             chunk = os.urandom(min(max(missing, 0), _CHUNK_BYTES))
             while missing > 0:
                 file.append([chunk[:missing]])
@@ -32,8 +32,8 @@ class Reserve:
             file.close()
 
     def release(self) -> bool:
-        """Whether that made room."""
-        # A disk that fails says so to whoever writes next.
+        """Whether releasing it made room."""
+        # A failing disk is reported by the next write.
         with contextlib.suppress(OSError):
             is_there = self._filesystem.exists(self._path)
             self._filesystem.remove(self._path)

@@ -1,5 +1,6 @@
-"""The door to an inspection: any file, partition directory or log directory of Kafka or Moldau in,
-typed findings out. Reads only, holds a few megabytes, and never raises for what is in a file.
+"""Inspection of files, partition directories and log directories of Kafka or Moldau: takes a path
+and yields typed findings. It only reads, holds a few megabytes, and never raises for a file's
+content.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""Walks the batches of a log file that may be damaged. `RecordBatch` refuses what is broken; here a
-broken header is described, and the walk goes on behind the damage if it finds a whole batch there.
+"""Walks the batches of a log file that may be damaged. `RecordBatch` refuses broken batches; here a
+broken header is described, and the walk resumes at the next whole batch after the damage, if any.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes in front of every batch, whatever they say."""
+    """The 61 bytes at the start of every batch, valid or not."""
 
     base_offset: int
     batch_length: int
@@ -76,7 +76,9 @@ class BatchHeader(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes that are no batch, from `position` to `end`: the next batch, or the file's end."""
+    """Bytes without a valid batch, from `position` to `end`: the next batch, or the end of the
+    file.
+    """
 
     position: int
     end: int
@@ -93,7 +95,7 @@ class Step(NamedTuple):
 
 
 def read_header(file: InspectedFile, position: int) -> BatchHeader | None:
-    """None where fewer bytes are left than a header has."""
+    """None where fewer bytes remain than a header has."""
     view = file.window(position, BATCH_HEADER_SIZE)
     if len(view) < BATCH_HEADER_SIZE:
         return None
@@ -101,7 +103,7 @@ def read_header(file: InspectedFile, position: int) -> BatchHeader | None:
 
 
 def frame_complaint(header: BatchHeader | None, left_bytes: int) -> str | None:
-    """Why no whole batch can begin with this header, or None."""
+    """The reason why no whole batch can begin with this header, or None."""
     if header is None:
         return f"{left_bytes} bytes are fewer than a batch header has ({BATCH_HEADER_SIZE})"
     if not any(header):
@@ -139,7 +141,7 @@ def crc_of(file: InspectedFile, position: int, size_bytes: int) -> int:
 def walk_batches(
     file: InspectedFile, *, verify_crc: bool, base_offset: int = 0
 ) -> Iterator[Step | Damage]:
-    """Every batch that can be found, and what lies between them."""
+    """Every batch that can be found, and the damage between them."""
     position, end, lowest_offset = 0, file.size_bytes, base_offset
     while position < end:
         header = read_header(file, position)
@@ -152,7 +154,7 @@ def walk_batches(
         after = position + header.size_bytes
         crc_is_valid = not verify_crc or crc_of(file, position, header.size_bytes) == header.crc
         if not crc_is_valid and not _may_begin(file, after):
-            # The length itself is in doubt: look for the next batch inside what it claims.
+            # The length itself is in doubt: search for the next batch within the claimed length.
             after = _find_batch(file, position + 1, lowest_offset) or after
         elif crc_is_valid:
             lowest_offset = header.last_offset + 1
@@ -166,7 +168,7 @@ def _may_begin(file: InspectedFile, position: int) -> bool:
 
 
 def _is_likely(header: BatchHeader, lowest_offset: int) -> bool:
-    """Cheap and strict, so that garbage rarely costs a checksum over what it claims to be."""
+    """Cheap and strict, so that garbage rarely costs a checksum over the length that it claims."""
     return (
         lowest_offset <= header.base_offset <= lowest_offset + INT32_MAX
         and header.attributes & ~KNOWN_ATTRIBUTES == 0
@@ -178,7 +180,7 @@ def _find_batch(file: InspectedFile, start: int, lowest_offset: int) -> int | No
     """The first position from `start` where a whole batch with the right checksum begins."""
     position = start
     while position + BATCH_HEADER_SIZE <= file.size_bytes:
-        # Pieces overlap by a header, so that none is missed at the seam.
+        # Pieces overlap by a header, so that no batch is missed at a seam.
         piece = bytes(file.window(position, min(WINDOW_BYTES, file.size_bytes - position)))
         last = len(piece) - BATCH_HEADER_SIZE
         magic_at = piece.find(MAGIC, MAGIC_OFFSET)

@@ -1,5 +1,5 @@
-"""Inspects directories: a partition shows all its files in order; a log directory shows one row for
-each partition and tells only what is wrong or odd in the files behind the row.
+"""Inspects directories. A partition shows all its files in order; a log directory shows one row for
+each partition and reports only problems and oddities of its files.
 """
 
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ _SEGMENT_KINDS = frozenset(
 
 
 def is_partition_directory(path: Path, options: InspectionOptions) -> bool:
-    """For a copy of a partition that lost its name: it holds segments."""
+    """Also true for a copy of a partition that lost its name but holds segments."""
     names = options.filesystem.list_directory(path)
     return any(parse_file_name(name).kind in _SEGMENT_KINDS for name in names)
 
@@ -139,7 +139,7 @@ def _summarize(
     directory = path / partition.name
     totals = _PartitionTotals(directory)
     odd: list[Item] = []
-    # Rows are not kept, so a limit on them would only hide problems.
+    # Rows are not shown, so a limit on them would only hide problems.
     options = replace(options, rows_max=None, bytes_max=None)
     try:
         for item in _partition_items(directory, options, totals):
@@ -167,7 +167,7 @@ def _partition_items(
 
 @dataclass(slots=True)
 class _PartitionTotals:
-    """Adds up the files of one partition and looks at what they say together."""
+    """Adds up the files of one partition and checks them against each other."""
 
     path: Path
     segments: list[tuple[int, int]] = field(default_factory=list)
@@ -214,7 +214,7 @@ class _PartitionTotals:
                     None,
                     f"segment {base:020d} ends at offset {next_offset - 1}, "
                     f"but the next one begins at {following}",
-                    "readers would see records twice; copy the partition again from a replica",
+                    "consumers would see records twice; copy the partition again from a replica",
                 )
         for path, offset in self.snapshots:
             if offset > self.end_offset:
@@ -250,7 +250,7 @@ def _read_offsets(path: Path, options: InspectionOptions) -> dict[TopicPartition
     try:
         return read_offsets(options.filesystem, path)
     except (DamagedFileError, OSError):
-        # Told already, by the inspection of the file itself.
+        # Already reported by the inspection of the file itself.
         return {}
 
 

@@ -1,4 +1,4 @@
-"""Inspects one file: says what it is, lets the reader of its kind speak, and adds up."""
+"""Inspects one file: identifies it, runs the reader for its kind, and adds up the totals."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Inspects a segment's indexes against the log beside them. Entries and batches are both in order,
-so one pass over the log's headers answers every entry; nothing but the current one is held.
+"""Inspects a segment's indexes against their log. Entries and batches are both in order, so one
+pass over the log's headers checks every entry; only the current entry is held in memory.
 """
 
 import struct
@@ -29,7 +29,7 @@ _ABORTED_VERSION = 0
 
 
 class BatchCursor:
-    """The batches of the log beside an index, asked for in rising order."""
+    """The batches of the log that belongs to an index, requested in ascending order."""
 
     def __init__(self, file: InspectedFile, base_offset: int) -> None:
         self._steps = walk_batches(file, verify_crc=False, base_offset=base_offset)
@@ -40,20 +40,20 @@ class BatchCursor:
         self._step = next((step for step in self._steps if isinstance(step, Step)), None)
 
     def at_position(self, position: int) -> Step | None:
-        """The batch that begins there."""
+        """The batch that begins at the position."""
         while self._step is not None and self._step.position < position:
             self._advance()
         return self._step if self._step and self._step.position == position else None
 
     def with_offset(self, offset: int) -> Step | None:
-        """The batch that holds the offset."""
+        """The batch that contains the offset."""
         while self._step is not None and self._step.header.last_offset < offset:
             self._advance()
         return self._step if self._step and self._step.header.base_offset <= offset else None
 
 
 class IndexInspection:
-    """What the kinds of index share: entries of one size, a log beside them, a tail of zeros."""
+    """The part that all kinds of index share: entries of one size, their log, a tail of zeros."""
 
     def __init__(self, file: InspectedFile, name: FileName, options: InspectionOptions) -> None:
         self.entries = 0
@@ -133,9 +133,9 @@ class IndexInspection:
             yield from self._tail(_ABORTED_ENTRY.size)
 
     def _wrong_transaction_starts(self) -> set[tuple[int, int]]:
-        """(first offset, producer) of entries whose first batch, if it is in this segment and has
-        survived compaction, is not what the entry says. Starts are not in order, so this takes a
-        pass of its own.
+        """(first offset, producer) of entries whose first batch does not match the entry, if that
+        batch is in this segment and has survived compaction. Starts are not in order, so this needs
+        a pass of its own.
         """
         with ExitStack() as stack:
             cursor = self._cursor(stack)
@@ -166,7 +166,7 @@ class IndexInspection:
         return Problem(
             self._path,
             None,
-            "there is no log beside this index",
+            "the log of this index is missing",
             "delete it: a start removes such an orphan",
         )
 
@@ -200,7 +200,7 @@ class IndexInspection:
         rows_max = self._options.rows_max
         position = self.entries * entry_bytes
         if rows_max is not None and self.entries >= rows_max:
-            yield Remark(self._path, position, "stopped here, as asked")
+            yield Remark(self._path, position, "stopped here, as requested")
             return
         left = self._file.size_bytes - position
         if left and self._ends_in_zeros(position):

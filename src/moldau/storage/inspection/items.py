@@ -1,5 +1,5 @@
-"""What an inspection finds: plain values, in the order of the file. Nothing here reads or prints.
-A `Problem` is something wrong; a `Remark` is something worth knowing that is not wrong.
+"""The findings of an inspection: plain values, in the order of the file. Nothing here reads or
+prints. A `Problem` reports an error; a `Remark` reports something unusual that is not an error.
 """
 
 import enum
@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from moldau.frozen import frozen
 
-# A cache that only a recovery fills again: a start after a clean stop would trust its absence, and
-# a recovery looks only at what lies behind the recovery point.
+# Only a recovery fills this cache again: a start after a clean stop would trust its absence, and a
+# recovery scans only the batches after the recovery point.
 REBUILD_ALL = (
     "delete it, .kafka_cleanshutdown and recovery-point-offset-checkpoint: the next start then "
     "rebuilds it from the log"
@@ -17,7 +17,7 @@ REBUILD_ALL = (
 
 
 class FileKind(enum.Enum):
-    """What a file of a log directory holds, told by its name."""
+    """The kind of a file in a log directory, determined by its name."""
 
     LOG = "log segment"
     METADATA_SNAPSHOT = "metadata snapshot"
@@ -43,7 +43,7 @@ class FileStart:
     path: Path
     kind: FileKind
     size_bytes: int
-    # What the name alone tells: base offset, snapshot end, "waits for deletion" ...
+    # Facts from the name alone: base offset, snapshot end, "waits for deletion" ...
     facts: tuple[tuple[str, int | str], ...] = ()
 
 
@@ -51,7 +51,7 @@ class FileStart:
 class FileEnd:
     path: Path
     kind: FileKind
-    # How many of what: batches, records, entries.
+    # Numbers of batches, records, entries.
     counts: tuple[tuple[str, int], ...] = ()
     # The offset after the last record of a log; None without one.
     next_offset: int | None = None
@@ -60,7 +60,7 @@ class FileEnd:
 
 @frozen
 class Problem:
-    """One line for the user: where, what, and what to do about it."""
+    """One line for the user: the place, the problem, and its remedy."""
 
     path: Path
     position: int | None
@@ -73,7 +73,7 @@ class Remark:
     path: Path
     position: int | None
     what: str
-    # What else is said of the file says nothing of what is in it.
+    # The file's content was not inspected; its other findings do not cover it.
     is_unread: bool = False
 
 
@@ -102,7 +102,7 @@ class BatchFound:
 
 @frozen
 class Decoded:
-    """A key, value or control record that the stored-record classes could read."""
+    """A key, value or control record that the classes of stored records could decode."""
 
     name: str
     version: int
@@ -205,7 +205,7 @@ class DirectoryStart:
 @frozen
 class DirectoryEnd:
     path: Path
-    # What a partition adds up to.
+    # The totals of a partition.
     total: PartitionFound | None
     problems: int
 

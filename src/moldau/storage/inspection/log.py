@@ -1,5 +1,5 @@
-"""Inspects a log segment or a metadata snapshot: both are batches one after the other. Yields them,
-their records if asked, and a problem for everything that a reader or a recovery would stumble over.
+"""Inspects a log segment or a metadata snapshot; both are sequences of batches. Yields them, their
+records on request, and a problem for everything that would fail a reader or a recovery.
 """
 
 from collections.abc import Iterator
@@ -30,11 +30,11 @@ _RECOPY = "copy the partition again from a replica"
 
 @dataclass(slots=True)
 class LogTotals:
-    """What a walk over one file added up."""
+    """The totals of a walk over one file."""
 
     batches: int = 0
     records: int = 0
-    # The offset after the last good batch.
+    # The offset after the last sound batch.
     next_offset: int | None = None
     control_types: list[int] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class LogInspection:
     def items(self) -> Iterator[Item]:
         if self._is_snapshot and not self._file.size_bytes:
             yield self._problem(
-                0, "the snapshot is empty", "delete it; the log still has its facts"
+                0, "the snapshot is empty", "delete it; the log still has its records"
             )
             return
         for found in walk_batches(self._file, verify_crc=True, base_offset=self._base_offset):
@@ -68,7 +68,7 @@ class LogInspection:
                 yield self._describe(found)
                 continue
             if self._is_enough(found):
-                yield Remark(self._path, found.position, "stopped here, as asked")
+                yield Remark(self._path, found.position, "stopped here, as requested")
                 return
             yield from self._batch(found)
         if self._is_snapshot:
@@ -92,20 +92,20 @@ class LogInspection:
         if damage.batches_follow:
             return self._problem(
                 damage.position,
-                f"{length} bytes in the middle are no batch: {damage.what}; "
+                f"{length} bytes in the middle are not a batch: {damage.what}; "
                 f"the next batch begins at {damage.end}",
-                f"a recovery would cut the log here and lose what follows; {_RECOPY}",
+                f"a recovery would cut the log here and lose everything after it; {_RECOPY}",
             )
         if self._is_snapshot:
-            remedy = "delete the snapshot; an older one and the log have the same facts"
+            remedy = "delete the snapshot; an older one and the log have the same records"
         else:
             remedy = (
-                "nothing; either a broker is writing there now, or the recovery after an unclean "
-                "stop cuts them off"
+                "nothing; either a broker is writing here now, or the recovery after an unclean "
+                "stop truncates them"
             )
         return self._problem(
             damage.position,
-            f"torn tail: the last {length} bytes are no batch: {damage.what}",
+            f"torn tail: the last {length} bytes are not a batch: {damage.what}",
             remedy,
         )
 
@@ -165,12 +165,12 @@ class LogInspection:
             yield self._problem(
                 step.position,
                 f"the records of the batch at offset {header.base_offset} are broken: {error}",
-                "the checksum matches, so a producer wrote it so; consumers will fail at it",
+                "the checksum matches, so the producer wrote them so; consumers will fail on them",
             )
             return
         complaint = _offsets_complaint(header, records)
         if complaint:
-            yield self._problem(step.position, complaint, "a producer wrote it so")
+            yield self._problem(step.position, complaint, "a producer wrote it like this")
         if header.is_control or self._decoder.is_needed:
             for index, record in enumerate(records):
                 yield from self._record(step, record, index)
@@ -178,7 +178,7 @@ class LogInspection:
             yield from self._plain_records(header, records)
 
     def _plain_records(self, header: BatchHeader, records: list[Record]) -> Iterator[RecordFound]:
-        """The many: nothing in them is decoded."""
+        """The common case: nothing in the records is decoded."""
         shown = records if self._rows_left is None else records[: max(0, self._rows_left)]
         timestamp_type = header.timestamp_type
         for offset, timestamp, key, value, headers in shown:
@@ -212,7 +212,7 @@ class LogInspection:
             yield self._problem(
                 step.position,
                 f"record {index} of the batch, offset {record.offset}: {decoded.complaint}",
-                "the checksum matches, so it was written so; check --decode and the writer",
+                "the checksum matches, so it was written like this; check --decode and the writer",
             )
 
     def _check_snapshot_frame(self) -> Iterator[Problem]:
@@ -225,7 +225,7 @@ class LogInspection:
             yield self._problem(
                 self._file.size_bytes,
                 "the snapshot does not end with its footer: it is not complete",
-                "delete it; an older one and the log have the same facts",
+                "delete it; an older one and the log have the same records",
             )
 
 

@@ -1,4 +1,4 @@
-"""Tells what a file is by its name alone, as Kafka names them."""
+"""Identifies a file by its name alone, using Kafka's naming rules."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ _SHOWN_ORDER = list(_BY_SUFFIX.values())
 @frozen
 class FileName:
     kind: FileKind
-    # The name without what Kafka appended to it.
+    # The name without the suffixes that Kafka appended.
     plain: str
     leftover: str = ""
     base_offset: int | None = None
@@ -74,7 +74,9 @@ def parse_file_name(name: str) -> FileName:
 
 
 def sibling(filesystem: FileSystem, path: Path, suffix: str) -> Path:
-    """The file of the same segment with another suffix, in the same leftover state if it exists."""
+    """The file of the same segment with another suffix, in the same leftover state if
+    that exists.
+    """
     name = parse_file_name(path.name)
     stem = name.plain.rpartition(".")[0]
     same_state = path.with_name(stem + suffix + name.leftover)

@@ -1,4 +1,4 @@
-"""What the user of an inspection may choose. Shared by all kinds of files."""
+"""Options of an inspection. All kinds of files share them."""
 
 import enum
 from collections.abc import Callable
@@ -22,15 +22,15 @@ class Decoding(enum.Enum):
 
 @frozen(kw_only=True)
 class InspectionOptions:
-    # Look inside the batches and yield every record.
+    # Decode the batches and yield every record.
     records: bool = False
-    # Look inside the batches, but yield only what is wrong.
+    # Decode the batches, but yield only problems.
     check_records: bool = False
     decoding: Decoding = Decoding.AUTO
-    # Stop a file after so many rows, or before the batch that ends beyond so many bytes.
+    # Stop a file after this many rows, or before the batch that ends beyond this many bytes.
     rows_max: int | None = None
     bytes_max: int | None = None
-    # Show salts, keys and passwords that stored records carry.
+    # Show salts, keys and passwords that stored records contain.
     secrets: bool = False
     filesystem: FileSystem = field(default_factory=ReadOnlyDisk)
     on_progress: Callable[[int], None] | None = None

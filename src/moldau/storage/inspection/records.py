@@ -1,5 +1,5 @@
-"""Reads the keys and values of the internal topics and of control records by the stored-record
-classes. Content comes from a disk: whatever cannot be read becomes a complaint, never an exception.
+"""Decodes the keys and values of internal topics and of control records with the classes of stored
+records. Content comes from a disk: an undecodable record becomes a complaint, never an exception.
 """
 
 import base64
@@ -68,7 +68,7 @@ class DecodedRecord(NamedTuple):
 
 
 class RecordDecoder:
-    """Knows which topic the records come from."""
+    """Decodes the records of one topic."""
 
     SNAPSHOT_HEADER: ClassVar[int] = 3
     SNAPSHOT_FOOTER: ClassVar[int] = 4
@@ -79,7 +79,7 @@ class RecordDecoder:
 
     @property
     def is_needed(self) -> bool:
-        """Whether plain records can have anything wrong with them here."""
+        """Whether plain records can be wrong in this topic."""
         return self._decoding is Decoding.METADATA or self._decoding in _COORDINATORS
 
     def decode(self, key: bytes | None, value: bytes | None, *, is_control: bool) -> DecodedRecord:
@@ -98,7 +98,7 @@ class RecordDecoder:
         _, control_type = _CONTROL_KEY.unpack_from(key or b"")
         known = _CONTROLS.get(control_type)
         if known is None:
-            # Readers skip control types that they do not know; so do we.
+            # Readers skip unknown control types; so do we.
             name = Decoded("UnknownControl", 0, {}, control_type)
             return DecodedRecord(name, None, None, control_type)
         name_text, class_name = known
@@ -106,7 +106,7 @@ class RecordDecoder:
         if value is None:
             return DecodedRecord(key_found, None, f"{name_text} has no value", control_type)
         (version,) = _INT16.unpack_from(value)
-        # A marker has its version in front; the others have it as their first field.
+        # A marker has its version before its body; the others have it as their first field.
         body = value[_INT16.size :] if control_type in _MARKERS else value
         message_class = log_records.message_class(class_name)
         version = min(version, message_class.VERSIONS[1])
@@ -195,7 +195,9 @@ def _plain_element(content: Any, step: Step, *, secrets: bool) -> Any:
 
 
 def _expand(member: dict[str, Any], field: str, class_name: str) -> None:
-    """The consumer's own message inside the group's record; the bytes stay if it cannot be read."""
+    """Decodes the consumer's own message inside the group's record; undecodable bytes
+    stay bytes.
+    """
     content = base64.b64decode(member[field])
     if len(content) < _INT16.size:
         return
@@ -210,7 +212,7 @@ def _expand(member: dict[str, Any], field: str, class_name: str) -> None:
 
 
 def _camel(name: str) -> str:
-    # Kafka's own names say KRaft, and ours split it nowhere.
+    # Kafka's names use KRaft; ours never split it.
     head, *rest = name.replace("kraft", "kRaft").split("_")
     return head + "".join(part.capitalize() for part in rest)
 

@@ -1,5 +1,5 @@
-"""Inspects the small files: producer snapshots, checkpoints, properties, markers. The same readers
-as the log's own judge them; a broken one is a problem with what the next start will do about it.
+"""Inspects the small files: producer snapshots, checkpoints, properties, markers. They are read by
+the log's own readers; a broken file is a problem with a note on how the next start handles it.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Reads files for an inspection: read-only, never mapped (a live broker may truncate under us), and
-in windows, so that a segment of any size takes a few megabytes.
+"""Reads files for an inspection: read-only, never mapped (a live broker may truncate them), and in
+windows, so that a segment of any size takes a few megabytes.
 """
 
 import errno
@@ -16,7 +16,7 @@ WINDOW_BYTES = 4 * 1024 * 1024
 
 
 class ReadOnlyDisk(DiskFileSystem):
-    """The real disk for those who only look: opens what we may read, even if we may not write."""
+    """The real disk, for reading only: opens every readable file, even if it is not writable."""
 
     def open(self, path: Path, *, create: bool = False) -> DiskFile:
         if create:
@@ -30,7 +30,7 @@ class ReadOnlyDisk(DiskFileSystem):
 
 
 class InspectedFile:
-    """One file open for reading. `on_progress` hears how many bytes were read."""
+    """One file open for reading. `on_progress` is called with the number of bytes read."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class InspectedFile:
         self._file.close()
 
     def read(self, position: int, length: int) -> bytes:
-        """Shorter than `length` only where the file ends, or was cut since we opened it."""
+        """Shorter than `length` only where the file ends, or was truncated since it was opened."""
         return self._file.read(position, length)
 
     def window(self, position: int, length: int) -> memoryview:
-        """The same through a window that moves forward: many small reads cost one large one."""
+        """As `read`, through a window that moves forward: one large read serves many small ones."""
         start = position - self._window_start
         if start < 0 or start + length > len(self._window):
             self._window = self.read(position, max(length, WINDOW_BYTES))

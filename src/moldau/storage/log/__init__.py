@@ -1,3 +1,3 @@
-"""One partition's log: appending, reading, flushing, retention, recovery, and what happens when its
-bytes are damaged.
+"""One partition's log: appending, reading, flushing, retention, recovery, and the handling of
+damaged bytes. A log has one owning thread; only reads of files and syncs may run in others.
 """

@@ -1,6 +1,6 @@
-"""Appending to a log. The order is always: check everything, roll if needed, write, and only then
-move offsets, indexes and producer state. A refused append changes nothing; a write that fails for
-lack of space is cut off again and refused; any other failed write takes the directory offline.
+"""Appending to a log, always in this order: check everything, roll if needed, write, and only then
+update offsets, indexes and producer state. A refused append changes nothing; a write that fails for
+lack of space is truncated and refused; any other failed write takes the directory offline.
 """
 
 import contextlib
@@ -48,35 +48,35 @@ class Caller(NamedTuple):
     transaction_version: int
     output_bytes_max: int | None = None
     """How far a compressed batch may expand; None is the codec's own limit."""
-    guard: Verification | None = None
+    verification: Verification | None = None
 
 
 class PreparedBatch(NamedTuple):
-    """A client's batch that is checked and in the topic's codec: the slow part of an append."""
+    """A client's batch after validation and recompression: the slow part of an append."""
 
     batch: RecordBatch
     max_timestamp_ms: int
 
 
 class VerifiedBatch(NamedTuple):
-    """The coordinator has agreed that it opens a transaction here."""
+    """A batch whose transaction the coordinator has confirmed for this partition."""
 
     records: Buffer | PreparedBatch
-    guard: Verification
+    verification: Verification
 
 
 class AppendResult(NamedTuple):
     first_offset: int
     last_offset: int
     append_time_ms: int
-    """Our clock if the topic has append time, else -1."""
+    """Our clock if the topic uses append time, else -1."""
     log_start_offset: int
     is_duplicate: bool = False
-    """Nothing was written: the offsets are those of the first time."""
+    """The batch was a retry and nothing was written: the offsets are those of the first append."""
 
 
 class UnexpectedOffsetError(KafkaError):
-    """A follower was sent records that it already has."""
+    """A follower received records that it already has."""
 
     def __init__(self, detail: str, first_offset: int, last_offset: int) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, detail)
@@ -88,14 +88,16 @@ class UnexpectedOffsetError(KafkaError):
 
 
 class LeaderRules(NamedTuple):
-    """What a leader holds batches against. Made once for all appends of a millisecond."""
+    """The rules that a leader checks batches against, built once for all appends of a
+    millisecond.
+    """
 
     config: "LogConfig"
     now_ms: int
     origin: AppendOrigin
     validation: ValidationRules
     codec: Compression | None
-    """None keeps the producer's."""
+    """None keeps the producer's codec."""
     common: tuple[int, int, bool, int] | None
     """The limits for `stamp_batch`; None if every batch must be changed."""
 
@@ -143,7 +145,7 @@ _CODECS = {
 
 
 def prepare(records: Buffer, rules: LeaderRules) -> PreparedBatch:
-    """Needs nothing of the log, so it may run in any thread."""
+    """Does not use the log, so it may run in any thread."""
     batch = sole_batch(records)
     max_timestamp_ms = validate_batch(batch, rules.validation).max_timestamp
     return PreparedBatch(_fitting(batch, rules), max_timestamp_ms)
@@ -154,7 +156,9 @@ def append_as_leader(
 ) -> AppendResult:
     if isinstance(records, tuple):
         if isinstance(records, VerifiedBatch):
-            return append_as_leader(log, records.records, caller._replace(guard=records.guard))
+            return append_as_leader(
+                log, records.records, caller._replace(verification=records.verification)
+            )
         return _append_prepared(log, [records], caller)
     if caller.origin is AppendOrigin.RAFT_LEADER:
         result = append_assigned(log, records, caller)
@@ -187,7 +191,7 @@ def _append_prepared(log: "Log", prepared: Sequence[PreparedBatch], caller: Call
                 producer_append = log.producers.begin_append(
                     caller.origin,
                     transaction_version=caller.transaction_version,
-                    guard=caller.guard,
+                    verification=caller.verification,
                 )
             duplicate = _check_producer(producer_append, batch, header)
             if duplicate is not None:
@@ -206,18 +210,18 @@ def _append_prepared(log: "Log", prepared: Sequence[PreparedBatch], caller: Call
 def _append_stamped(
     log: "Log", records: Buffer, header: ScannedBatch, caller: Caller
 ) -> AppendResult:
-    """The batch is checked and has its place already."""
+    """The batch is validated and already has its offset."""
     append: ProducerAppend | None = None
     expected: ProducerEntry | None = None
     producers = log.producers
     if header[7] >= 0:
         expected = producers.expects(header)
         if expected is None:
-            append = producers.begin_append(caller.origin, guard=caller.guard)
+            append = producers.begin_append(caller.origin, verification=caller.verification)
             try:
                 duplicate = append.add_data(data_batch(header))
             except NotCachedError:
-                # The next attempt finds the batch as the client sent it.
+                # A retry of the append must find the batch as the client sent it.
                 patch_base_offset(memoryview(records), 0, 0)
                 raise
             if duplicate is not None:
@@ -239,7 +243,7 @@ def _answer_duplicate(log: "Log", duplicate: BatchMetadata) -> AppendResult:
 
 
 def _fitting(batch: RecordBatch, rules: LeaderRules) -> RecordBatch:
-    """The batch in the topic's codec, if it is not too large for the topic and a segment."""
+    """The batch in the topic's codec. Raises if it is too large for the topic or a segment."""
     config, codec = rules.config, rules.codec
     if codec is not None and codec is not batch.compression and not batch.is_control:
         batch = RecordBatch(recompress(batch, codec, _level(codec, config)))
@@ -272,7 +276,7 @@ def _future_header(
     leader_epoch: int,
     max_timestamp_ms: int,
 ) -> ScannedBatch:
-    """The batch's header as it will be in the log, behind those of the same append."""
+    """The batch's header as it will be in the log, after the other batches of the same append."""
     if before:
         position = before[-1][0] + before[-1][1]
         base_offset = before[-1][3] + 1
@@ -297,7 +301,7 @@ def _check_producer(
 
 
 def _assigned(batch: RecordBatch, header: ScannedBatch, timestamp_type: TimestampType) -> Buffer:
-    """The batch with our offset, epoch and time, in place if the caller's buffer can be written."""
+    """The batch with our offset, epoch and time; patched in place if the buffer is writable."""
     buffer = bytearray(batch.view) if batch.view.readonly else batch.view
     patch_base_offset(buffer, 0, header[2])
     patch_leader_epoch(buffer, 0, header[4])
@@ -306,15 +310,15 @@ def _assigned(batch: RecordBatch, header: ScannedBatch, timestamp_type: Timestam
     return buffer
 
 
-# With offsets that are already assigned
+# Batches whose offsets are already assigned
 
 
 def append_assigned(log: "Log", records: Buffer, caller: Caller) -> AppendResult | None:
-    """What a follower fetched, or what the raft leader wrote."""
+    """Appends batches that a follower fetched or the raft leader wrote."""
     headers, _, problem = scan_batches(records, 0, len(records), True)
     if problem not in {None, INCOMPLETE}:
         raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE, f"{log.topic_partition} was sent a bad batch: {problem}"
+            ErrorCode.CORRUPT_MESSAGE, f"{log.topic_partition} received a bad batch: {problem}"
         )
     headers = _of_known_epochs(headers, caller)
     if not headers:
@@ -322,7 +326,7 @@ def append_assigned(log: "Log", records: Buffer, caller: Caller) -> AppendResult
     first, last = headers[0], headers[-1]
     if first[2] < log.log_end_offset:
         raise UnexpectedOffsetError(
-            f"{log.topic_partition} ends at {log.log_end_offset} and was sent offsets "
+            f"{log.topic_partition} ends at {log.log_end_offset} and received offsets "
             f"{first[2]} to {last[3]}",
             first[2],
             last[3],
@@ -344,13 +348,13 @@ def _of_known_epochs(headers: list[ScannedBatch], caller: Caller) -> list[Scanne
                 f"a batch of epoch {epoch} from the leader of epoch {caller.leader_epoch}",
             )
         if epoch > caller.leader_epoch:
-            # The sender lost its own leadership meanwhile (KAFKA-18723).
+            # The sender has lost its own leadership in the meantime (KAFKA-18723).
             return headers[:place]
     return headers
 
 
 def _fitting_groups(headers: list[ScannedBatch], segment_bytes: int) -> list[list[ScannedBatch]]:
-    """One group if all of it fits into a segment, by bytes and by offsets, which is the rule."""
+    """One group if everything fits into one segment by bytes and by offsets, which is the rule."""
     first, last = headers[0], headers[-1]
     if last[0] + last[1] - first[0] <= segment_bytes and last[3] - first[2] <= INT32_MAX:
         return [headers]
@@ -401,7 +405,7 @@ def _write(
     segment = log.segments.active
     start = segment.file.size()
     if _must_roll(log, segment, start, headers, caller.now_ms):
-        # At the log's end, so that a refused write leaves nothing ahead of it, unless the offsets
+        # At the log's end, so that a refused write leaves no gap before it, unless the offsets
         # would be too far from there.
         is_far = last[3] - log.log_end_offset > INT32_MAX
         segment = log.roll(caller.now_ms, first[2] if is_far else 0)
@@ -452,7 +456,7 @@ def _must_roll(
 
 
 def _undo(segment: Segment, size: int, error: OSError) -> None:
-    """Memory never moved; bring the file back to it, then refuse or fail."""
+    """Offsets in memory have not moved; truncate the file back to them, then refuse or fail."""
     if error.errno not in WRITES_REFUSED:
         with contextlib.suppress(OSError):
             segment.cut(size)

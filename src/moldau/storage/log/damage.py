@@ -1,5 +1,5 @@
-"""Damage in a log's own bytes: how it is noted, looked for, and put aside. Damaged files are never
-changed or removed: they are copied or moved into `quarantine/`, where Kafka's loader does not look.
+"""Damage in a log's own bytes: how it is recorded, detected, and put aside. Damaged files are never
+changed or removed: they are copied or moved into `quarantine/`, which Kafka's loader ignores.
 """
 
 import json
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 _COPY_BYTES = 4 << 20
 _SEGMENTS = "segments "
-"""What the second line of a note begins with that is about a few segments."""
+"""Prefix of a note's second line if the note concerns some segments only."""
 
 
 class Damage(NamedTuple):
     """Records that were promised (flushed, or below the high watermark) and cannot be read."""
 
     first_offset: int
-    """The sound part of the log ends here."""
+    """The sound part of the log ends at this offset."""
     promised_end: int
     segment_base_offset: int
     reason: str
@@ -46,22 +46,22 @@ class Damage(NamedTuple):
 def note_damage(
     filesystem: FileSystem, path: Path, reason: str, left: LogInventory | None = None
 ) -> None:
-    """From now on every start scans the whole log, clean stop or not, and compares it with what was
-    left by the stop before, if that is how the damage was found.
+    """Makes every later start scan the whole log, even after a clean stop, and compare it with the
+    manifest of the previous stop, if the damage was found that way.
     """
     note = reason + "\n" + (inventory_text(left) + "\n" if left else "")
     write_atomically(filesystem, path / DAMAGE_FILE_NAME, note.encode())
 
 
 def note_damaged_segments(filesystem: FileSystem, path: Path, reasons: Mapping[int, str]) -> None:
-    """From now on every start looks at these segments again, clean stop or not."""
+    """Makes every later start examine these segments again, even after a clean stop."""
     reason = next(iter(reasons.values()), "")
     note = f"{reason}\n{_SEGMENTS}{json.dumps(sorted(reasons))}\n"
     write_atomically(filesystem, path / DAMAGE_FILE_NAME, note.encode())
 
 
 def noted_segments(filesystem: FileSystem, path: Path) -> frozenset[int] | None:
-    """Their base offsets; None if all are to be looked at."""
+    """Base offsets of the noted segments; None if all segments must be examined."""
     _, _, text = read_whole(filesystem, path / DAMAGE_FILE_NAME).partition(b"\n")
     if not text.startswith(_SEGMENTS.encode()):
         return None
@@ -83,14 +83,14 @@ def forget_damage(filesystem: FileSystem, path: Path) -> None:
 
 def scrub(log: "Log") -> Iterator[int]:
     """Check every batch's checksum, a few MiB per step, and yield the bytes checked: the caller
-    decides the pace. Damage is noted and ends the scrub with CORRUPT_MESSAGE.
+    sets the pace. Damage is recorded and ends the scrub with CORRUPT_MESSAGE.
     """
     for segment in list(log.segments):
-        with log.guard:
+        with log.damage_handler:
             if segment not in log.segments:
                 # Retired since the scrub began.
                 continue
-            # Its own handle: the segment's may be closed between two steps.
+            # A handle of its own: the segment's may be closed between two steps.
             file = log.filesystem.open(segment.path())
         try:
             yield from _scrub(log, segment, file)
@@ -104,9 +104,9 @@ def _scrub(log: "Log", segment: "Segment", file: File) -> Iterator[int]:
     pieces = iter(scan)
     done = 0
     while True:
-        with log.guard:
+        with log.damage_handler:
             if segment.times_shortened > times_shortened or segment not in log.segments:
-                # The scan stands on batches that are gone; the next scrub looks at the rest.
+                # A truncation removed the scanned batches; the next scrub checks the rest.
                 return
             more = next(pieces, None)
             if scan.problem is not None:
@@ -120,7 +120,7 @@ def _scrub(log: "Log", segment: "Segment", file: File) -> Iterator[int]:
 
 
 def quarantine(filesystem: FileSystem, path: Path, damage: Damage) -> list[Path]:
-    """Keep the damaged segment and all later ones aside, cut the log to its sound part, and forget
+    """Put the damaged segment and all later ones aside, cut the log to its sound part, and forget
     the damage. The log must not be open. A crash half way leaves it damaged, with no byte lost.
     """
     aside = path / QUARANTINE_DIRECTORY_NAME
@@ -137,7 +137,7 @@ def quarantine(filesystem: FileSystem, path: Path, damage: Damage) -> list[Path]
             filesystem.rename(source, target)
             kept.append(target)
         elif base_offset == damage.segment_base_offset:
-            # Before the cut, or a power cut could bring back segments behind a hole.
+            # Before the cut: otherwise a power failure could bring back segments after a hole.
             filesystem.sync_directory(aside)
             filesystem.sync_directory(path)
             kept += _cut_damaged(filesystem, source, aside, damage.first_offset)
@@ -147,7 +147,7 @@ def quarantine(filesystem: FileSystem, path: Path, damage: Damage) -> list[Path]
 
 
 def keep_aside(filesystem: FileSystem, source: Path) -> None:
-    """Out of the log, but not out of reach."""
+    """Moves the file out of the log, but keeps it for an operator."""
     aside = source.parent / QUARANTINE_DIRECTORY_NAME
     filesystem.make_directory(aside)
     filesystem.rename(source, _free_name(filesystem, aside, source.name))
@@ -178,7 +178,7 @@ def _cut_damaged(filesystem: FileSystem, source: Path, aside: Path, end_offset: 
 
 
 def _sound_bytes(scan: SegmentScan, end_offset: int) -> int:
-    """Where the batches before `end_offset` end."""
+    """The position where the batches before `end_offset` end."""
     for headers in scan:
         for header in headers:
             if header[3] >= end_offset:
@@ -187,7 +187,7 @@ def _sound_bytes(scan: SegmentScan, end_offset: int) -> int:
 
 
 def _free_name(filesystem: FileSystem, directory: Path, name: str) -> Path:
-    """An earlier damage may have left a file of the same name."""
+    """Earlier damage may have left a file of the same name."""
     target = directory / name
     number = 0
     while filesystem.exists(target):

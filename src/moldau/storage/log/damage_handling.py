@@ -1,6 +1,6 @@
-"""What a log does about damage: where batches of a segment are damaged, only these are refused;
-what cannot be told apart takes the whole log offline. Either is noted on the disk, so that the next
-start looks at it again, and the owner of the directory hears of it at once.
+"""How a log reacts to damage. If the damaged batches of a segment can be located, only those are
+refused; otherwise the whole log goes offline. Both are recorded on the disk, so that the next start
+examines the log again, and reported to the owner of the directory at once.
 """
 
 from pathlib import Path
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def watch(log: "LogState") -> None:
-    """Also for what the start has found."""
-    log.segments.watch(lambda segment, found: _found(log, segment, found))
+    """Watches the log's segments, and reports the damage that loading has found."""
+    log.segments.watch(lambda segment, found: _on_damage(log, segment, found))
     for segment in log.segments:
         if segment.damaged:
-            _limit(log, segment)
-            _tell(log, segment, segment.damaged)
+            _limit_to_next_segment(log, segment)
+            _report(log, segment, segment.damaged)
 
 
 def examine(log: "LogState", path: Path) -> bool:
@@ -39,12 +39,12 @@ def examine(log: "LogState", path: Path) -> bool:
     return False
 
 
-def _found(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedBytes]") -> None:
-    """`found` is what was not known before."""
-    _limit(log, segment)
+def _on_damage(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedBytes]") -> None:
+    """`found` is the damage that was not known before."""
+    _limit_to_next_segment(log, segment)
     if not found:
         return
-    _tell(log, segment, [each for each in segment.damaged if each.position in _positions(found)])
+    _report(log, segment, [each for each in segment.damaged if each.position in _positions(found)])
     reasons = {s.base_offset: str(each) for s, each in log.damaged}
     if reasons:
         log.directory.do(_noting_segments(log, reasons))
@@ -54,8 +54,8 @@ def _positions(found: "Sequence[DamagedBytes]") -> set[int]:
     return {each.position for each in found}
 
 
-def _limit(log: "LogState", segment: "SegmentFiles") -> None:
-    """Damage up to the end of a segment reaches no further than the next one."""
+def _limit_to_next_segment(log: "LogState", segment: "SegmentFiles") -> None:
+    """Damage at the end of a segment extends no further than the start of the next one."""
     end = next((base for base in log.segments.base_offsets if base > segment.base_offset), None)
     end = log.log_end_offset if end is None else end
     segment.damaged = tuple(
@@ -63,10 +63,10 @@ def _limit(log: "LogState", segment: "SegmentFiles") -> None:
     )
 
 
-def _tell(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedBytes]") -> None:
+def _report(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedBytes]") -> None:
     for each in found:
         if each.first_offset == each.next_offset:
-            # Something behind the last batch: no record is lost.
+            # Trailing bytes after the last batch: no record is lost.
             continue
         log.directory.on_damage(
             DamageFound(
@@ -81,12 +81,12 @@ def _tell(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedByte
 
 
 def _noting_segments(log: "LogState", reasons: dict[int, str]) -> Steps[None]:
-    with log.directory.guard:
+    with log.directory.offline_on_error:
         yield lambda: note_damaged_segments(log.filesystem, log.path, reasons)
 
 
 def take_offline(log: "LogState", error: DamagedFileError) -> None:
-    """From now on, and the next start looks at every batch."""
+    """Takes the log offline at once; the next start examines every batch."""
     digits = error.path.name[:20]
     base_offset = int(digits) if digits.isdecimal() else log.log_start_offset
     promised_end = max(log.high_watermark, log.flushed_offset)
@@ -105,20 +105,24 @@ def take_offline(log: "LogState", error: DamagedFileError) -> None:
 
 
 def _noting(log: "LogState", reason: str) -> Steps[None]:
-    with log.directory.guard:
+    with log.directory.offline_on_error:
         yield lambda: note_damage(log.filesystem, log.path, reason)
 
 
-class LogGuard:
-    """Around everything that touches the log's files."""
+class DamageHandler:
+    """Context manager around all access to a log's files. It refuses a closed or damaged log, turns
+    damage found inside the block into an offline log, and disk errors into an offline directory.
+    """
 
     __slots__ = ("_enter", "_exit", "_log")
 
     def __init__(self, log: "LogState", *, reads_only: bool = False) -> None:
         self._log = log
-        guard = log.directory.read_guard if reads_only else log.directory.guard
-        self._enter = guard.__enter__
-        self._exit = guard.__exit__
+        disk_errors = (
+            log.directory.offline_on_read_error if reads_only else log.directory.offline_on_error
+        )
+        self._enter = disk_errors.__enter__
+        self._exit = disk_errors.__exit__
 
     def __enter__(self) -> None:
         self._enter()
@@ -148,7 +152,7 @@ class LogGuard:
 
     def _damaged(self, error: DamagedFileError) -> KafkaError:
         log = self._log
-        with log.directory.read_guard:
+        with log.directory.offline_on_read_error:
             if isinstance(error, CorruptSegmentError) and examine(log, error.path):
                 return KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error))
         take_offline(log, error)

@@ -1,5 +1,5 @@
-"""Bytes of a segment that are no sound batch, between batches that are. They stay where they are:
-readers get everything before and behind them, and an error only where they would begin with them.
+"""Damaged bytes between sound batches of a segment. They stay in the file: readers get everything
+before and after them, and an error only when a read would begin inside them.
 """
 
 import struct
@@ -25,17 +25,17 @@ _SEARCH_BYTES = 1 << 20
 # Base offset, length, magic, checksum, attributes, last offset delta, number of records.
 _HEADER = struct.Struct(">qi4xbIhi30xi")
 OFFSETS_MAX = 2**31
-"""No segment holds more."""
+"""No segment is larger."""
 
 
 class DamagedBytes(NamedTuple):
-    """From one sound batch, or the beginning of the file, to the next, or its end."""
+    """The bytes from one sound batch, or the start of the file, to the next one, or the end."""
 
     position: int
     end: int
     first_offset: int
     next_offset: int
-    """Of the batch that follows."""
+    """Base offset of the following batch."""
     reason: str
 
     def __str__(self) -> str:
@@ -43,8 +43,8 @@ class DamagedBytes(NamedTuple):
 
 
 class TolerantScan:
-    """As `SegmentScan` with checksums, but it continues behind damage if that lies at an offset
-    before `promised_end`; elsewhere it ends there. `damaged` is what it has left out.
+    """As `SegmentScan` with checksums, but it continues after damage if that lies at an offset
+    before `promised_end`; elsewhere it ends there. `damaged` lists the bytes that were skipped.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class TolerantScan:
         # The last batch is held back: the next one may show that its offset is wrong.
         self._held: ScannedBatch | None = None
         self._held_from = offsets.start
-        """The offset after the batch before it."""
+        """The offset after the batch before the held one."""
 
     def __iter__(self) -> Iterator[list[ScannedBatch]]:
         position, self.problem = self.valid_end, None
@@ -99,16 +99,19 @@ class TolerantScan:
         return found
 
     def _let_go_if_wrong(self) -> None:
-        """Of the batch that is held back, if it is that one whose offset is wrong."""
+        """Drops the held batch if its own offset is the wrong one."""
         held = self._held
         if held is not None and self._is_wrong(held, self.valid_end):
             self.valid_end, self.next_offset, self._held = held[0], self._held_from, None
 
     def _pass_by(self, problem: str) -> int:
-        """Where the next batch begins that may be sound; the end of the file if there is none."""
+        """The position of the next batch that may be sound; the end of the file if there
+        is none.
+        """
         start = self.valid_end
         if problem in {BAD_OFFSETS, STRAY_OFFSETS}:
-            # All else is right about it. What it holds might look like batches to a search.
+            # Only its offset is wrong. Its content must not be searched: it might look like
+            # batches.
             length = int.from_bytes(self._file.read(start + 8, 4), "big", signed=True)
             return self._leave_out(start, start + LOG_OVERHEAD + length, problem)
         return self._leave_out(start, self._following(start), problem)
@@ -126,8 +129,8 @@ class TolerantScan:
         return end
 
     def _is_wrong(self, held: ScannedBatch, position: int) -> bool:
-        """Offsets are outside of checksums. If that of a batch has leapt, the next one seems to
-        fall behind it.
+        """Checksums do not cover offsets. If the offset of a batch is corrupted upwards, the next
+        batch seems to come before it.
         """
         if held[2] == self._held_from:
             return False
@@ -140,7 +143,7 @@ class TolerantScan:
         return self._search(start + 1)
 
     def _claimed_end(self, start: int) -> int | None:
-        """Where the damaged batch says that it ends, if what is there continues it."""
+        """The end that the damaged batch claims, if the bytes there continue the log."""
         header = self._header(start)
         if header is None or header[0] != self.next_offset:
             return None
@@ -157,7 +160,7 @@ class TolerantScan:
         return _HEADER.unpack(content) if len(content) == BATCH_HEADER_SIZE else None
 
     def _sound_at(self, position: int, offset_min: int) -> int | None:
-        """The base offset of the sound batch that begins there."""
+        """The base offset of the sound batch that begins at the position."""
         header = self._header(position)
         if header is None or not self._is_likely(header, position, offset_min):
             return None
@@ -166,7 +169,9 @@ class TolerantScan:
         return header[0] if found else None
 
     def _is_likely(self, header: tuple[int, ...], position: int, offset_min: int) -> bool:
-        """Cheap and strict, so that garbage rarely costs a checksum over what it claims to be."""
+        """Cheap and strict, so that garbage rarely costs a checksum over the length that
+        it claims.
+        """
         base_offset, length, magic, _, attributes, delta, count = header
         return (
             magic == MAGIC
@@ -178,10 +183,10 @@ class TolerantScan:
         )
 
     def _search(self, position: int) -> int:
-        """The first position from which on a sound batch follows."""
+        """The first position that is followed by a sound batch."""
         offset_min = self.next_offset
         while position + BATCH_HEADER_SIZE <= self._end:
-            # Pieces overlap by a header, so that none is missed at the seam.
+            # Pieces overlap by a header, so that no batch is missed at a seam.
             piece = self._file.read(position, min(_SEARCH_BYTES, self._end - position))
             last = len(piece) - BATCH_HEADER_SIZE
             at = piece.find(MAGIC, MAGIC_OFFSET) - MAGIC_OFFSET
@@ -200,19 +205,19 @@ class TolerantScan:
 
 
 def is_cut(file: File, size: int, damaged: DamagedBytes) -> bool:
-    """Whether the file ends inside of it, rather than that its bytes are wrong."""
+    """Whether the file ends inside the damage, rather than the bytes being wrong."""
     content = file.read(damaged.position, size - damaged.position)
     if len(content) < BATCH_HEADER_SIZE:
         return True
     _, length, magic, checksum, *_ = _HEADER.unpack_from(content)
     if LOG_OVERHEAD + length <= len(content) or magic != MAGIC:
         return False
-    # All of it is there if only its length is wrong.
+    # If only the length is wrong, all of the batch is there.
     return bool(crc32c(content[ATTRIBUTES_OFFSET:]) != checksum)
 
 
 def find_damage(file: File, size: int, offsets: range) -> tuple[DamagedBytes, ...]:
-    """All damage of a segment's file whose batches have `offsets`."""
+    """All damage in a segment's file whose batches have `offsets`."""
     scan = TolerantScan(file, 0, size, offsets=offsets)
     for _ in scan:
         pass

@@ -1,9 +1,9 @@
-"""Which leader epoch starts at which offset. Epochs and offsets both rise strictly.
+"""The start offset of each leader epoch. Epochs and offsets both rise strictly.
 
 Changes are made in memory. The file is written by the flush that makes an epoch's first records
-durable, or later if there is no room: no recovery point passes `unwritten_from`, and from there on
-a recovery finds epochs in the batches. What the file knows too much after a truncation is cut
-again when the log is opened.
+durable, or later if there is no room: no recovery point passes `unwritten_from`, and beyond it a
+recovery finds the epochs in the batches. Entries that a truncation made obsolete are removed from
+the file when the log is opened.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class LeaderEpochCache:
         self._dirty = entries is not None
         self._entries: list[EpochStart] = []
         self._written: list[EpochStart] | None = None
-        """What the file holds, if that is known; while it is written, what it held before."""
+        """The content of the file, if known; during a write, its content before."""
         if entries is None:
             self._entries = _read(filesystem, path)
             self._written = list(self._entries)
@@ -65,18 +65,18 @@ class LeaderEpochCache:
 
     @property
     def is_behind(self) -> bool:
-        """Something is not in the file yet."""
+        """Whether memory has changes that the file lacks."""
         return self._dirty
 
     @property
     def unwritten_from(self) -> Offset | None:
-        """Where the first epoch starts that the file does not have."""
+        """The start offset of the first epoch that the file lacks."""
         if self._entries == self._written:
             return None
         written = dict(self._written or ())
         for place, entry in enumerate(self._entries):
             start_offset = written.get(entry.epoch)
-            # The log's start may have moved on; the file is cut there when it is read.
+            # The log's start may have advanced; the file is cut there when it is read.
             if start_offset is None or (
                 start_offset != entry.start_offset
                 and (place > 0 or start_offset > entry.start_offset)
@@ -95,7 +95,7 @@ class LeaderEpochCache:
         self, epoch: LeaderEpoch, log_end_offset: Offset
     ) -> tuple[LeaderEpoch, Offset]:
         """The largest known epoch at or below `epoch` and the offset where it ends (exclusive).
-        (-1, -1) if we cannot know: no epoch given, or one later than all of ours."""
+        (-1, -1) if that is unknown: no epoch was given, or one later than all of ours."""
         if epoch == NO_EPOCH or not self._entries:
             return NO_EPOCH, NO_OFFSET
         if epoch == self._entries[-1].epoch:
@@ -104,7 +104,7 @@ class LeaderEpochCache:
         if later == len(self._entries):
             return NO_EPOCH, NO_OFFSET
         end = self._entries[later].start_offset
-        # Before our first epoch: its records are gone, the asker continues at our start.
+        # Before our first epoch: its records are gone, and the caller continues at our start.
         return (self._entries[later - 1].epoch if later else epoch), end
 
     def epoch_for_offset(self, offset: Offset) -> LeaderEpoch | None:
@@ -138,11 +138,11 @@ class LeaderEpochCache:
         self._dirty = True
 
     def flush(self) -> None:
-        """Write the file if it is behind. May run in any thread."""
+        """Write the file if memory has changes. May run in any thread."""
         with self._writing:
             if not self._dirty:
                 return
-            # Whatever changes from here on is for the next time.
+            # Changes from here on belong to the next flush.
             self._dirty = False
             entries = list(self._entries)
             if entries == self._written:
@@ -156,12 +156,12 @@ class LeaderEpochCache:
             self._written = entries
 
     def flush_if_possible(self) -> None:
-        """Not on a full disk: a file that knows too much or too little is mended by a recovery."""
+        """Skipped on a full disk: a recovery repairs a file with too many or too few entries."""
         with contextlib.suppress(DiskFullError):
             self.flush()
 
     def moved_to(self, path: Path) -> None:
-        """The directory was renamed: only remember where the file is now."""
+        """The directory was renamed: only the stored path changes."""
         self.path = path
 
     def _assign(self, entry: EpochStart) -> bool:

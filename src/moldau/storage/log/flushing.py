@@ -4,9 +4,9 @@
 
 | policy | acks=all may count | a sync happens |
 |---|---|---|
-| os | what is written | when a segment is sealed, and by flush.messages, flush.ms |
-| group | what is flushed | once for all dirty logs every few milliseconds (`GroupFlusher`) |
-| strict | what is flushed | at once for every append, which nobody hears of before |
+| os | written records | when a segment is sealed, and by flush.messages, flush.ms |
+| group | flushed records | once for all dirty logs every few milliseconds (`GroupFlusher`) |
+| strict | flushed records | at once for every append, before it is acknowledged |
 """
 
 import contextlib
@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 
 
 class FlushTicket:
-    """Files and paths that hold everything before `end_offset`. The log keeps the files open until
-    the ticket is back.
+    """The files and paths that hold everything before `end_offset`. The log keeps the files open
+    until the ticket is finished.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class FlushTicket:
         """Lowered by the log if it is truncated in the meantime."""
         self.error: OSError | None = None
         self.segments: Sequence[Segment] = ()
-        """They hold what is synced."""
+        """The segments whose files the ticket syncs."""
         self._filesystem: FileSystem = log.filesystem
         self._files = files
         self.paths = paths
@@ -71,7 +71,7 @@ class FlushTicket:
 
     @property
     def is_refused(self) -> bool:
-        """There was no descriptor to sync a file with: nothing is lost, it can be tried again."""
+        """No descriptor was free to sync a file: nothing is lost, and the sync can be retried."""
         error = self.error
         return (
             error is not None
@@ -84,8 +84,8 @@ class FlushTicket:
         try:
             for file in self._files:
                 file.sync()
-            # One after the other, there may be many. What is gone meanwhile was truncated, retired
-            # or deleted; a log that moves takes the ticket's word back.
+            # One at a time, since there may be many. A missing path was truncated, retired or
+            # deleted in the meantime; a log that moves invalidates the ticket.
             for path in self.paths:
                 with contextlib.suppress(FileNotFoundError):
                     sync_path(self._filesystem, path)
@@ -100,13 +100,13 @@ class FlushTicket:
 
 
 class GroupFlusher:
-    """All logs that have something to sync. One round covers every append made before `begin`, of
-    as many logs as may hold files open at once; the others stay dirty. Rounds do not overlap.
+    """All logs with unsynced changes. One round covers every append made before `begin`, for as
+    many logs as may hold files open at once; the others stay dirty. Rounds do not overlap.
     """
 
     def __init__(self, on_work: Callable[[], None] | None = None) -> None:
         self._on_work = on_work
-        """Called when there was nothing to do and now there is."""
+        """Called when the first log becomes dirty."""
         self._dirty: dict[LogState, None] = {}
         self._running: list[FlushTicket] | None = None
 
@@ -124,7 +124,7 @@ class GroupFlusher:
         self._dirty.pop(log, None)
 
     def begin(self) -> list[FlushTicket]:
-        """Run every ticket, then `finish`. A log that failed or is damaged is left out."""
+        """Run every ticket, then `finish`. A log that failed or is damaged is skipped."""
         assert self._running is None, "a round is still running"
         tickets: list[FlushTicket] = []
         for log in list(islice(self._dirty, max(segments_open_max() // 2, 1))):
@@ -132,11 +132,11 @@ class GroupFlusher:
             try:
                 tickets.append(log.begin_flush())
             except DiskFullError:
-                # Refused for now, by a lack of room or of descriptors: the next round tries again.
+                # Refused for lack of room or descriptors: the next round tries again.
                 self._dirty[log] = None
             except KafkaError:
                 continue
-            except Exception as error:  # noqa: BLE001 - the other logs are synced all the same
+            except Exception as error:  # noqa: BLE001 - the other logs are still synced
                 log_unexpected(_log, "the begin of a flush", error)
         self._running = tickets
         return tickets
@@ -150,13 +150,13 @@ class GroupFlusher:
                 ticket.log.finish_flush(ticket)
             except KafkaError:
                 continue
-            except Exception as error:  # noqa: BLE001 - the other logs are synced all the same
+            except Exception as error:  # noqa: BLE001 - the other logs are still synced
                 log_unexpected(_log, "the end of a flush", error)
 
     def run_round(self) -> None:
         """All three steps for all logs, for callers that may block."""
         left = len(self._dirty) + 1
-        # Those that cannot be synced now stay dirty.
+        # Logs that cannot be synced now stay dirty.
         while 0 < len(self._dirty) < left:
             left = len(self._dirty)
             tickets = self.begin()

@@ -1,6 +1,6 @@
-"""What a crash may leave in a partition's directory, and how it is settled before segments are
-loaded. Kafka's protocol: compaction writes `.cleaned` files, renames them to `.swap` from the last
-to the first, removes what they replace and renames them to their place.
+"""Completes or undoes the changes that a crash interrupted in a partition's directory, before its
+segments are loaded. Kafka's protocol: compaction writes `.cleaned` files, renames them to `.swap`
+from the last to the first, removes the files they replace, and renames them to their final names.
 """
 
 from pathlib import Path
@@ -47,8 +47,8 @@ def _finish_swaps(
     cleaned = [name for name in files if name.life == CLEANED_SUFFIX]
     swaps = [name for name in files if name.life == SWAP_SUFFIX]
     if cleaned:
-        # Renaming goes from the last to the first: with a `.cleaned` left it was not complete, and
-        # everything that it replaces is still there.
+        # Renaming goes from the last to the first: while a `.cleaned` file is left it was
+        # incomplete, and all files to be replaced still exist.
         first_cleaned = min(name.base_offset for name in cleaned)
         for name in [s for s in swaps if s.base_offset >= first_cleaned]:
             filesystem.remove(path / str(name))
@@ -59,7 +59,7 @@ def _finish_swaps(
     if logs:
         start = min(name.base_offset for name in logs)
         end = max(_swapped_end(filesystem, path, name, settings) for name in logs)
-        # A damaged one will be refused when it is read: what it replaces may be all that is left.
+        # A damaged swap file is not used: the files that it replaces may be the only sound copy.
         is_sound = all(_is_sound(filesystem, path / str(name)) for name in logs)
         for name in files:
             if name.life == "" and start <= name.base_offset < end:
@@ -68,8 +68,8 @@ def _finish_swaps(
                 else:
                     keep_aside(filesystem, path / str(name))
     if swaps:
-        # A power cut that kept the renames and lost the removals would leave old segments that
-        # overlap the new one, and no swap file to tell.
+        # Otherwise a power failure could keep the renames and lose the removals: old segments would
+        # overlap the new one, without a swap file to show it.
         filesystem.sync_directory(path)
     for name in swaps:
         filesystem.rename(path / str(name), path / str(name._replace(life="")))
@@ -99,7 +99,7 @@ def _is_sound(filesystem: FileSystem, path: Path) -> bool:
 def _drop_orphans(
     filesystem: FileSystem, path: Path, files: list[SegmentFileName]
 ) -> list[SegmentFileName]:
-    """An index without its log is of no use."""
+    """Removes indexes without a log; they are useless."""
     bases = {name.base_offset for name in files if name.kind == LOG_SUFFIX}
     kept: list[SegmentFileName] = []
     for name in files:

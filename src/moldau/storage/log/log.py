@@ -1,9 +1,9 @@
-"""One partition's log: its segments, its offsets, and what must stay true about them.
+"""One partition's log: its segments, its offsets, and their invariants.
 
 log start <= last stable offset <= high watermark <= log end; flushed offset <= log end. Bytes are
-written before any of this moves. An OSError takes the whole directory offline; damage found in the
-log's own bytes takes this log offline until its owner decides (see recovery.py). One thread owns a
-log; only `FlushTicket.run` may happen elsewhere.
+written before any offset moves. An OSError takes the whole directory offline; damage in the log's
+own bytes takes this log offline until an operator decides (see recovery.py). One thread owns a log;
+only `FlushTicket.run` may run in another.
 """
 
 from collections.abc import Callable
@@ -44,20 +44,20 @@ class Log(LogState):
         transaction_version: int = -1,
         output_bytes_max: int | None = None,
     ) -> AppendResult:
-        """Check the batches, give them offsets, write them. `records` is patched in place if it is
-        writable. A client brings exactly one batch. A compressed one that expands beyond
-        `output_bytes_max` is refused with MESSAGE_TOO_LARGE. Raises NotCachedError if nobody can
-        say without the disk whether a client's batch is a retry.
+        """Validate the batches, assign offsets, write them. `records` is patched in place if it is
+        writable. A client sends exactly one batch. A compressed batch that expands beyond
+        `output_bytes_max` is refused with MESSAGE_TOO_LARGE. Raises NotCachedError if only the disk
+        can tell whether a client's batch is a retry.
         """
-        with self.guard:
+        with self.damage_handler:
             caller = log_append.Caller(
                 leader_epoch, now_ms, origin, transaction_version, output_bytes_max
             )
             return log_append.append_as_leader(self, records, caller)
 
     def preparation(self, records: Buffer, now_ms: int) -> Callable[[], PreparedBatch]:
-        """The slow part of a client's append, to be run in any thread; its result is then appended
-        instead of `records`.
+        """The slow part of a client's append, to be run in any thread; append its result instead of
+        `records`.
         """
         caller = log_append.Caller(NO_EPOCH, now_ms, AppendOrigin.CLIENT, -1)
         return partial(log_append.prepare, records, log_append.rules_for(self, caller))
@@ -65,10 +65,10 @@ class Log(LogState):
     def append_as_follower(
         self, records: Buffer, leader_epoch: int, now_ms: int
     ) -> AppendResult | None:
-        """Write the leader's batches with the leader's offsets. Checksums and order are checked; a
-        partial last batch and batches of a later epoch than ours are left out, None if all are.
+        """Write the leader's batches with the leader's offsets. Checksums and order are verified; a
+        partial last batch, and batches of an epoch later than ours, are dropped. None if all are.
         """
-        with self.guard:
+        with self.damage_handler:
             caller = log_append.Caller(leader_epoch, now_ms, AppendOrigin.REPLICATION, -1)
             return log_append.append_assigned(self, records, caller)
 
@@ -80,15 +80,15 @@ class Log(LogState):
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         min_one_batch: bool = True,
     ) -> ReadResult:
-        """Whole batches, the first one being that which contains `offset` or the next after it. It
-        may wait for the disk.
+        """Whole batches, starting with the one that contains `offset` or the next one after it. May
+        wait for the disk.
         """
 
         def read() -> ReadResult:
             found = log_read.find(self, offset, max_bytes, isolation, min_one_batch=min_one_batch)
             return log_read.take(self, found)
 
-        with self.read_guard:
+        with self.read_damage_handler:
             try:
                 return read()
             except CorruptSegmentError as error:
@@ -105,46 +105,48 @@ class Log(LogState):
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         min_one_batch: bool = True,
     ) -> FoundBatches:
-        """Which batches `read` would bring. Raises NotCachedError rather than wait for the disk."""
-        with self.read_guard:
+        """The batches that `read` would return. Raises NotCachedError instead of waiting for the
+        disk.
+        """
+        with self.read_damage_handler:
             return log_read.find(
                 self, offset, max_bytes, isolation, min_one_batch=min_one_batch, reads=reads
             )
 
     def take(self, found: FoundBatches, reads: CachedReads) -> ReadResult:
-        """The batches that were just found. Raises NotCachedError rather than wait."""
-        with self.read_guard:
+        """Reads the batches that `find` returned. Raises NotCachedError instead of waiting."""
+        with self.read_damage_handler:
             return log_read.take(self, found, reads)
 
     def adopt(self, loaded: Adopt) -> None:
-        """What a thread has loaded for a NotCachedError, or failed to."""
-        with self.read_guard:
+        """Adopts the result, or the failure, of a thread's work for a NotCachedError."""
+        with self.read_damage_handler:
             loaded()
 
     def offset_for_timestamp(self, timestamp_ms: int) -> FoundOffset | None:
         """The first record at or after a time, or one of ListOffsets' special values."""
-        with self.read_guard:
+        with self.read_damage_handler:
             return log_read.offset_for_timestamp(self, timestamp_ms)
 
     def batch_of_time(
         self, timestamp_ms: int, start_offset: int, reads: CachedReads
     ) -> BatchOfTime | None:
-        """Where `offset_for_timestamp` looks for a time or for the largest one, for those who look
-        into large batches elsewhere. Raises NotCachedError rather than wait for the disk.
+        """The batch in which `offset_for_timestamp` would search, for callers that decode large
+        batches elsewhere. Raises NotCachedError instead of waiting for the disk.
         """
-        with self.read_guard:
+        with self.read_damage_handler:
             return log_read.batch_of_time(self, timestamp_ms, start_offset, reads)
 
     def start_leader_epoch(self, epoch: int) -> None:
-        """We lead from here on: the epoch is known before its first record is, which also takes it
-        to the disk: one that never gets a record is of no use after a restart.
+        """Records that this leader's epoch starts here, before its first record exists. That record
+        also makes the epoch durable: an epoch without records is not needed after a restart.
         """
-        with self.guard:
+        with self.damage_handler:
             self.epochs.assign(LeaderEpoch(epoch), Offset(self.log_end_offset))
 
     def skip_to(self, offset: int, now_ms: int) -> None:
-        """The log we copy holds nothing from our end up to `offset`, where it goes on."""
-        with self.guard:
+        """The log being copied has no records between our end and `offset`; continue there."""
+        with self.damage_handler:
             assert offset > self.log_end_offset, (offset, self.log_end_offset)
             self.roll(now_ms, offset)
             self.log_end_offset = offset
@@ -153,12 +155,13 @@ class Log(LogState):
     # Truncation
 
     def truncate_to(self, offset: int, now_ms: int) -> bool:
-        """Drop everything from `offset` on, as a follower whose leader has something else there.
-        The log then ends where its last whole batch before `offset` does. True if it got shorter.
+        """Drop everything from `offset` on, for a follower whose leader has different records
+        there. The log then ends after its last whole batch before `offset`. Returns True if it got
+        shorter.
         """
-        with self.guard:
+        with self.damage_handler:
             if offset >= self.log_end_offset:
-                # An epoch may have started here without a record and belong to nobody now.
+                # An epoch that started here without a record no longer belongs to any leader.
                 self.epochs.truncate_from_end(Offset(self.log_end_offset))
                 self.epochs.flush_if_possible()
                 return False
@@ -168,7 +171,7 @@ class Log(LogState):
             assert not self.is_swapping
             later = [s for s in self.segments if s.base_offset > offset]
             self.retire(later[::-1], now_ms)
-            # Before the cut, or a power cut could bring back segments behind a hole.
+            # Before the cut: otherwise a power failure could bring back segments after a hole.
             self.filesystem.sync_directory(self.path)
             active = self.segments.active
             active.truncate_to(offset)
@@ -182,14 +185,16 @@ class Log(LogState):
             return True
 
     def end_before(self, offset: int) -> int:
-        """Where the log would end if it were truncated to `offset`: batches are not cut."""
-        with self.guard:
+        """The end of the log if it were truncated to `offset`: batches are never split."""
+        with self.damage_handler:
             place = self.segments.floor_place(offset)
             return self.segments[place].end_before(offset) if place >= 0 else offset
 
     def starting_over(self, offset: int, log_start_offset: int, now_ms: int) -> Steps[None]:
-        """Drop everything; the next record gets `offset`. The old files are unlinked, never cut."""
-        with self.guard:
+        """Drop everything; the next record gets `offset`. Old files are unlinked, never
+        truncated.
+        """
+        with self.damage_handler:
             self._begin_again(offset, log_start_offset, now_ms)
             yield self.epochs.flush_if_possible
             yield lambda: self.filesystem.sync_directory(self.path)
@@ -217,7 +222,7 @@ class Log(LogState):
             ticket.end_offset = min(ticket.end_offset, end_offset)
 
     def reload_producers(self, now_ms: int) -> None:
-        """Back to the newest snapshot at or before the log's end, and forward from there."""
+        """Reload the newest snapshot at or before the log's end, and replay from there."""
         self.snapshots.reload(
             self.producers,
             log_start_offset=self.log_start_offset,
@@ -231,16 +236,16 @@ class Log(LogState):
         self.producers.end_offset = self.log_end_offset
         self.producers.on_high_watermark(self.high_watermark)
 
-    # The end
+    # Closing
 
     def close(self) -> None:
-        """Flush, leave a producer snapshot at the end, free the handles. A failed or damaged log
-        only lets go, a closed one stays closed.
+        """Flush, write a producer snapshot at the end, free the handles. A failed or damaged log
+        only frees its handles; closing twice is harmless.
         """
         if not self.directory.is_online or self.damage is not None or self.is_abandoned:
             self.abandon()
             return
-        with self.guard:
+        with self.damage_handler:
             self.producers.end_offset = self.log_end_offset
             self.snapshots.take(self.producers, sync=True)
             self._directory_is_dirty = True

@@ -1,5 +1,5 @@
-"""The names of the files in a partition's directory: Kafka's, to the character. A segment's files
-share twenty digits, its base offset; a suffix after the kind says where a file is in its life.
+"""The file names in a partition's directory, exactly as Kafka's. The files of a segment share
+twenty digits, its base offset; a suffix after the kind marks the file's stage of life.
 """
 
 from pathlib import Path
@@ -12,14 +12,14 @@ TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 
 DELETED_SUFFIX = ".deleted"
-"""Out of the log, on disk until file.delete.delay.ms has passed."""
+"""Removed from the log, on disk until file.delete.delay.ms has passed."""
 CLEANED_SUFFIX = ".cleaned"
 """Being written by a compaction: worthless after a crash."""
 SWAP_SUFFIX = ".swap"
-"""Completely written by a compaction: after a crash it takes the place of what it replaces."""
+"""Completely written by a compaction: after a crash it replaces the files it was made from."""
 ROLLED_SUFFIX = ".rolled"
-"""Of a `.log` file that was begun before the segment in front of it was on the disk: after a crash
-it counts only if it continues that one."""
+"""For a `.log` file that was begun before the previous segment was on the disk: after a crash it is
+valid only if it continues that segment."""
 
 # A partition's raft snapshots (`<offset>-<epoch>.checkpoint`) have their own owner.
 RAFT_SNAPSHOT_DELETED_SUFFIX = ".checkpoint.deleted"
@@ -31,7 +31,9 @@ QUARANTINE_DIRECTORY_NAME = "quarantine"
 """Damaged segments are kept here. Kafka's loader looks at plain files only."""
 
 DAMAGE_FILE_NAME = "damage-found"
-"""While it is there, the log is scanned from its start. Kafka does not know it and lets it be."""
+"""While this file exists, the log is scanned from its start. Kafka does not know it and
+ignores it.
+"""
 
 SEGMENT_KINDS = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 INDEX_KINDS = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)

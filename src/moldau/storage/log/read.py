@@ -1,5 +1,5 @@
-"""Reading from a log: whole batches from an offset on, and offsets by time. What there is is found
-by indexes and headers alone: those who wait for more need only its size.
+"""Reading from a log: whole batches from an offset on, and offsets by time. Batches are located by
+indexes and headers alone, since a fetch that waits for more data needs only their size.
 """
 
 from enum import Enum
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from moldau.storage.log.log import Log
 
 
-# More than these take milliseconds to look through.
+# Searching a batch with more records takes milliseconds.
 _HEAVY_RECORDS = 20_000
 _HEAVY_COMPRESSED_BYTES = 64 << 10
 
 
 class Isolation(Enum):
-    """How far a reader may see."""
+    """The offset up to which a reader may see records."""
 
     LOG_END = "log end"
     """Followers."""
@@ -38,16 +38,16 @@ class Isolation(Enum):
 
 class ReadResult(NamedTuple):
     records: memoryview
-    """Whole batches; empty if there is nothing to see yet."""
+    """Whole batches; empty if none is visible yet."""
     next_offset: int
-    """Nothing before it is left out."""
+    """The offset of the first batch returned; nothing before it was skipped."""
     aborted: list[AbortedTransaction] | None = None
     first_batch_bytes: int = 0
     """The size of the batch that did not fit, if `records` is empty because of that."""
 
 
 class FoundBatches(NamedTuple):
-    """Where batches lie that a reader may have. Valid until the log is used otherwise."""
+    """The position of batches that a reader may see. Valid until the log is used otherwise."""
 
     offset: int
     next_offset: int
@@ -56,10 +56,9 @@ class FoundBatches(NamedTuple):
     start: int = 0
     end: int = 0
     first_batch_bytes: int = 0
-    """The size of the first batch, if it did not fit."""
+    """The size of the first batch, if it exceeded the limit."""
     is_all: bool = True
-    """There is no more that the reader may see now: neither more than the limit allows nor in a
-    later segment.
+    """The reader can see no more now: neither beyond the size limit nor in a later segment.
     """
 
     @property
@@ -123,7 +122,7 @@ def find(
 
 
 def take(log: "Log", found: FoundBatches, reads: CachedReads | None = None) -> ReadResult:
-    """The batches themselves."""
+    """Reads the batches that `find` has located."""
     if found.start == found.end:
         return ReadResult(_NOTHING, found.offset, found.aborted, found.first_batch_bytes)
     aborted = found.aborted
@@ -144,7 +143,7 @@ def _bound(log: "Log", isolation: Isolation) -> int:
 def _find_batch(
     log: "Log", offset: int, reads: CachedReads | None
 ) -> tuple[int, Segment, BatchSpan] | None:
-    """Compaction may have emptied the rest of a segment: then the next one is asked."""
+    """Compaction may have emptied the rest of a segment: then the search moves to the next one."""
     segments = log.segments
     for place in range(max(segments.floor_place(offset), 0), len(segments)):
         segment = segments[place]
@@ -165,7 +164,7 @@ def _bound_position(
 
 
 def _sound_end(log: "Log", segment: Segment, first: BatchSpan) -> int:
-    """Raises CORRUPT_MESSAGE if the batch is damaged: a reader must say that it wants the next."""
+    """Raises CORRUPT_MESSAGE if the batch is damaged: a reader must skip it explicitly."""
     end = segment.sound_end(first.position)
     if end == first.position:
         raise KafkaError(
@@ -179,7 +178,9 @@ def _sound_end(log: "Log", segment: Segment, first: BatchSpan) -> int:
 def aborted_transactions(
     log: "Log", place: int, offset: int, upper_bound_offset: int, reads: CachedReads | None = None
 ) -> list[AbortedTransaction]:
-    """Those that overlap [offset, upper_bound_offset). A marker may lie in a later segment."""
+    """The transactions that overlap [offset, upper_bound_offset). A marker may be in a later
+    segment.
+    """
     found: list[AbortedTransaction] = []
     for later in range(place, len(log.segments)):
         segment = log.segments[later]
@@ -208,7 +209,7 @@ def offset_for_timestamp(log: "Log", timestamp_ms: int) -> FoundOffset | None:
         ListOffsetsTimestamp.LATEST_TIERED,
         ListOffsetsTimestamp.EARLIEST_PENDING_UPLOAD,
     }:
-        # Nothing is tiered here.
+        # There is no tiered storage.
         return FoundOffset(NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)
     start_offset = log.log_start_offset
     while (batch := batch_of_time(log, timestamp_ms, start_offset)) is not None:
@@ -220,8 +221,8 @@ def offset_for_timestamp(log: "Log", timestamp_ms: int) -> FoundOffset | None:
 
 
 class BatchOfTime(NamedTuple):
-    """The batch that should hold the record that is looked for. To look into a large one takes
-    long: `find` may run in any thread, on a copy of the batch (`detached`).
+    """The batch that should contain the record. Searching a large one takes long: `find` may run in
+    any thread, on a copy of the batch (`detached`).
     """
 
     batch: RecordBatch
@@ -249,9 +250,9 @@ class BatchOfTime(NamedTuple):
 def batch_of_time(
     log: "Log", timestamp_ms: int, start_offset: int, reads: CachedReads | None = None
 ) -> BatchOfTime | None:
-    """The first batch from an offset on with a record at or after a time; for MAX_TIMESTAMP the one
-    with the largest time of all. If nothing is found in it, ask from behind it. Without `reads` it
-    may wait for the disk.
+    """The first batch from an offset on with a record at or after a time; for MAX_TIMESTAMP the
+    batch with the largest timestamp. If the batch does not contain such a record, search again
+    after it. Without `reads` it may wait for the disk.
     """
     if timestamp_ms == ListOffsetsTimestamp.MAX_TIMESTAMP:
         return _latest_batch(log, reads)
@@ -276,7 +277,7 @@ def _latest_batch(log: "Log", reads: CachedReads | None) -> BatchOfTime | None:
 def _of_span(
     segment: Segment, span: BatchSpan, least: tuple[int, int], reads: CachedReads | None
 ) -> BatchOfTime:
-    """`least`: the time and the offset of the record that is looked for."""
+    """`least`: the time and the offset of the record to find."""
     batch = RecordBatch(segment.slice(span.position, span.position + span.size, reads))
     epoch = span.leader_epoch if span.leader_epoch >= 0 else None
     return BatchOfTime(batch, *least, span.last_offset, epoch)

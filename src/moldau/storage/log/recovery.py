@@ -1,11 +1,11 @@
-"""Opening a log. After a clean stop only its end is looked at. After a crash every batch from the
-recovery point on is: length, magic, checksum, order; indexes, epochs and producer state are rebuilt
-on the way, and a torn tail is cut off.
+"""Opening a log. After a clean stop only its end is checked. After a crash every batch from the
+recovery point on is checked: length, magic, checksum, order. Indexes, epochs and producer state are
+rebuilt on the way, and a torn tail is truncated.
 
-What was promised is never cut silently. If the sound part ends before the recovery point (it was
-flushed) or the high watermark (others may have read it), nothing is changed and the log opens with
-`damage`, refusing all work until its owner decides: `quarantine` keeps the bad files aside and
-leaves the sound part, to be filled again from a replica. See docs/adr/0002.
+Promised records are never cut silently. If the sound part ends before the recovery point (they were
+flushed) or before the high watermark (consumers may have read them), nothing is changed, and the
+log opens with `damage` and refuses all work until an operator decides: `quarantine` puts the bad
+files aside and keeps the sound part, to be completed from a replica. See docs/adr/0002.
 """
 
 from dataclasses import replace
@@ -52,13 +52,13 @@ _epoch_of = itemgetter(4)
 
 @frozen(kw_only=True)
 class Checkpointed:
-    """What the directory's checkpoint files say about one log."""
+    """The entries for one log in the directory's checkpoint files."""
 
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
     left: LogInventory | None = None
-    """What the clean stop before left, if that is known."""
+    """The manifest entry of the previous clean stop, if known."""
 
     @property
     def promised_end(self) -> int:
@@ -74,31 +74,31 @@ class Checkpointed:
 
 
 @frozen(kw_only=True)
-class LogPlace:
+class LogLocation:
     directory: LogDirectory
     path: Path
     topic_partition: TopicPartition
     is_new: bool = False
-    """Just made by the caller, who syncs the names in it before it is used."""
+    """Just created by the caller, who syncs its directory entries before it is used."""
 
 
 def open_log(
-    place: LogPlace,
+    location: LogLocation,
     options: LogOptions,
     checkpointed: Checkpointed,
     *,
     is_clean: bool,
     now_ms: int,
 ) -> Log:
-    """Open or create the log in `place.path`."""
-    with place.directory.guard:
-        filesystem = place.directory.filesystem
-        if not filesystem.exists(place.path):
-            filesystem.make_directory(place.path)
-            filesystem.sync_directory(place.path.parent)
-        loader = _Loader(place, options, checkpointed, now_ms)
+    """Open or create the log in `location.path`."""
+    with location.directory.offline_on_error:
+        filesystem = location.directory.filesystem
+        if not filesystem.exists(location.path):
+            filesystem.make_directory(location.path)
+            filesystem.sync_directory(location.path.parent)
+        loader = _Loader(location, options, checkpointed, now_ms)
         loaded = loader.load(is_clean=is_clean)
-        log = Log(place.directory, place.path, place.topic_partition, options, loaded)
+        log = Log(location.directory, location.path, location.topic_partition, options, loaded)
         if log.damage is None:
             log.reload_producers(now_ms)
             log.snapshots.remove_stray(log.segments.base_offsets)
@@ -108,7 +108,7 @@ def open_log(
 
 
 class _SoundEnd(NamedTuple):
-    """Where the sound batches end: the offset after them, the segment's place, bytes of it."""
+    """Where the sound batches end: offset after them, index of the segment, bytes of it."""
 
     offset: int
     place: int
@@ -117,22 +117,24 @@ class _SoundEnd(NamedTuple):
 
 class _Loader:
     def __init__(
-        self, place: LogPlace, options: LogOptions, checkpointed: Checkpointed, now_ms: int
+        self, location: LogLocation, options: LogOptions, checkpointed: Checkpointed, now_ms: int
     ) -> None:
-        self._filesystem = place.directory.filesystem
-        self._path = place.path
-        self._scanned = place.directory.recovered
-        self._syncs_new_names = not place.is_new
+        self._filesystem = location.directory.filesystem
+        self._path = location.path
+        self._scanned = location.directory.recovered
+        self._syncs_new_names = not location.is_new
         self._checkpointed = checkpointed
         self._now_ms = now_ms
         config = options.config
         self._settings = SegmentSettings(config.index_interval_bytes, config.segment_index_bytes)
         self._scan_from = checkpointed.recovery_point
-        # Up to there all was on the disk: what is wrong there is no write that a power cut undid.
+        # Below this offset everything was flushed: damage there is not a write undone by a power
+        # failure.
         self._tolerated_end = checkpointed.promised_end
         if options.flush_policy == "os":
             self._tolerated_end = checkpointed.recovery_point
-        # Where compaction never was, a gap between segments is a write that a power cut undid.
+        # In a log that was never compacted, a gap between segments means a write undone by a power
+        # failure.
         self._gaps_allowed = config.compacts
         self._producers = ProducerStateTable(expiration_ms=options.producer_id_expiration_ms)
         self._producers.verifies = options.verifies_transactions
@@ -166,7 +168,8 @@ class _Loader:
             damage = self._shorter(segments, end_offset, "the log ends there")
         start = self._checkpointed.log_start_offset
         if damage is None and end_offset < start and any(segment.size for segment in segments):
-            # Either may be wrong. Accepting it puts all segments aside and goes on at the start.
+            # Either may be wrong. Accepting the damage puts all segments aside and continues at the
+            # start.
             damage = Damage(end_offset, start, -1, f"it ends before its start offset {start}")
         loaded = self._result(segments, end_offset, damage, is_clean=is_clean)
         self._note(damage, segments, is_noted=suspect)
@@ -186,7 +189,7 @@ class _Loader:
     ) -> LoadedLog:
         checkpointed = self._checkpointed
         if damage is None and end_offset < checkpointed.log_start_offset:
-            # There is not a byte in them.
+            # The segments are empty.
             for segment in segments:
                 segment.remove_files()
             segments = []
@@ -201,7 +204,7 @@ class _Loader:
         log_start_offset = max(checkpointed.log_start_offset, segments[0].base_offset)
         log_start_offset = min(log_start_offset, end_offset)
         if damage is None:
-            # In this order: at the start of an empty log an epoch would be dropped next time.
+            # In this order: at the start of an empty log the next truncation would drop the epoch.
             self._epochs.truncate_from_start(Offset(log_start_offset))
             self._epochs.truncate_from_end(Offset(end_offset))
             self._epochs.flush_if_possible()
@@ -257,8 +260,8 @@ class _Loader:
     def _checks_out(
         self, files: list[SegmentFileName], segments: list[Segment], *, is_clean: bool
     ) -> bool:
-        """Indexes that are missing are rebuilt here, where no scan will. False if only a scan can
-        help: a lost list of aborted transactions is known to the batches alone.
+        """Rebuilds missing indexes of segments that no scan will visit. Returns False if only a
+        scan can help: a lost transaction index can be rebuilt from the batches alone.
         """
         there = {(name.base_offset, name.kind) for name in files}
         first_scanned = len(segments)
@@ -286,7 +289,7 @@ class _Loader:
         )
 
     def _lost_since_the_stop(self, segments: list[Segment]) -> Damage | None:
-        """Files that are missing or shorter, also where what is left looks sound."""
+        """Detects files that are missing or shorter, even where the rest looks sound."""
         there = {segment.base_offset: segment for segment in segments}
         sound: Segment | None = None
         for base_offset, entry in sorted(self._left.items()):
@@ -327,7 +330,7 @@ class _Loader:
         log_start_offset = self._checkpointed.log_start_offset
         if earliest is None or earliest.start_offset > log_start_offset:
             # Nothing was flushed yet, the file is lost, or the log's start was lowered for a
-            # truncation that did not happen any more. What is before the start needs no epoch.
+            # truncation that did not take place. Offsets before the start need no epoch.
             self._epochs.clear()
             self._scan_from = min(self._scan_from, log_start_offset)
         first = max(Segments(segments).floor_place(self._scan_from), 0)
@@ -357,7 +360,7 @@ class _Loader:
                     end = _SoundEnd(end_offset, place, tail.position)
                     segment.damaged = segment.damaged[:-1]
                     return self._end_at(segments, end, tail.reason)
-                # What was promised there is lost, and no other record may get its offsets.
+                # The promised records are lost, and no other record may get their offsets.
                 return max(end_offset, self._checkpointed.promised_end), None
             if scan.problem is not None:
                 end = _SoundEnd(end_offset, place, scan.valid_end)
@@ -369,12 +372,12 @@ class _Loader:
     def _end_at(
         self, segments: list[Segment], end: "_SoundEnd", problem: str
     ) -> tuple[int, Damage | None]:
-        """Cut what follows the sound part, unless it was promised."""
+        """Truncate everything after the sound part, unless it was promised."""
         if end.offset < self._checkpointed.promised_end:
             return end.offset, self._shorter(segments[: end.place + 1], end.offset, problem)
         cut = sum(each.size for each in segments[end.place :]) - end.size
         self._scanned.bytes_cut += cut
-        # From the end backwards, each step on the disk before the next: no crash leaves a hole.
+        # From the end backwards, each step synced before the next: no crash leaves a hole.
         for later in reversed(segments[end.place + 1 :]):
             later.remove_files()
         del segments[end.place + 1 :]
@@ -436,7 +439,7 @@ def _ends_damaged(segment: Segment) -> bool:
 
 
 def _contiguous_end(segment: Segment) -> int:
-    """The offset after the batches that follow each other without a gap from the base offset on."""
+    """The offset after the batches that follow the base offset without a gap."""
     end_offset = segment.base_offset
     for headers in SegmentScan(segment.file, 0, segment.size, verify_crc=True):
         for header in headers:

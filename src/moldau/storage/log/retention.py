@@ -1,6 +1,6 @@
-"""Which old segments go: those behind the log's start, those too many, those too old. Never one
-that reaches past the last stable offset, which readers of committed records have not seen yet. A
-log that only compacts loses what lies behind its start.
+"""Chooses the old segments to delete: before the log's start, beyond the size limit, or too old.
+Never a segment that extends past the last stable offset, which committed readers have not reached
+yet. A log that is only compacted loses just the segments before its start.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,14 @@ _Expired = Callable[[Segment, int], bool]
 
 
 def delete_old_segments(log: Log, now_ms: int, reads: CachedReads | None = None) -> int:
-    """First step of their deletion; `log.remove_deleted` is the second. How many there were. Given
-    `reads` it raises NotCachedError rather than wait for the disk: then ask again.
+    """First step of the deletion; `log.remove_deleted` is the second. Returns the number of
+    segments. With `reads` it raises NotCachedError instead of waiting for the disk: call it again
+    then.
     """
     if log.is_swapping:
-        # The next round looks again.
+        # The next round tries again.
         return 0
-    with log.guard:
+    with log.damage_handler:
         deleted = _delete(log, now_ms, lambda _, end: end <= log.log_start_offset)
         if log.config.deletes:
             deleted += _delete_by_size(log, now_ms)
@@ -57,7 +58,9 @@ def _delete_by_time(log: Log, now_ms: int, reads: CachedReads | None) -> int:
 
 
 def _delete(log: Log, now_ms: int, is_expired: _Expired) -> int:
-    """A prefix of the segments. If all go, a new one begins at the log's end first."""
+    """Deletes a prefix of the segments. If it covers all, a new one is created at the log's end
+    first.
+    """
     expired: list[Segment] = []
     last_stable_offset = log.last_stable_offset
     for place, segment in enumerate(log.segments):
@@ -70,7 +73,7 @@ def _delete(log: Log, now_ms: int, is_expired: _Expired) -> int:
         try:
             log.roll(now_ms)
         except DiskFullError:
-            # The others make room.
+            # Deleting the others makes room.
             expired.pop()
     if not expired:
         return 0

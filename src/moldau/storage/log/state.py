@@ -1,5 +1,5 @@
-"""What a log consists of, and the parts of its life that appending, reading and truncation share:
-offsets, segments that begin and end, flushing, damage.
+"""The state of a log, and the operations that appending, reading and truncation share: offsets,
+the life of segments, flushing, damage.
 
 log start <= last stable offset <= high watermark <= log end; flushed offset <= log end.
 """
@@ -19,7 +19,7 @@ from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.disk_steps import Steps, run_here
 from moldau.storage.disk.failures import DiskFullError, refused_if_full
 from moldau.storage.log import damage_handling as log_damage
-from moldau.storage.log.damage_handling import LogGuard
+from moldau.storage.log.damage_handling import DamageHandler
 from moldau.storage.log.epochs import LeaderEpochCache
 from moldau.storage.log.flushing import FlushTicket, GroupFlusher
 from moldau.storage.log.names import DELETED_SUFFIX, ROLLED_SUFFIX
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class LoadedLog:
-    """What loading or recovery found out."""
+    """The result of loading or recovery."""
 
     segments: Segments
     epochs: LeaderEpochCache
@@ -54,18 +54,18 @@ class LoadedLog:
 
 @frozen(kw_only=True)
 class LogOptions:
-    """What a log is given by the node that it lives in."""
+    """The options that a node passes to its logs."""
 
     config: LogConfig
     flush_policy: str = "os"
     flusher: GroupFlusher | None = None
     syncs_later: bool = False
-    """Appends and rolls leave all syncs to the flusher, and whoever appended waits for that."""
+    """Appends and rolls leave all syncs to the flusher, and appends are acknowledged after them."""
     jitter: Callable[[int], int] = lambda _bound_ms: 0
-    """A random number from 0 up to and with its argument."""
+    """A random number from 0 up to and including its argument."""
     producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
     verifies_transactions: bool = False
-    """A log that stands alone has no coordinator to ask."""
+    """A log without a broker has no coordinator to ask."""
 
 
 class LogState:
@@ -94,10 +94,10 @@ class LogState:
         self.high_watermark = loaded.high_watermark
         self.flushed_offset = loaded.flushed_offset
         self.appended_bytes = 0
-        """Since it was opened; never less."""
+        """Counts since the log was opened; never decreases."""
         self.damage = loaded.damage
-        self.guard = LogGuard(self)
-        self.read_guard = LogGuard(self, reads_only=True)
+        self.damage_handler = DamageHandler(self)
+        self.read_damage_handler = DamageHandler(self, reads_only=True)
         log_damage.watch(self)
         self.leader_rules: LeaderRules | None = None
         self._flusher = options.flusher
@@ -107,13 +107,13 @@ class LogState:
         self._owed_flush_end = 0
         self._directory_is_dirty = True
         self._unsynced_paths: list[Path] = []
-        # Their batches may be flushed, their indexes are not.
+        # Segments whose batches may be flushed, but not their indexes.
         self._unsynced_seals: list[Segment] = []
         self._rolled = [segment for segment in self.segments if segment.is_rolled]
         self._tickets: list[FlushTicket] = []
         self.is_abandoned = False
         self.is_swapping = False
-        """Compaction is replacing segments: nothing else may take any out meanwhile."""
+        """Compaction is replacing segments: no other operation may remove any in the meantime."""
         self._deleted: deque[tuple[int, Segment | None, Path | None]] = deque()
         self.producers.on_high_watermark(self.high_watermark)
 
@@ -134,37 +134,39 @@ class LogState:
 
     @property
     def countable_end_offset(self) -> int:
-        """What acks=all and a follower's fetch may count as held by this replica."""
+        """The end of the records that acks=all and a follower's fetch may count on this replica."""
         if self.flush_policy == "os" and not self.owes_flush:
             return self.log_end_offset
         return self.flushed_offset
 
     @property
     def owes_flush(self) -> bool:
-        """Records that must not be answered before they are on the disk are not yet."""
+        """Whether records exist that must not be acknowledged before they are on the disk."""
         return self.flushed_offset < self._owed_flush_end
 
     @property
     def awaits_flush(self) -> bool:
-        """The next flush round will sync it."""
+        """Whether the next flush round will sync the log."""
         return self._is_marked
 
     @property
     def recovery_point(self) -> int:
-        """All before it is on the disk, with what a start after a crash does not rebuild."""
+        """Everything before it is durable, including the state that a start after a crash cannot
+        rebuild.
+        """
         unwritten_from = self.epochs.unwritten_from
         if unwritten_from is None:
             return self.flushed_offset
         return min(self.flushed_offset, unwritten_from)
 
     def update_high_watermark(self, offset: int) -> int:
-        """A follower takes its leader's word, within its own log; it may fall."""
+        """A follower adopts its leader's value, capped at its own log end; it may fall."""
         self.high_watermark = max(min(offset, self.log_end_offset), self.log_start_offset)
         self.producers.on_high_watermark(self.high_watermark)
         return self.high_watermark
 
     def raise_high_watermark(self, offset: int) -> bool:
-        """A leader's never falls. True if it rose."""
+        """A leader's high watermark never falls. Returns True if it rose."""
         assert offset <= self.log_end_offset, (offset, self.log_end_offset)
         if offset <= self.high_watermark:
             return False
@@ -173,7 +175,7 @@ class LogState:
         return True
 
     def advance_log_start(self, offset: int) -> bool:
-        """Records before `offset` are deleted. True if there were any."""
+        """Delete the records before `offset`. Returns True if there were any."""
         if offset > self.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -204,13 +206,13 @@ class LogState:
 
     def roll(self, now_ms: int, first_offset: int = 0) -> Segment:
         """Seal the active segment and begin the next one, at the log's end or at `first_offset` if
-        that lies beyond it.
+        that is later.
         """
-        with self.guard:
+        with self.damage_handler:
             base_offset = max(first_offset, self.log_end_offset)
             active = self.segments.active
             if active.base_offset == base_offset:
-                # Nothing in it yet: it is as new as a new one.
+                # The active segment is empty, so it can serve as the new one.
                 return active
             with refused_if_full(active.path()):
                 active.seal()
@@ -227,7 +229,8 @@ class LogState:
             if segment.is_rolled:
                 self._rolled.append(segment)
             self._directory_is_dirty = True
-            # The snapshot lies where the segment begins: recovering the segment starts from it.
+            # The snapshot is taken at the segment's start: a recovery of the segment begins from
+            # it.
             self.producers.end_offset = base_offset
             snapshot = self.snapshots.take(self.producers, sync=False)
             if snapshot is not None:
@@ -236,9 +239,9 @@ class LogState:
             return segment
 
     def _life_of_next(self, base_offset: int) -> str:
-        """Compaction leaves gaps between segments, so nobody could tell one that a power cut made
-        by losing this segment's end and keeping the next one, except by the next one's name: it
-        has its own once this one is on the disk.
+        """Compaction leaves gaps between segments. A gap may also come from a power failure that
+        lost the end of this segment and kept the next one. The next segment's file name tells the
+        two apart: it gets its final name only when this segment is on the disk.
         """
         if not self.config.compacts or self.flushed_offset >= self.log_end_offset:
             return ""
@@ -248,14 +251,16 @@ class LogState:
         return ""
 
     def retire(self, segments: list[Segment], now_ms: int) -> None:
-        """First step of deletion: out of the log, `.deleted` on disk. The order of `segments` is
-        kept, so that a crash half way leaves no hole.
+        """First step of deletion: removed from the log, `.deleted` on disk. The order of `segments`
+        is kept, so that a crash half way leaves no hole.
         """
         for segment in segments:
             self.retire_later([segment], now_ms)()
 
     def retire_later(self, segments: list[Segment], now_ms: int) -> Callable[[], None]:
-        """Their files are marked as deleted, and they can be read until this is called."""
+        """Marks their files as deleted; they stay readable until the returned function is
+        called.
+        """
         due_ms = now_ms + self.config.file_delete_delay_ms
         marked: list[tuple[int, Segment | None, Path | None]] = []
         for segment in segments:
@@ -273,16 +278,16 @@ class LogState:
         return run_here(self.removing_deleted(now_ms))
 
     def removing_deleted(self, now_ms: int, count_max: int | None = None) -> Steps[int]:
-        """Second step, file.delete.delay.ms later: the files go. How many segments went. A file
-        system may take long to free what a large one held.
+        """Second step, file.delete.delay.ms later: deletes the files and returns the number of
+        segments. A file system may take long to free the space of a large file.
         """
         if self._tickets or self.is_swapping:
-            # A flush may still hold their files; and what is read until a swap is over may have the
-            # name of one that went before it.
+            # A flush may still hold their files. And until a swap is over, a segment that is being
+            # read may have the name of one that was removed before.
             return 0
         due: list[Path] = []
         removed = 0
-        with self.guard:
+        with self.damage_handler:
             for due_ms, segment, snapshot in islice(self._deleted, count_max):
                 if due_ms > now_ms:
                     break
@@ -311,8 +316,8 @@ class LogState:
             self._flusher.mark(self)
 
     def begin_flush(self, *, everything: bool = False) -> FlushTicket:
-        """The policy `os` flushes sealed segments only, unless `everything` is asked for."""
-        with self.guard:
+        """The policy `os` flushes sealed segments only, unless `everything` is set."""
+        with self.damage_handler:
             active = self.segments.active
             whole = everything or self.flush_policy != "os" or self.owes_flush
             end_offset = self.log_end_offset if whole else active.base_offset
@@ -327,10 +332,10 @@ class LogState:
                 for segment in dirty:
                     paths += segment.paths_to_sync()[1 if segment is active else 0 :]
                     if segment is active:
-                        # At hand, and synced again and again.
+                        # Open already, and synced again and again.
                         files.append(segment.file)
             except BaseException:
-                # Perhaps there was no descriptor: then all of it is for the next time.
+                # Perhaps no descriptor was free: then all paths wait for the next flush.
                 self._unsynced_paths = list(dict.fromkeys(paths))
                 for segment in dirty:
                     segment.pins -= 1
@@ -339,7 +344,7 @@ class LogState:
             self._unsynced_seals = []
             directories = [self.path] if self._directory_is_dirty else []
             self._directory_is_dirty = False
-            # What was refused before may be among it twice.
+            # Paths refused earlier may be in the list twice.
             paths = list(dict.fromkeys(paths))
             ticket = FlushTicket(
                 self,
@@ -362,17 +367,18 @@ class LogState:
         if ticket.error is not None:
             if ticket.is_refused and not self.is_abandoned:
                 self._take_back(ticket)
-            with self.directory.guard:
+            with self.directory.offline_on_error:
                 raise ticket.error
         if self.is_abandoned:
             return
-        with self.guard:
+        with self.damage_handler:
             named_end = self._name_rolled(ticket)
             self.flushed_offset = max(self.flushed_offset, named_end)
 
     def _name_rolled(self, ticket: FlushTicket) -> int:
-        """How far the ticket counts. What lies in segments that get their own names now does when
-        the next flush has taken these to the disk: Kafka knows them by no others.
+        """The end offset that the ticket makes durable. For segments that get their final names
+        now, it counts only after the next flush has synced those names: Kafka knows the segments by
+        no others.
         """
         if not self._rolled:
             return ticket.end_offset
@@ -390,7 +396,7 @@ class LogState:
         return rolled[0].base_offset
 
     def _forget_paths_of(self, renamed: list[Segment]) -> None:
-        """Running flushes look for their files under other names."""
+        """Running flushes look for these files under their old names."""
         for ticket in self._tickets:
             missed = [s for s in ticket.segments if s in renamed and s.sealed]
             if missed:
@@ -398,15 +404,15 @@ class LogState:
                 self._unsynced_seals += [s for s in missed if s not in self._unsynced_seals]
 
     def _take_back(self, ticket: FlushTicket) -> None:
-        """Nothing of it failed, some of it was not tried: all of it is for the next one."""
+        """No sync failed, but some were not tried: everything is left to the next flush."""
         self._unsynced_paths += ticket.paths
         self._unsynced_seals += [s for s in ticket.segments if s not in self._unsynced_seals]
         self._directory_is_dirty = True
         self.mark_dirty()
 
     def flush(self, *, may_owe: bool = False) -> None:
-        """Everything written so far is on the disk when this returns; or, where that is left to the
-        flusher, before whoever appended is answered.
+        """On return everything written so far is on the disk; or, if syncs are left to the flusher,
+        will be before the append is acknowledged.
         """
         if may_owe and self._syncs_later:
             self._owed_flush_end = self.log_end_offset
@@ -417,11 +423,11 @@ class LogState:
             ticket = self.begin_flush(everything=True)
             ticket.run()
             self.finish_flush(ticket)
-            # Twice if segments got their names.
+            # Two rounds if segments got their final names.
             is_over = self.is_abandoned or self.flushed_offset >= ticket.end_offset
 
     def abandon(self) -> None:
-        """Free the handles, write nothing; when the last running flush is back, if there is one."""
+        """Free the handles, write nothing; waits for the last running flush, if any."""
         self.is_abandoned = True
         if self._flusher is not None:
             self._flusher.forget(self)
@@ -436,7 +442,7 @@ class LogState:
         """The directory was renamed."""
         self.path = path
         for ticket in self._tickets:
-            # It looks for files under the old name.
+            # Running flushes look for files under the old name.
             ticket.end_offset = min(ticket.end_offset, self.flushed_offset)
             self._unsynced_seals += [segment for segment in ticket.segments if segment.sealed]
         self._directory_is_dirty = True
@@ -457,7 +463,7 @@ class LogState:
 
     @property
     def damaged(self) -> "list[tuple[Segment, DamagedBytes]]":
-        """What cannot be read of the log, while the rest can."""
+        """Damaged bytes of the log, while the rest of it is readable."""
         start = self.log_start_offset
         return [
             (segment, each)
@@ -467,5 +473,5 @@ class LogState:
         ]
 
     def examine(self, path: Path) -> bool:
-        """Look for damage in the segment of that path. Whether there is any."""
+        """Search the segment at that path for damage. Returns whether there is any."""
         return log_damage.examine(self, path)

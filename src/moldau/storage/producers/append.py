@@ -1,5 +1,5 @@
-"""An append in the making, held against what the partition knows of its producers: duplicates,
-gaps, old epochs, late markers, transactions that nobody verified. Nothing is changed here.
+"""An append in progress, checked against the producer state of the partition: duplicates, gaps, old
+epochs, late markers, unverified transactions. Nothing is changed here.
 """
 
 from enum import Enum
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from moldau.storage.producers.state import ProducerStateTable
 
 TRANSACTION_VERSION_UNKNOWN = -1
-"""The transaction version whose ends raise the producer's epoch."""
+"""The first transaction version whose end markers raise the producer's epoch."""
 
 
 class AppendOrigin(Enum):
-    """Who appends, and so how much is checked."""
+    """The source of an append, which determines the checks."""
 
     CLIENT = "client"
     """Everything is checked."""
     COORDINATOR = "coordinator"
     """Offset commits and end markers: epochs are checked, there are no sequences."""
     REPLICATION = "replication"
-    """The leader has checked; only what would break our own state is refused."""
+    """The leader has checked it; only batches that would corrupt our own state are refused."""
     RAFT_LEADER = "raft leader"
     """The metadata log: offsets are already assigned."""
 
@@ -43,7 +43,7 @@ _VERIFIED_ORIGINS = {AppendOrigin.CLIENT, AppendOrigin.COORDINATOR}
 
 
 class CompletedTransaction(NamedTuple):
-    """`last_offset` is the marker's own."""
+    """`last_offset` is the offset of the marker."""
 
     producer_id: int
     first_offset: int
@@ -52,15 +52,15 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerAppend:
-    """One append in the making. Later batches are checked against the earlier ones of the same
-    append; the table sees nothing until `ProducerStateTable.apply`.
+    """One append in progress. Later batches are checked against earlier ones of the same append;
+    the table is unchanged until `ProducerStateTable.apply`.
     """
 
     __slots__ = (
-        "_guard",
         "_origin",
         "_table",
         "_transaction_version",
+        "_verification",
         "completed",
         "entries",
         "started",
@@ -72,23 +72,22 @@ class ProducerAppend:
         table: "ProducerStateTable",
         origin: AppendOrigin,
         transaction_version: int,
-        guard: Verification | None,
+        verification: Verification | None,
     ) -> None:
         self._table = table
         self._origin = origin
         self._transaction_version = transaction_version
-        self._guard = guard
+        self._verification = verification
         self.entries: dict[int, ProducerEntry] = {}
         self.started: list[tuple[int, int]] = []
         """(first offset, producer id) of transactions that this append opens."""
         self.verified: list[tuple[int, int | None]] = []
-        """(producer id, the epoch that its end raised, if it did): guards that have done their
-        duty."""
+        """(producer id, the epoch if the end raised it) of verifications that are used up."""
         self.completed: list[CompletedTransaction] = []
 
     def add_data(self, batch: DataBatch) -> BatchMetadata | None:
-        """A retry of a remembered batch is answered with what was appended then: the caller must
-        not write it. Otherwise the batch becomes part of this append.
+        """For a retry of a remembered batch, returns the batch as it was appended before: the
+        caller must not write it again. Otherwise the batch becomes part of this append.
         """
         producer_id, epoch, base_sequence, first_offset, last_offset, _, transactional = batch
         known = self._table.entry(producer_id)
@@ -136,31 +135,31 @@ class ProducerAppend:
             raise _stale_epoch(batch.producer_id, epoch, entry.epoch, batch.first_offset)
         verification = self._table.verifications.get(batch.producer_id)
         if batch.is_transactional and self._origin in _VERIFIED_ORIGINS:
-            self._check_guard(entry, batch, verification)
+            self._check_verified(entry, batch, verification)
         if is_client:
             if verification is not None:
                 _check_waiting(known, batch, verification)
             _check_sequence(entry, batch, is_unknown=known is None or known.epoch < 0)
         return None
 
-    def _check_guard(
+    def _check_verified(
         self, entry: ProducerEntry, batch: DataBatch, verification: Verification | None
     ) -> None:
-        """The coordinator knows of a transaction that is open here in this epoch. Before it is, the
-        answer to a verification that no marker has outdated must be shown.
+        """A transaction may only be opened with a verification that the coordinator has confirmed
+        and no marker has outdated. A transaction already open in this epoch needs none.
         """
         is_open = entry.transaction_first_offset >= 0 and entry.epoch == batch.producer_epoch
         if is_open or not self._table.verifies:
             return
-        if self._guard is None or verification is not self._guard:
+        if self._verification is None or verification is not self._verification:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {batch.producer_id} has no transaction open at {batch.first_offset}",
             )
 
     def _recall_duplicate(self, known: ProducerEntry, batch: DataBatch) -> BatchMetadata | None:
-        """A snapshot has only the last batch: the others are looked for in the log, and if they are
-        gone, it is still certain that whatever came before the last was appended once.
+        """A snapshot has only the last batch, so earlier ones are searched for in the log. Even if
+        they are gone there, every batch before the last was certainly appended once.
         """
         has_forgotten = self._table.recall(known)
         duplicate = _find_duplicate(known, batch)
@@ -172,7 +171,7 @@ class ProducerAppend:
         return duplicate
 
     def add_marker(self, marker: EndMarker) -> CompletedTransaction | None:
-        """None if the transaction had no data here: such a marker moves nothing."""
+        """None if the transaction had no data here: such a marker changes nothing."""
         version = self._transaction_version
         assert version >= 0 or self._origin is AppendOrigin.REPLICATION, "markers need a version"
         entry = self._entry(marker.producer_id, self._table.entry(marker.producer_id))
@@ -186,7 +185,7 @@ class ProducerAppend:
             )
             self.completed.append(completed)
         entry.end_transaction(marker)
-        # Only an end that raised the epoch leaves room for a next transaction in its own.
+        # Only an end that raised the epoch leaves room for a next transaction in that epoch.
         raised_epoch = marker.producer_epoch if version >= BUMPS_EPOCH_FROM else None
         self.verified.append((marker.producer_id, raised_epoch))
         self.entries[marker.producer_id] = entry
@@ -209,7 +208,7 @@ def _find_duplicate(known: ProducerEntry, batch: DataBatch) -> BatchMetadata | N
 
 
 def _is_past(known: ProducerEntry, batch: DataBatch) -> bool:
-    """Up to half the way round, sequences are before the last one."""
+    """Sequences up to half way round are before the last one."""
     last_sequence = increment_sequence(batch.base_sequence, batch.last_offset - batch.first_offset)
     return (known.last_sequence - last_sequence) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
 
@@ -217,11 +216,11 @@ def _is_past(known: ProducerEntry, batch: DataBatch) -> bool:
 def _check_waiting(
     known: ProducerEntry | None, batch: DataBatch, verification: Verification
 ) -> None:
-    """An earlier batch may have been put off by its verification."""
+    """An earlier batch may be waiting for its verification."""
     sequence = batch.base_sequence
     expected = verification.lowest_sequence
     if verification.adds and (known is None or not known.batches):
-        # Every transaction of this kind begins with sequence 0.
+        # With transaction version 2 every transaction begins with sequence 0.
         expected = 0
     if sequence > expected:
         raise KafkaError(
@@ -233,7 +232,7 @@ def _check_waiting(
 def _check_sequence(entry: ProducerEntry, batch: DataBatch, *, is_unknown: bool) -> None:
     sequence = batch.base_sequence
     if is_unknown:
-        # Its records may have been deleted by retention: any sequence may come next.
+        # Retention may have deleted its records: any sequence may come next.
         return
     if batch.producer_epoch != entry.epoch:
         if sequence != 0:
@@ -254,9 +253,9 @@ def _check_sequence(entry: ProducerEntry, batch: DataBatch, *, is_unknown: bool)
 def _check_marker(entry: ProducerEntry, marker: EndMarker, version: int) -> None:
     epoch, current = marker.producer_epoch, entry.epoch
     if version >= BUMPS_EPOCH_FROM:
-        # From version 2 the coordinator bumps the epoch for every marker, so an equal epoch is a
-        # late marker, unless nothing is open: then it is a retry and harmless (KAFKA-19999). At the
-        # last epoch there is nothing to bump to.
+        # From version 2 the coordinator bumps the epoch for every marker, so an equal epoch means a
+        # late marker, unless no transaction is open: then it is a harmless retry (KAFKA-19999). The
+        # last epoch cannot be bumped.
         is_retry = epoch == current and (
             entry.transaction_first_offset < 0 or epoch == PRODUCER_EPOCH_MAX
         )
@@ -283,9 +282,9 @@ def _stale_epoch(producer_id: int, epoch: int, current: int, offset: int) -> Kaf
 def begin_verification(
     table: "ProducerStateTable", batch: tuple[int, int, int], *, adds: bool, now_ms: int
 ) -> Verification | None:
-    """The guard to be shown with `batch` (its producer's id and epoch, its first sequence) once the
-    coordinator has agreed. None if the transaction is open here already. Raises if the epoch is
-    fenced.
+    """The verification to pass with `batch` (its producer's id and epoch, its first sequence) once
+    the coordinator has confirmed the transaction. None if the transaction is already open here.
+    Raises if the epoch is fenced.
     """
     producer_id, epoch, sequence = batch
     entry = table.entry(producer_id)

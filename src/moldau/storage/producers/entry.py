@@ -1,5 +1,5 @@
-"""One idempotent or transactional producer as a partition knows it: its epoch, its last batches,
-its open transaction; and how its sequences count.
+"""The state of one idempotent or transactional producer in a partition: its epoch, its last
+batches, its open transaction; and the arithmetic of sequences.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class BatchMetadata(NamedTuple):
 
 
 class DataBatch(NamedTuple):
-    """The header fields of a data batch, with the offsets it has (or will have) in the log."""
+    """The header fields of a data batch, with its present or future offsets in the log."""
 
     producer_id: int
     producer_epoch: int
@@ -44,7 +44,7 @@ class EndMarker(NamedTuple):
 
 
 def increment_sequence(sequence: int, by: int) -> int:
-    """Sequences wrap from 2^31-1 to 0; the absence of one stays absent."""
+    """Sequences wrap from 2^31-1 to 0; a missing sequence stays missing."""
     return sequence if sequence == NO_SEQUENCE else (sequence + by) & SEQUENCE_MAX
 
 
@@ -97,7 +97,9 @@ class ProducerEntry:
         return self.batches[-1].last_offset - self.batches[-1].first_offset if self.batches else 0
 
     def is_followed_by(self, batch: DataBatch) -> bool:
-        """The next sequence in the same epoch: neither a duplicate nor a gap."""
+        """Whether the batch has the next sequence in the same epoch: neither a duplicate
+        nor a gap.
+        """
         return batch[1] == self.epoch and self.batches != () and batch[2] == self.batches[-1][1] + 1
 
     def add_batch(self, epoch: int, batch: BatchMetadata) -> None:

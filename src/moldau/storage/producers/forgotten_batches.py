@@ -1,6 +1,6 @@
-"""Looks in the log for a producer's batches that its snapshot has forgotten: it has only the last
-one, and retries of those before it may be under way when a node starts. A thread does it, with
-files of its own that it opens by their names.
+"""Searches the log for a producer's batches that its snapshot lacks: a snapshot has only the last
+one, and retries of earlier batches may be in flight when a node starts. A thread does it, with
+files that it opens by name.
 """
 
 from collections.abc import Callable
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from moldau.storage.segment.segments import Segments
 
 SEARCH_BYTES = 4 << 20
-"""So far back: requests in flight lie close together."""
+"""The search goes back this far: batches of requests in flight are close together."""
 
 Found = Callable[[list[BatchMetadata]], None]
-"""Called with those that lie before what is remembered, oldest first."""
+"""Called with the batches that precede the remembered ones, oldest first."""
 
 
 class _File(NamedTuple):
     path: "Path"
     size: int
     segment: "IndexedSegment"
-    """For the thread alone."""
+    """An index for the thread alone."""
 
 
 class _Producer(NamedTuple):
     producer_id: int
     epoch: int
     end_offset: int
-    """What is remembered begins there."""
+    """The base offset of the first remembered batch."""
 
 
 class ForgottenBatches:
@@ -46,14 +46,14 @@ class ForgottenBatches:
         self._segments = segments
 
     def search(self, entry: ProducerEntry, found: Found) -> NotCachedError:
-        """For the caller to raise."""
+        """Returns the error for the caller to raise."""
         end_offset = entry.batches[0].first_offset if entry.batches else 0
         producer = _Producer(entry.producer_id, entry.epoch, end_offset)
         files: list[_File] = []
         searched_bytes = 0
         for segment in reversed(self._segments.overlapping(0, end_offset)):
             files.append(_File(segment.path(), segment.size, segment.apart()))
-            # The last one holds later batches too.
+            # The last one also holds later batches.
             searched_bytes += segment.size if len(files) > 1 else 0
             if searched_bytes >= SEARCH_BYTES:
                 break
@@ -73,8 +73,8 @@ def _search(files: list[_File], producer: _Producer) -> list[BatchMetadata]:
         try:
             headers, searched_bytes = _headers(file, producer.end_offset, bytes_left)
         except (FileNotFoundError, DamagedFileError):
-            # Deleted in the meantime, or without an index that could be used. What is not found
-            # counts as forgotten.
+            # Deleted in the meantime, or without a usable index. Batches that are not found count
+            # as forgotten.
             break
         found = [_metadata(h) for h in headers if _is_data_of(producer, h)] + found
         bytes_left -= searched_bytes
@@ -84,10 +84,10 @@ def _search(files: list[_File], producer: _Producer) -> list[BatchMetadata]:
 
 
 def _headers(file: _File, end_offset: int, bytes_max: int) -> tuple[list[ScannedBatch], int]:
-    """Of the batches before the offset, and how many bytes were looked at."""
+    """Headers of the batches before the offset, and the number of bytes read."""
     path, size, segment = file
     index = segment.offset_index
-    # Of the offset, or shortly before it.
+    # At the offset, or shortly before it.
     near_end = index.lookup(Offset(end_offset))[1]
     start = index.position_before(near_end - bytes_max) if near_end > bytes_max else 0
     position, headers = start, []

@@ -1,5 +1,5 @@
-"""Brings a partition's producer table forward from the batches in its log: after a crash, after a
-truncation, and wherever a snapshot is older than the log.
+"""Replays batches of the log into a partition's producer table: after a crash, after a truncation,
+and whenever a snapshot is older than the log.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from moldau.types import Offset, ProducerId
 
 
 def end_marker(batch: RecordBatch, offset: int) -> EndMarker | None:
-    """The marker in a control batch; None if it controls something else."""
+    """The marker in a control batch; None if the batch controls something else."""
     marker = marker_of(batch)
     if marker is None:
         return None
@@ -45,7 +45,7 @@ def data_batch(header: ScannedBatch) -> DataBatch:
 def complete(
     table: ProducerStateTable, segment: Segment, completed: Iterable[CompletedTransaction]
 ) -> None:
-    """An aborted transaction goes into the index of the segment that holds its marker."""
+    """Adds an aborted transaction to the index of the segment that holds its marker."""
     for transaction in completed:
         if transaction.is_aborted:
             segment.transaction_index.append(
@@ -66,7 +66,7 @@ def replay_headers(
     *,
     index_aborts: bool,
 ) -> None:
-    """Batches that are in the log. `index_aborts` also rebuilds the transaction index."""
+    """Replays batches of the log. `index_aborts` also rebuilds the transaction index."""
     append: ProducerAppend | None = None
     for header in [h for h in headers if h[7] >= 0]:
         if append is None:
@@ -78,7 +78,7 @@ def replay_headers(
         marker = end_marker(batch, header[2])
         if marker is not None:
             append.add_marker(marker)
-        # What the index says about a marker must not depend on the batches behind it.
+        # The index entry of a marker must not depend on the batches after it.
         table.apply(append)
         if index_aborts:
             complete(table, segment, append.completed)
@@ -93,8 +93,8 @@ def replay_headers(
 def replay_segment(
     table: ProducerStateTable, segment: Segment, start_offset: int, end_offset: int
 ) -> None:
-    """The batches of the segment that lie in [start_offset, end_offset), with the one that contains
-    `start_offset`: some of its records may be deleted, its producer is not.
+    """Replays the batches of the segment in [start_offset, end_offset), including the one that
+    contains `start_offset`: some of its records may be deleted, but its producer is still known.
     """
     first = segment.locate(start_offset)
     if first is None:

@@ -1,4 +1,4 @@
-"""Producer snapshots, `<offset:020d>.snapshot`: the producer table as it was before that offset, in
+"""Producer snapshots, `<offset:020d>.snapshot`: the producer table as of that offset, in
 Kafka's format (version 1, CRC-32C). A snapshot is a cache of the log: a broken one is refused here,
 removed by `reload`, and the state is replayed from an older one.
 """
@@ -19,7 +19,7 @@ from moldau.types import Buffer
 
 SNAPSHOT_VERSION = 1
 
-# version, crc | entry count; the crc covers everything behind itself.
+# version, crc | entry count; the crc covers everything after it.
 _HEADER = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 # producer id, epoch, last sequence, last offset, offset delta, timestamp, coordinator epoch,
@@ -86,7 +86,7 @@ def snapshot_name(offset: int) -> str:
 
 
 def snapshot_offset(name: str) -> int | None:
-    """None if `name` is not a snapshot's."""
+    """None if `name` is not the name of a snapshot."""
     digits = name.removesuffix(SNAPSHOT_SUFFIX)
     return int(digits) if digits != name and len(digits) == 20 and digits.isdecimal() else None
 
@@ -98,13 +98,13 @@ class ProducerSnapshots:
         self._filesystem = filesystem
         self._directory = directory
         self._offsets: list[int] = []
-        # A log that begins here has no producers yet; Kafka writes no snapshot of that.
+        # A log that begins here has no producers yet; Kafka writes no empty snapshot.
         self._floor_offset = 0
         self.rescan()
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Ascending."""
+        """In ascending order."""
         return tuple(self._offsets)
 
     @property
@@ -124,19 +124,19 @@ class ProducerSnapshots:
         self._directory = directory
 
     def take(self, table: ProducerStateTable, *, sync: bool) -> Path | None:
-        """Write the table as of its end offset; None if there is nothing new or no room for it."""
+        """Write the table as of its end offset; None if it is unchanged or there is no room."""
         offset = table.end_offset
         if offset <= max(self._floor_offset, self.latest_offset or 0):
             return None
         path = self.path(offset)
         # Not replaced atomically: until the segment that begins here is flushed, a crash discards
-        # or replays past it, and the checksum gives a torn one away.
+        # the snapshot or replays past it, and the checksum reveals a torn one.
         self._filesystem.remove(path)
         try:
             with refused_if_full(path):
                 self._write(path, encode_snapshot(table))
         except DiskFullError:
-            # The log has it all; reading it again takes longer.
+            # The log has the same facts; replaying it only takes longer.
             self._filesystem.remove(path)
             return None
         if sync:
@@ -199,7 +199,9 @@ class ProducerSnapshots:
             self.remove(offset)
 
     def mark_deleted(self, offset: int) -> Path | None:
-        """First step of the deletion with its segment: renamed; the caller removes the result."""
+        """First step of the deletion with its segment: renames it; the caller removes the
+        result.
+        """
         if offset not in self._offsets:
             return None
         self._offsets.remove(offset)
@@ -212,7 +214,7 @@ class ProducerSnapshots:
         return marked
 
     def unmark_deleted(self, offset: int) -> None:
-        """Takes `mark_deleted` back; nothing if there is no such file."""
+        """Undoes `mark_deleted`; does nothing if there is no such file."""
         path = self.path(offset)
         marked = path.with_name(path.name + DELETED_SUFFIX)
         if offset not in self._offsets and self._filesystem.exists(marked):
@@ -220,8 +222,8 @@ class ProducerSnapshots:
             insort(self._offsets, offset)
 
     def remove_stray(self, segment_base_offsets: Iterable[int]) -> None:
-        """Keep those that begin a segment, and the newest other one if it lies above all segments:
-        a clean stop wrote it.
+        """Keep the snapshots at the start of a segment, and the newest other one if it is later
+        than all segments: a clean stop wrote it.
         """
         bases = set(segment_base_offsets)
         strays = [offset for offset in self._offsets if offset not in bases]

@@ -1,8 +1,8 @@
-"""What a partition knows of its idempotent and transactional producers: sequences, epochs, open
+"""A partition's state of its idempotent and transactional producers: sequences, epochs, open
 transactions. Pure: no files, no clock.
 
 An append is decided first and applied after the write: `begin_append`; `add_data` or `add_marker`
-per batch, which refuse or answer a duplicate and change nothing; write; `apply`; then
+per batch, which refuse it or return its duplicate and change nothing; write; `apply`; then
 `complete_transaction` for each of `append.completed`.
 """
 
@@ -38,13 +38,13 @@ __all__ = [
 ]
 
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
-# Kafka lets the table grow for a day; a client that invents ids would then own the heap.
+# Kafka lets the table grow for a day; a client that invents ids could then fill the memory.
 PRODUCER_IDS_MAX = 100_000
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
 
 SearchLog = Callable[[ProducerEntry, Callable[[list[BatchMetadata]], None]], Exception]
-"""The error to raise, so that a thread looks for the batches before those that are remembered. When
-it has, the second argument is called with them, oldest first.
+"""Returns the error to raise, so that a thread searches for the batches before the remembered ones.
+When it is done, the second argument is called with them, oldest first.
 """
 
 
@@ -83,14 +83,14 @@ class ProducerStateTable:
         # First offset -> producer id, ascending.
         self._ongoing: OrderedDict[int, int] = OrderedDict()
         self._unreplicated = UnreplicatedTransactions()
-        # Id -> epoch of producers that a snapshot told of.
+        # Id -> epoch of producers that were loaded from a snapshot.
         self._snapshotted: dict[int, int] = {}
         self._recalled: set[int] = set()
         self._is_cut = False
-        """It begins with a log that had lost its beginning."""
+        """Started from a log that had lost its beginning."""
         self.search_log: SearchLog | None = None
         self.verifies = False
-        """Transactions are opened with a guard only: there is a coordinator to ask."""
+        """Transactions can be opened with a verification only: there is a coordinator to ask."""
         self.verifications = Verifications()
 
     def begin_append(
@@ -98,13 +98,14 @@ class ProducerStateTable:
         origin: AppendOrigin,
         *,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
-        guard: Verification | None = None,
+        verification: Verification | None = None,
     ) -> ProducerAppend:
-        return ProducerAppend(self, origin, transaction_version, guard)
+        return ProducerAppend(self, origin, transaction_version, verification)
 
     def expects(self, header: ScannedBatch) -> ProducerEntry | None:
         """The usual case, which must be fast: the batch is the next one of its producer, in the
-        same epoch and in no transaction. `advance` once it is in the log. None decides nothing.
+        same epoch and in no transaction. Call `advance` once it is in the log. None decides
+        nothing.
         """
         entry = self._entries.get(header[7])
         if (
@@ -136,9 +137,9 @@ class ProducerStateTable:
             self.verifications.end(producer_id, marker_epoch)
 
     def recall(self, entry: ProducerEntry) -> bool:
-        """Look once for the batches before those that are remembered: their retries may be under
-        way. True if there may be more of them than were found. Raises NotCachedError: ask again
-        when its work is done.
+        """Search once for the batches before the remembered ones: their retries may be in flight.
+        Returns True if there may be more than were found. Raises NotCachedError: call again when
+        its work is done.
         """
         is_partial = self._is_cut or self._snapshotted.get(entry.producer_id) == entry.epoch
         if not is_partial or len(entry.batches) == BATCHES_REMEMBERED:
@@ -149,9 +150,11 @@ class ProducerStateTable:
         return True
 
     def _recall(self, producer_id: int, epoch: int, found: list[BatchMetadata]) -> None:
-        """Those that lie directly before what is remembered: compaction and damage leave gaps."""
+        """Keeps only those directly before the remembered ones: compaction and damage
+        leave gaps.
+        """
         if len(self._recalled) >= self._producer_ids_max:
-            # Ids that clients invent; some are looked for a second time.
+            # Too many ids, as from a client that invents them; some will be searched for again.
             self._recalled.clear()
         self._recalled.add(producer_id)
         entry = self._entries.get(producer_id)
@@ -184,7 +187,7 @@ class ProducerStateTable:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset that a reader of committed records must not see yet."""
+        """The first offset that committed readers must not see yet."""
         undecided = self.first_undecided_offset
         unreplicated = self._unreplicated.first_offset
         if undecided is None or unreplicated is None:
@@ -204,7 +207,7 @@ class ProducerStateTable:
         self._unreplicated.forget_before(high_watermark)
 
     def on_log_start(self, log_start_offset: int) -> None:
-        """Producers stay known although their records are gone: retries must still be seen."""
+        """Producers stay known although their records are gone: retries must still be detected."""
         self._unreplicated.forget_before(log_start_offset)
         self.end_offset = max(self.end_offset, log_start_offset)
 
@@ -220,7 +223,7 @@ class ProducerStateTable:
         return entry is not None and entry.transaction_first_offset >= 0 and entry.epoch == epoch
 
     def has_late_transaction(self, now_ms: int, *, transaction_timeout_max_ms: int) -> bool:
-        """The oldest transaction should have been ended by its coordinator: it hangs."""
+        """Whether the coordinator should have ended the oldest transaction by now: it hangs."""
         for producer_id in self._ongoing.values():
             entry = self._entries.get(producer_id)
             if entry is None or entry.last_timestamp_ms <= 0:
@@ -243,7 +246,7 @@ class ProducerStateTable:
         for entry in alive:
             self._entries[entry.producer_id] = entry
             self._snapshotted[entry.producer_id] = entry.epoch
-        # A snapshot does not say who was used last; timestamps come closest.
+        # A snapshot does not record the order of use; timestamps come closest.
         for entry in sorted(alive, key=lambda entry: entry.last_timestamp_ms):
             self._put(entry.producer_id, entry)
         opened = [(e.transaction_first_offset, e.producer_id) for e in alive]

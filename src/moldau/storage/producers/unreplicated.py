@@ -1,18 +1,18 @@
-"""Transactions that are decided but not replicated: readers of committed records wait for them."""
+"""Transactions that are decided but not replicated: they limit the last stable offset."""
 
 from collections import deque
 
 
 class UnreplicatedTransactions:
     """Completed transactions whose markers are not below the high watermark yet. They end in log
-    order but may have begun in any: the smallest beginning of a sliding window, so each transaction
-    costs a constant however far the high watermark lags.
+    order but may have begun in any order. The minimum of their starts is that of a sliding window,
+    so each transaction costs constant time however far the high watermark lags.
     """
 
     __slots__ = ("_minima",)
 
     def __init__(self) -> None:
-        # (first offset, last offset), both ascending; those that a later one undercuts drop out.
+        # (first offset, last offset), both ascending; entries undercut by a later one are dropped.
         self._minima: deque[tuple[int, int]] = deque()
 
     @property

@@ -1,27 +1,29 @@
-"""Writes that would begin a transaction on a partition, while the coordinator is asked whether the
-partition belongs to it (KIP-890). What is appended without the guard that was given out for it
-could stay open for ever: its marker may already be here.
+"""Transactional writes that wait for the coordinator to confirm that the partition belongs to the
+transaction (KIP-890). Without that check a late write could open a transaction that stays open
+forever: its marker may already have arrived.
 """
 
-# Kafka lets them wait for a day; a client that invents producer ids would then own the heap.
+# Kafka lets them wait for a day; a client that invents producer ids could then fill the memory.
 VERIFICATIONS_MAX = 10_000
 
 
 class Verification:
-    """The guard of one producer. It is known by its identity: another one, of the same producer and
-    epoch, belongs to another transaction.
+    """The verification of one producer. Its identity counts: another one of the same producer and
+    epoch belongs to another transaction.
     """
 
     __slots__ = ("adds", "began_ms", "epoch", "lowest_sequence")
 
     def __init__(self, sequence: int, epoch: int, *, adds: bool, began_ms: int) -> None:
         self.lowest_sequence = sequence
-        """Of the batches that wait. A higher one must not be written first: the lowest could then
-        never be, and its client would try for ever."""
+        """The lowest sequence of the waiting batches. A higher one must not be written first: then
+        the lowest could never be written, and its client would retry forever.
+        """
         self.epoch = epoch
         self.adds = adds
         """The write itself adds the partition, as since transaction version 2: then every
-        transaction has an epoch of its own."""
+        transaction has an epoch of its own.
+        """
         self.began_ms = began_ms
 
     def joined_by(self, sequence: int, epoch: int) -> None:
@@ -31,12 +33,12 @@ class Verification:
             self.lowest_sequence = min(self.lowest_sequence, sequence)
 
     def outlives(self, marker_epoch: int) -> bool:
-        """The marker ends the transaction before the one that waits here."""
+        """Whether the marker ends an earlier transaction than the one that waits here."""
         return self.adds and marker_epoch == self.epoch
 
 
 class Verifications:
-    """Those of one partition, by producer id."""
+    """The verifications of one partition, by producer id."""
 
     __slots__ = ("_pending",)
 
@@ -46,7 +48,7 @@ class Verifications:
     def begin(
         self, producer_id: int, sequence: int, epoch: int, *, adds: bool, now_ms: int
     ) -> Verification:
-        """One for all batches of the producer that wait."""
+        """One verification serves all waiting batches of the producer."""
         pending = self._pending.get(producer_id)
         if pending is not None:
             pending.joined_by(sequence, epoch)

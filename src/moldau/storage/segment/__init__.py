@@ -1,3 +1,3 @@
 """One segment of a log: its file of batches and its indexes. Indexes are caches and can always be
-rebuilt.
+rebuilt from the batches.
 """

@@ -1,6 +1,6 @@
-"""Which bytes of a segment's file are known to be sound. What was there when the file was opened is
-checked when it is first read; what was written since was checked before. Bytes that the page cache
-had dropped are checked again when they come back from the disk.
+"""Tracks which bytes of a segment's file are known to be sound. Bytes from before the file was
+opened are checked when they are first read; later bytes were checked when they were written. Bytes
+that the page cache had dropped are checked again when they come back from the disk.
 """
 
 from pathlib import Path
@@ -12,25 +12,25 @@ from moldau.storage.segment.walk import CorruptSegmentError
 from moldau.types import Buffer
 
 OFFSET_BYTES = 8
-"""What has to be known of a batch to compare the one before it."""
+"""The bytes of a batch's header that are needed to check the offset of the batch before it."""
 
 
 class Bounds(NamedTuple):
-    """What batches of a segment have to keep to: their offsets are outside of their checksums."""
+    """Limits for the offsets of a segment's batches, which their checksums do not cover."""
 
     first_offset: int
     offset_limit: int
-    """The next segment begins there, or behind it."""
+    """The next segment begins at this offset or later."""
     end: int
-    """The position where they end: that of damage which is known, or the end of the file."""
+    """The position where they end: known damage, or the end of the file."""
     end_offset: int
-    """Batches in front of `end` end before it."""
+    """Batches before the position `end` end before this offset."""
 
 
 def sound_end(content: Buffer, start: int, end: int, bounds: Bounds) -> tuple[int, str | None]:
-    """How far the batches from `start` on are sound, and what is wrong with those up to `end`.
-    `content` is what the file holds from `start` on. One that seems to be sound must also end
-    before the next one begins: if its offset has leapt, nothing else tells.
+    """The end of the sound batches from `start` on, and the problem of the next one before `end`.
+    `content` holds the file's bytes from `start` on. A sound batch must also end before the next
+    one begins: only that reveals a corrupted offset.
     """
     first_offset, last, valid_end, problem = _scanned(content, start, end)
     if last is None:
@@ -49,8 +49,8 @@ def sound_end(content: Buffer, start: int, end: int, bounds: Bounds) -> tuple[in
 def _scanned(
     content: Buffer, start: int, end: int
 ) -> tuple[int, ScannedBatch | None, int, str | None]:
-    """The first offset, the last sound batch, where it ends and what is wrong behind it. In pieces:
-    a thread that scans one keeps the interpreter to itself.
+    """The first offset, the last sound batch, its end, and the problem after it. Works in pieces: a
+    scan holds the interpreter lock.
     """
     first_offset, last = 0, None
     valid_end, problem = start, None
@@ -60,7 +60,7 @@ def _scanned(
         piece_end = min(position + piece_bytes, size)
         headers, valid_end, problem = scan_batches(content, position, piece_end, True, start)
         if problem == INCOMPLETE and piece_end < size:
-            # Cut by the end of the piece; if nothing was whole, by a batch that is larger.
+            # Cut by the end of the piece or, if no batch was whole, a batch larger than the piece.
             problem = None
             piece_bytes = PIECE_BYTES if headers else 2 * piece_bytes
         if headers:
@@ -78,8 +78,8 @@ def _offset_at(content: Buffer, position: int) -> int | None:
 
 
 class CheckedBytes:
-    """Positions are those of batches. One stretch of checked bytes is remembered: readers go
-    forward, and checking a batch twice costs little.
+    """Positions are those of batches. Only one stretch of checked bytes is remembered: readers move
+    forward, and checking a batch twice is cheap.
     """
 
     __slots__ = ("_checked_end", "_checked_start", "found_bytes")
@@ -89,7 +89,7 @@ class CheckedBytes:
         self._checked_start = self._checked_end = 0
 
     def doubt_all(self, size: int) -> None:
-        """Some of it has come from the disk again."""
+        """Some of the bytes were read from the disk again."""
         self.found_bytes = size
         self._checked_start = self._checked_end = 0
 
@@ -103,8 +103,8 @@ class CheckedBytes:
         return start >= end or self._checked_start <= start <= end <= self._checked_end
 
     def check(self, path: Path, content: memoryview, start: int, end: int, bounds: Bounds) -> None:
-        """`content` is what the file holds from `start` on: batches up to `end` and, if the file
-        goes on there, at least the next one's offset.
+        """`content` holds the file's bytes from `start` on: batches up to `end` and, unless the
+        file ends there, at least the next batch's offset.
         """
         end = min(end, self.found_bytes)
         follows = self._checked_start <= start <= self._checked_end
@@ -115,7 +115,7 @@ class CheckedBytes:
         self.note(start, end)
 
     def note(self, start: int, end: int) -> None:
-        """They are sound."""
+        """Marks the bytes as sound."""
         end = min(end, self.found_bytes)
         if not self._checked_start <= start <= self._checked_end:
             self._checked_start, self._checked_end = start, start

@@ -1,6 +1,6 @@
-"""The files of a segment: a `.log` file of whole batches and three indexes, opened when first used.
-Bytes that are handed out are copies: what becomes of the file does not touch them. Only those who
-send them at once get a view of the file instead.
+"""The files of a segment: a `.log` file of whole batches and three indexes, opened on first use.
+Bytes handed out are copies, so later changes of the file do not affect them. Only callers that send
+the bytes at once get a view of the file instead.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 OnDamage = Callable[["SegmentFiles", Sequence[DamagedBytes]], None]
-"""Called with what was not known before."""
+"""Called with damage that was not known before."""
 
 
 @frozen
@@ -40,7 +40,7 @@ class SegmentSettings:
 
 
 class SegmentFiles:
-    """`sealed` segments take no more appends."""
+    """The files; a `sealed` segment takes no more appends."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class SegmentFiles:
         self.directory = directory
         self.base_offset = base_offset
         self.offset_limit = base_offset + OFFSETS_MAX
-        """No batch reaches it: its offset would be wrong."""
+        """A batch that claims this offset or a later one has a wrong offset."""
         self.settings = settings
         self.created_ms = created_ms
         self.roll_jitter_ms = 0
@@ -64,18 +64,18 @@ class SegmentFiles:
         self.filesystem = filesystem
         self._life = "" if life == ROLLED_SUFFIX else life
         self.is_rolled = life == ROLLED_SUFFIX
-        """Its log file is not under its own name yet: see `ROLLED_SUFFIX`."""
+        """Its log file does not have its final name yet: see `ROLLED_SUFFIX`."""
         self._file: File | None = None
         self._closed_size: int | None = None
         self.times_shortened = 0
         self.is_retired = False
-        """It is out of the log: its file may be gone, or be another's of the same name."""
+        """Removed from the log: its file may be gone, or its name may belong to another file."""
         self._checked: CheckedBytes | None = None
         self._last_located: BatchSpan | None = None
         self._following: dict[int, BatchSpan] = {}
-        """By their offsets: batches before which reads have ended."""
+        """By offset: the batches before which reads have ended."""
         self.damaged: tuple[DamagedBytes, ...] = ()
-        """In the order of their positions; what is known of them."""
+        """Known damage, in order of position."""
         self.on_damage: OnDamage | None = None
         base = Offset(base_offset)
         self.offset_index = OffsetIndex(
@@ -96,8 +96,9 @@ class SegmentFiles:
         return segment_path(self.directory, self.base_offset, kind, life)
 
     def unchanged_since_now(self) -> Callable[[], bool]:
-        """Asked later: was what a thread found under the segment's name the segment's own? No name
-        comes back once it is given up, and while a segment of the log has one nobody else does.
+        """Returns a check for later: is the file under the segment's name still the segment's own?
+        A name is never taken again by its old owner, and each name has at most one owner among the
+        log's segments.
         """
         path, times_shortened = self.path(), self.times_shortened
 
@@ -109,11 +110,11 @@ class SegmentFiles:
 
     @property
     def offsets(self) -> range:
-        """Those that its batches may have."""
+        """The offsets that its batches may have."""
         return range(self.base_offset, self.offset_limit)
 
     def followed_by(self, base_offset: int | None) -> None:
-        """The next segment begins there; None if this is the last one."""
+        """The base offset of the next segment; None if this is the last one."""
         limit = self.base_offset + OFFSETS_MAX
         self.offset_limit = limit if base_offset is None else min(base_offset, limit)
 
@@ -129,7 +130,9 @@ class SegmentFiles:
 
     @property
     def size(self) -> int:
-        """Told without opening the file: retention asks for all segments of all logs."""
+        """Known without opening the file: retention needs the size of every segment of
+        every log.
+        """
         if self._file is not None:
             return self._file.size()
         if self._closed_size is None:
@@ -137,7 +140,7 @@ class SegmentFiles:
         return self._closed_size
 
     def create(self) -> None:
-        """Make the files anew. Remains of a segment with this base offset are dropped."""
+        """Create the files. Remains of an earlier segment with this base offset are dropped."""
         for kind in SEGMENT_KINDS:
             self.filesystem.remove(self.path(kind))
         if self.is_rolled:
@@ -182,14 +185,14 @@ class SegmentFiles:
         self.offset_index.write_out()
         self.time_index.write_out()
         self.file.truncate(size)
-        # Or a power cut brings the dropped batches back.
+        # Otherwise a power failure could bring the dropped batches back.
         self.file.sync()
 
-    # The files as such
+    # Names and handles
 
     def paths_to_sync(self) -> list[Path]:
-        """After a sync of these the segment survives a power cut. The indexes of a segment that is
-        still written to are left out: after a crash they are rebuilt anyway.
+        """After a sync of these paths the segment survives a power failure. Indexes of the active
+        segment are omitted: after a crash they are rebuilt anyway.
         """
         paths = [self.path()]
         if self.sealed:
@@ -204,10 +207,10 @@ class SegmentFiles:
     def change_life(self, life: str) -> None:
         """Rename all files to the same name with another suffix. Handles stay usable.
 
-        The log first: a crash in between must not leave a log whose list of aborted transactions
-        went ahead of it and is taken for another segment's, or for deleted.
+        The log first: a crash in between must not leave a log whose transaction index was renamed
+        ahead of it and is taken for another segment's, or for deleted.
         """
-        # If there is no descriptor for it, nothing is renamed.
+        # If no descriptor is free for this, nothing is renamed.
         self.offset_index.write_pending()
         self.time_index.write_pending()
         self.filesystem.rename(
@@ -219,7 +222,7 @@ class SegmentFiles:
         self.is_rolled = False
 
     def take_own_name(self) -> None:
-        """All in front of it is on the disk."""
+        """Everything before this segment is on the disk."""
         target = segment_path(self.directory, self.base_offset, LOG_SUFFIX)
         self.filesystem.rename(self.path(), target)
         self.is_rolled = False
@@ -236,25 +239,27 @@ class SegmentFiles:
             self.filesystem.remove(path)
 
     def paths(self) -> list[Path]:
-        """Of all files, in the order in which they are removed."""
+        """The paths of all files, in the order in which they are removed."""
         return [self.path(kind) for kind in reversed(SEGMENT_KINDS)]
 
     def release_indexes(self) -> None:
-        """Indexes are in memory: their files are opened to write some entries now and then."""
+        """Indexes stay in memory: their files are opened only now and then to write some
+        entries.
+        """
         self.offset_index.release()
         self.time_index.release()
         self.transaction_index.release()
 
     def release(self) -> None:
         """Free the handles; the next use opens the files again. A file that a flush uses stays
-        open: another one might get the descriptor under it.
+        open: otherwise another file could get its descriptor during the sync.
         """
         if not self.pins:
             self.release_indexes()
             self._close_files()
 
     def abandon(self) -> None:
-        """Free the handles, write nothing: all is written, or the files go away."""
+        """Free the handles, write nothing: everything is written, or the files will be deleted."""
         self.offset_index.abandon()
         self.time_index.abandon()
         self.transaction_index.close()

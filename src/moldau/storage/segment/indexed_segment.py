@@ -1,5 +1,5 @@
-"""A segment whose indexes are kept while it grows, and made again when they are lost. Indexes are
-caches: one that is missing, broken or points nowhere is rebuilt from the log on the spot.
+"""A segment that maintains its indexes while it grows and rebuilds lost ones. Indexes are caches: a
+missing, broken or misleading index is rebuilt from the log on the spot.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class IndexedSegment(ReadableSegment):
         super().__init__(
             filesystem, directory, base_offset, settings, created_ms=created_ms, life=life
         )
-        # Kafka starts counting anew when it opens a segment; so do we, for the same entries.
+        # Kafka restarts the count when it opens a segment; so do we, to write the same entries.
         self._indexed_position = -1
         self._is_full: bool | None = None
         self._max_timestamp: tuple[int, int] | None = None
@@ -53,11 +53,13 @@ class IndexedSegment(ReadableSegment):
         self._indexed_position = 0
 
     def walk(self, position: int = 0, reads: CachedReads | None = None) -> Iterator[BatchSpan]:
-        """Batch by batch from a batch's position. Raises CorruptSegmentError where none begins."""
+        """Iterates over the batches from a batch's position. Raises CorruptSegmentError where none
+        begins.
+        """
         return walk_batches(self, position, self.size, reads)
 
     def index_batch(self, position: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Note a batch that was appended at `position`."""
+        """Add index entries for a batch that was appended at `position`."""
         largest = self._max_timestamp or self.max_timestamp
         if max_timestamp_ms > largest[0]:
             self._max_timestamp = largest = (max_timestamp_ms, last_offset)
@@ -73,7 +75,7 @@ class IndexedSegment(ReadableSegment):
                 self.offset_index.append(Offset(last_offset), position)
                 self.time_index.append(TimestampMs(largest[0]), Offset(largest[1]))
             except (CorruptIndexError, InvalidIndexEntryError):
-                # What it held before cannot have been an index of this log.
+                # Its earlier entries cannot come from this log.
                 self.rebuild_indexes()
             self.release_indexes()
 
@@ -112,7 +114,7 @@ class IndexedSegment(ReadableSegment):
         return largest
 
     def seal(self) -> None:
-        """No more appends: the time index gets the largest timestamp, which retention goes by."""
+        """No more appends: adds the largest timestamp, which retention uses, to the time index."""
         self._complete_time_index()
         self._write_indexes()
         self.release_indexes()
@@ -130,7 +132,7 @@ class IndexedSegment(ReadableSegment):
     # Rebuilding
 
     def with_indexes(self, use: Callable[P, ResultT], *args: P.args, **kwargs: P.kwargs) -> ResultT:
-        """Run `use`; if it finds an index broken, rebuild both and run it once more."""
+        """Run `use`; if it finds an index broken, rebuild both indexes and run it again."""
         return self.with_cached(None, use, *args, **kwargs)
 
     def with_cached(
@@ -140,7 +142,7 @@ class IndexedSegment(ReadableSegment):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> ResultT:
-        """As `with_indexes`, but what is wrong is found out and rebuilt in a thread."""
+        """As `with_indexes`, but problems are examined and repaired in a thread."""
         try:
             return use(*args, **kwargs)
         except (CorruptIndexError, CorruptSegmentError, InvalidIndexEntryError):
@@ -150,7 +152,9 @@ class IndexedSegment(ReadableSegment):
             return use(*args, **kwargs)
 
     def know_max_timestamp(self, reads: CachedReads | None) -> None:
-        """So that `max_timestamp` asks no disk; this does not wait for one, given `reads`."""
+        """Makes `max_timestamp` available in memory. With `reads`, this does not wait for
+        the disk.
+        """
         if reads is not None and self._max_timestamp is None:
             reads.need(self, self.offset_index)
             reads.need(self, self.time_index)
@@ -158,7 +162,7 @@ class IndexedSegment(ReadableSegment):
 
     def complete_indexes(self, reads: CachedReads | None = None) -> None:
         """Rebuild the indexes if their ends are missing, as after a crash before they were synced.
-        Looks at the headers behind the last entries only.
+        Reads only the headers after the last entries.
         """
 
         def is_complete() -> bool:
@@ -181,9 +185,9 @@ class IndexedSegment(ReadableSegment):
         self.rebuild_indexes()
 
     def rebuild_indexes(self) -> None:
-        """From the headers of the batches that are sound."""
+        """Rebuilds the indexes from the headers of the sound batches."""
         file = self.file
-        # Whoever only reads may be the one who finds them broken, on a disk that takes no writes.
+        # A reader may find them broken on a disk that accepts no writes.
         with refused_if_full(self.path()):
             self.begin_index_rebuild()
         scan = TolerantScan(file, 0, self.size, offsets=self.offsets)
@@ -192,13 +196,13 @@ class IndexedSegment(ReadableSegment):
         self.note_damaged(tuple(scan.damaged))
         with refused_if_full(self.path()):
             self.finish_index_rebuild()
-        # Rare, and possibly of a segment that no later flush would look at.
+        # Synced here: rare, and possibly in a segment that no later flush covers.
         self.offset_index.flush()
         self.time_index.flush()
         self.release_indexes()
 
     def examination(self) -> Callable[[], Adopt]:
-        """With it come new indexes, unless the segment grows meanwhile."""
+        """Also rebuilds the indexes, unless the segment grows in the meantime."""
         if not self.sealed:
             return super().examination()
         path, size, is_unchanged = self.path(), self.size, self.unchanged_since_now()
@@ -216,8 +220,8 @@ class IndexedSegment(ReadableSegment):
             if is_unchanged():
                 self.offset_index, self.time_index = apart.offset_index, apart.time_index
                 self._max_timestamp, self._is_full = apart.max_timestamp, None
-                # On a full disk entries stay in memory. Nobody waits for a sync here: an index
-                # that a power cut tears is rebuilt by its next reader.
+                # On a full disk entries stay in memory. No sync is needed here: an index that a
+                # power failure tears is rebuilt by its next reader.
                 with contextlib.suppress(DiskFullError), refused_if_full(self.path()):
                     self._write_indexes()
                 self.release_indexes()
@@ -239,8 +243,8 @@ class IndexedSegment(ReadableSegment):
         return apart
 
     def rebuild_from(self, file: File, size: int) -> None:
-        """As `rebuild_indexes`, from an open file and in memory only: a thread does not know whose
-        the names of the indexes are meanwhile.
+        """As `rebuild_indexes`, from an open file and in memory only: the names of the index files
+        may belong to another segment by now.
         """
         self.offset_index.begin_in_memory()
         self.time_index.begin_in_memory()
@@ -262,8 +266,8 @@ class IndexedSegment(ReadableSegment):
         self._indexed_position = 0
 
     def index_scanned(self, headers: Iterable[tuple[int, ...]]) -> None:
-        """As `index_batch` for each; a loop of its own, as a recovery scan does little else. Raises
-        CorruptSegmentError for a batch that no index can hold.
+        """As `index_batch` for each header, in a loop of its own because a recovery scan does
+        little else. Raises CorruptSegmentError for a batch that no index can hold.
         """
         try:
             self._index_scanned(headers)
@@ -274,7 +278,7 @@ class IndexedSegment(ReadableSegment):
         interval = self.settings.index_interval_bytes
         largest_ms, largest_offset = self.max_timestamp
         indexed = self._indexed_position
-        # The setting may have been lowered since: a full index stays sparse behind its last entry.
+        # The setting may have been lowered: a full index stays sparse after its last entry.
         room = min(self.offset_index.max_entries, self.time_index.max_entries - 1)
         room -= self.offset_index.entry_count
         for header in headers:

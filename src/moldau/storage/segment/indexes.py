@@ -1,7 +1,7 @@
-"""Offset index and time index of a segment. An index is a cache of the log: it is read when first
-used, new entries are kept in memory and written in small groups, and all of them are in the file
+"""Offset index and time index of a segment. An index is a cache of the log. It is loaded on first
+use; new entries are kept in memory and written in small groups, and all of them are in the file
 after `write_out` (so after `flush`, `rename` and `close`). After an unclean stop the log rebuilds
-it. CorruptIndexError from any method means: `reset` and rebuild.
+it. On CorruptIndexError from any method: `reset` and rebuild.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _READ_BYTES = 8 * 12 * 1024
 
 
 class _Index:
-    """What both kinds share: a sorted column of keys, a column of values, and the file."""
+    """The part that both kinds share: a sorted column of keys, a column of values, and the file."""
 
     entry_bytes: ClassVar[int]
 
@@ -47,7 +47,7 @@ class _Index:
         self._file: File | None = None
         self._loaded = False
         self._broken: CorruptIndexError | None = None
-        """What a thread found that has read the file."""
+        """The error of a thread that failed to load the file."""
         # Entries [0, _written) are in the file.
         self._written = 0
         self._is_in_memory = False
@@ -73,7 +73,9 @@ class _Index:
 
     @property
     def bytes_at_most(self) -> int:
-        """As `size_in_bytes`, or the size of a file that was not read: it may have room ahead."""
+        """As `size_in_bytes`, or the size of the file if it was not loaded: it may have space
+        ahead.
+        """
         if self._loaded:
             return self.size_in_bytes
         has_file = self._filesystem.exists(self.path)
@@ -83,11 +85,11 @@ class _Index:
         return 0 <= offset - self.base_offset <= INT32_MAX
 
     def sanity_check(self) -> None:
-        """Raises CorruptIndexError if the file cannot be what an append-only index leaves."""
+        """Raises CorruptIndexError if an append-only index could not have left this file."""
         self._load()
 
     def reset(self) -> None:
-        """Drop all entries without looking at them, in memory and in the file."""
+        """Drop all entries without reading them, in memory and in the file."""
         self._keys, self._values = self._unpack(b"")
         self._loaded = True
         self._written = 0
@@ -95,13 +97,14 @@ class _Index:
             self._opened().truncate(0)
 
     def begin_in_memory(self) -> None:
-        """Without entries, and without a look at the file until the next `write_out`."""
+        """Begin without entries, and without reading the file until the next `write_out`."""
         self.abandon()
         self._is_in_memory = True
 
     def write_out(self) -> File:
-        """Put all entries into the file, make it, and trim what Kafka allocated ahead. The caller
-        may `sync` the returned file in another thread."""
+        """Write all entries to the file, create it if needed, and trim the space that Kafka
+        allocated ahead. The caller may `sync` the returned file in another thread.
+        """
         self._load()
         self._is_in_memory = False
         file = self._opened()
@@ -117,26 +120,27 @@ class _Index:
         self.write_out().sync()
 
     def write_pending(self) -> None:
-        """A rename needs no descriptor then."""
+        """After this a rename needs no descriptor."""
         if self._loaded and (
             self._written < len(self._keys) or not self._filesystem.exists(self.path)
         ):
             self.write_out()
 
     def rename(self, path: Path) -> None:
-        """Works for a broken index too: one that was not read is not looked at."""
+        """Works for a broken index too: one that was not loaded stays unread."""
         self.write_pending()
         if self._loaded or self._filesystem.exists(self.path):
             self._filesystem.rename(self.path, path)
         self.path = path
 
     def moved_to(self, path: Path) -> None:
-        """The directory was renamed: only remember where the file is now."""
+        """The directory was renamed: only the stored path changes."""
         self.path = path
 
     def close(self) -> None:
-        """Write what is pending, free handle and memory. A later use opens the index again. The
-        file is there afterwards even if it is empty: Kafka takes a missing one for damage."""
+        """Write pending entries, free handle and memory. A later use opens the index again. The
+        file exists afterwards even if it is empty: Kafka treats a missing index as damage.
+        """
         if self._loaded or not self._filesystem.exists(self.path):
             self.write_out()
             self._loaded = False
@@ -149,14 +153,14 @@ class _Index:
         self._filesystem.remove(self.path)
 
     def abandon(self) -> None:
-        """Free the handle, write nothing: the directory failed or the file goes away."""
+        """Free the handle, write nothing: the directory failed or the file will be deleted."""
         self._loaded = True
         self._keys, self._values = self._unpack(b"")
         self._written = 0
         self.release()
 
     def release(self) -> None:
-        """Free the handle; entries that are not written yet stay in memory."""
+        """Free the handle; entries not written yet stay in memory."""
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
@@ -171,8 +175,8 @@ class _Index:
         return self._loaded
 
     def loading(self) -> Callable[[], Callable[[], None]]:
-        """Reads the file, in any thread, and gives what its owner shall call then. The first use of
-        a broken one says so.
+        """Returns a function that reads the file in any thread; its result is then called by the
+        owner. A broken file raises at its first use.
         """
         path = self.path
 
@@ -234,7 +238,7 @@ class _Index:
         used = len(content.rstrip(b"\0"))
         entries = -(-used // self.entry_bytes)
         if not entries and size == self.entry_bytes:
-            # Nobody allocates one entry ahead: this one was written.
+            # One entry is never allocated ahead: this one was written.
             entries = 1
         return content[: entries * self.entry_bytes], size
 
@@ -250,7 +254,7 @@ class _Index:
         self._keys.append(key)
         self._values.append(value)
         if len(self._keys) - self._written >= _PENDING_ENTRIES_MAX and not self._is_in_memory:
-            # The log has grown already: on a full disk they wait in memory.
+            # The log has grown already: on a full disk entries wait in memory.
             with contextlib.suppress(DiskFullError), refused_if_full(self.path):
                 self.write_out()
 
@@ -303,19 +307,21 @@ class OffsetIndex(_Index):
         return Offset(self.base_offset + self._keys[slot]), self._values[slot]
 
     def position_well_before(self, position: int) -> int:
-        """Of the last entry but one at or before `position`; the start if there are no two."""
+        """The position of the last entry but one at or before `position`; the start if there are
+        not two.
+        """
         self._load()
         slot = bisect_right(self._values, position) - 2
         return self._values[slot] if slot >= 0 else 0
 
     def position_before(self, position: int) -> int:
-        """Of the last entry before `position`; the start if there is none."""
+        """The position of the last entry before `position`; the start if there is none."""
         self._load()
         slot = bisect_left(self._values, position) - 1
         return self._values[slot] if slot >= 0 else 0
 
     def offset_at_or_after(self, position: int) -> Offset | None:
-        """An offset that surely lies behind all batches that start before `position`."""
+        """An offset that is certainly after all batches that start before `position`."""
         self._load()
         slot = bisect_left(self._values, position)
         if slot == len(self._values):
@@ -380,7 +386,7 @@ class TimeIndex(_Index):
 
     @property
     def is_full(self) -> bool:
-        """One place is kept for the entry that sealing the segment adds."""
+        """One entry is reserved for sealing the segment."""
         return self.entry_count >= self.max_entries - 1
 
     @property
@@ -403,8 +409,9 @@ class TimeIndex(_Index):
         return self.entry(slot) if slot >= 0 else (NO_TIMESTAMP, self.base_offset)
 
     def append(self, timestamp: TimestampMs, offset: Offset, *, sealing: bool = False) -> None:
-        """A timestamp that does not pass the last one adds nothing. `sealing` may use the place
-        that `is_full` keeps."""
+        """A timestamp that is not larger than the last one adds nothing. `sealing` may use the
+        entry that `is_full` reserves.
+        """
         if not self._loaded:
             self._load()
         keys = self._keys

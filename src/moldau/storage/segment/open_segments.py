@@ -1,8 +1,8 @@
-"""How many segments hold their files open. Descriptors are the process's, and clients need them
-too: often there are only 1,024. Beyond a share of them the segment that was opened first lets go;
-its next use opens it again.
+"""Limits the number of segments with open files. Descriptors are shared by the whole process, and
+connections need them too: often there are only 1,024. Beyond a share of them the segment that was
+opened first closes its files; its next use opens them again.
 
-Each thread has its own share, so that none closes what another one is using.
+Each thread has its own share, so that none closes a file that another one is using.
 """
 
 import resource
@@ -33,7 +33,7 @@ _held = _Held()
 
 
 def descriptor_limit() -> int:
-    """How many files and connections this process may have open."""
+    """The number of files and connections that this process may have open."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MANY if limit == resource.RLIM_INFINITY else limit
 

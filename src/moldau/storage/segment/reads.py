@@ -1,4 +1,4 @@
-"""Reading from a segment's log file: whole batches, whose checksums are checked when they are first
+"""Reading from a segment's log file: whole batches, whose checksums are verified on their first
 read, and windows of headers. With `CachedReads` nothing waits for the disk.
 """
 
@@ -12,7 +12,7 @@ from moldau.storage.segment.files import SegmentFiles
 from moldau.storage.segment.walk import CorruptSegmentError
 from moldau.types import Buffer
 
-# Enough for the batches between two index entries; a batch that is longer costs another read.
+# Enough for the batches between two index entries; a longer batch costs another read.
 _WALK_BYTES = 8192
 _TAIL_BYTES = 4 << 20
 
@@ -27,7 +27,7 @@ class ReadableSegment(SegmentFiles):
             if view is not None:
                 return view
         if not is_checked:
-            # What follows tells whether the offset of the last one is right.
+            # The next batch's offset shows whether the last batch's is right.
             wanted = min(size + OFFSET_BYTES, self.size - start)
         if reads is not None:
             content = reads.read(self, start, wanted)
@@ -58,7 +58,7 @@ class ReadableSegment(SegmentFiles):
         return self._checked is not None and self._checked.is_checked(start, end)
 
     def bounds(self, position: int) -> Bounds:
-        """Of the batches from `position` on."""
+        """Bounds of the batches from `position` on."""
         for each in self.damaged:
             if position < each.end:
                 end, end_offset = max(position, each.position), each.first_offset
@@ -66,8 +66,8 @@ class ReadableSegment(SegmentFiles):
         return Bounds(self.base_offset, self.offset_limit, self.size, self.offset_limit)
 
     def sound_end(self, position: int) -> int:
-        """How far a read from `position` may reach: `position` itself if what is there is known to
-        be damaged.
+        """The end of a read from `position`: `position` itself if the bytes there are known to be
+        damaged.
         """
         for each in self.damaged:
             if position < each.end:
@@ -80,14 +80,14 @@ class ReadableSegment(SegmentFiles):
             return reads.window(self, position, length)
         return self.file.read(position, length)
 
-    # What `CachedReads` needs
+    # The protocol `ReadSegment` of `CachedReads`
 
     def read_cached(self, target: memoryview, position: int) -> int:
         if self._file is None:
             raise BlockingIOError(errno.EAGAIN, "not open", str(self.path()))
         file = self._file
         if not file.tells_cached and not self.sealed and position + _TAIL_BYTES >= file.size():
-            # It was written moments ago: if anything is cached, this is.
+            # Just created: its bytes, if any, are in the cache.
             return file.read_into(target, position)
         return file.read_into(target, position, wait=False)
 
@@ -112,7 +112,7 @@ class ReadableSegment(SegmentFiles):
     # Damage
 
     def examination(self) -> Callable[[], Adopt]:
-        """Looks for damage in the whole file, in any thread."""
+        """Returns a function that searches the whole file for damage, in any thread."""
         filesystem, path, size = self.filesystem, self.path(), self.size
         offsets, is_unchanged = self.offsets, self.unchanged_since_now()
 
@@ -131,11 +131,11 @@ class ReadableSegment(SegmentFiles):
         return examine
 
     def examine(self) -> None:
-        """As `examination`, right here."""
+        """As `examination`, in the calling thread."""
         self.note_damaged(find_damage(self.file, self.size, self.offsets))
 
     def note_damaged(self, found: tuple[DamagedBytes, ...]) -> None:
-        """All that is damaged; the log hears what of it was not known."""
+        """`found` is all damage of the segment; the log is notified of new damage."""
         known = {(each.position, each.end) for each in self.damaged}
         self._forget_located()
         self.damaged = found

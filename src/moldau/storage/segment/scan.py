@@ -1,5 +1,5 @@
 """The recovery scan of a segment file, in pieces of bounded size. A batch that crosses the end of a
-piece is scanned with the next one; what is wrong with the first bad batch is told at the end.
+piece is scanned with the next one; the problem of the first bad batch is reported at the end.
 """
 
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ from moldau.storage.disk.filesystem import File
 from moldau.types import INT64_MAX
 
 PIECE_BYTES = 512 * 1024
-"""Scanning a piece keeps the interpreter from other threads: up to 4 ms, if batches are tiny."""
+"""A scan of a piece holds the interpreter lock: up to 4 ms, if batches are tiny."""
 
 ALL_OFFSETS = range(INT64_MAX)
 STRAY_OFFSETS = "offsets outside of the segment"
 
 
 class SegmentScan:
-    """Iterate it: lists of batch headers. Afterwards `valid_end` is where the sound batches end and
-    `problem` says what is there, None if that is the end of the file. Batches have `offsets`, from
-    the first to the last in order.
+    """Iterate over it for lists of batch headers. Afterwards `valid_end` is where the sound batches
+    end, and `problem` describes the bytes there, None at the end of the file. Batches have
+    `offsets`, in ascending order.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class SegmentScan:
         self._verify_crc = verify_crc
 
     def __iter__(self) -> Iterator[list[ScannedBatch]]:
-        # One buffer for all pieces: nothing of it is handed out.
+        # One buffer for all pieces: none of its bytes are handed out.
         buffer = memoryview(bytearray(min(PIECE_BYTES, self._end - self.valid_end)))
         piece_bytes = PIECE_BYTES
         while self.valid_end < self._end:
@@ -53,7 +53,7 @@ class SegmentScan:
                 self.valid_end, problem = _end_of(headers, start), STRAY_OFFSETS
             piece_bytes = PIECE_BYTES
             if got < len(piece):
-                # Shorter than it was when it was opened: somebody has cut it.
+                # Shorter than it was when it was opened: the file was truncated.
                 problem = problem or INCOMPLETE
             elif problem == INCOMPLETE and end < self._end:
                 # Cut by the end of the piece, not by the end of the file.
@@ -67,7 +67,7 @@ class SegmentScan:
                 return
 
     def _whole_batch(self, piece: memoryview, at: int) -> int:
-        """How many bytes the batch has that the piece cuts."""
+        """The size of the batch that the end of the piece cuts off."""
         length = (
             self._file.read(self.valid_end + 8, 4)
             if at + LOG_OVERHEAD > len(piece)

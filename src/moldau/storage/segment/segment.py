@@ -1,5 +1,5 @@
-"""One segment of a log: finding batches by offset, position and time, and shortening it. Its files
-are in segment/files.py, the keeping of its indexes in indexed_segment.py.
+"""One segment of a log: locating batches by offset, position and time, and truncation. Its files
+are in segment/files.py, the maintenance of its indexes in indexed_segment.py.
 """
 
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ from moldau.types import NO_TIMESTAMP, Offset, TimestampMs
 __all__ = ["BatchSpan", "CorruptSegmentError", "Segment", "SegmentSettings"]
 
 _NEAR_BYTES = 64 * 1024
-"""So far the headers are gone through without an index."""
+"""Up to this distance headers are walked without an index."""
 _FOLLOWING_MAX = 8
-"""Batches that are remembered for readers who stopped in front of them."""
+"""The number of batches remembered for readers that stopped before them."""
 
 
 class Segment(IndexedSegment):
@@ -29,11 +29,11 @@ class Segment(IndexedSegment):
         """
         following = self._following.get(offset)
         if following is not None:
-            # Where another fetch has ended, most likely of the same reader.
+            # Another fetch has ended here, most likely of the same reader.
             return following
         last = self._last_located
         if last is not None and last.base_offset <= offset <= last.last_offset:
-            # As for all who wait at the end of a log: what comes is read by each of them.
+            # Readers that wait at the end of a log all read each new batch.
             return last
         if reads is not None:
             reads.need(self, self.offset_index)
@@ -60,15 +60,17 @@ class Segment(IndexedSegment):
         return None
 
     def _check_beside_gap(self, span: BatchSpan | None, reads: CachedReads | None) -> None:
-        """Its header says that it ends, or begins, there, but is the header sound?"""
+        """The header says that the batch ends, or begins, at a gap; check that the header
+        is sound.
+        """
         if span is None or self.is_checked(span.position, span.position + span.size):
             return
         if self.sound_end(span.position) > span.position:
             self.slice(span.position, span.position + span.size, reads)
 
     def boundary(self, limit: int, floor: int, reads: CachedReads | None = None) -> tuple[int, int]:
-        """The last end of a batch at or before position `limit`, and the offset where readers go on
-        behind it. The batch at position `floor` ends before `limit`.
+        """The last end of a batch at or before position `limit`, and the offset where readers
+        continue after it. The batch at position `floor` ends before `limit`.
         """
         return self.with_cached(reads, self._boundary, limit, floor, reads)
 
@@ -83,16 +85,16 @@ class Segment(IndexedSegment):
             found = self._sound_boundary(limit, start, reads)
             if found is not None:
                 return found
-        # A batch behind the last indexed one but one certainly ends before the limit, so that there
-        # is an offset to tell.
+        # A batch after the last indexed one but one certainly ends before the limit, so an offset
+        # is known there.
         start = floor if is_near else max(floor, index.position_well_before(limit))
         return self._walked_boundary(limit, start, reads)
 
     def _sound_boundary(
         self, limit: int, position: int, reads: CachedReads | None
     ) -> tuple[int, int] | None:
-        """None if anything about the headers from `position` on is wrong, or not sure. The batch
-        that comes next is noted: its reader will most likely ask for it.
+        """None if any header from `position` on is wrong, or in doubt. The next batch is
+        remembered: its reader will most likely request it.
         """
         size, next_offset = self.size, -1
         following = None
@@ -133,7 +135,9 @@ class Segment(IndexedSegment):
         self._following[span.base_offset] = span
 
     def next_offset(self) -> int:
-        """The offset after the last batch. Raises CorruptSegmentError if the file ends in none."""
+        """The offset after the last batch. Raises CorruptSegmentError if the file ends inside a
+        batch.
+        """
 
         def read() -> int:
             last = self.offset_index.last_offset
@@ -165,15 +169,15 @@ class Segment(IndexedSegment):
     # By time
 
     def largest_timestamp_ms(self) -> int:
-        """What retention goes by: the records' time, or the file's if they have none."""
+        """The time that retention uses: the records', or the file's if they have none."""
         timestamp_ms = self.max_timestamp[0]
         if timestamp_ms >= 0 and not self.damaged:
             return timestamp_ms
-        # What is damaged may be newer than all that can be read.
+        # Damaged records may be newer than all readable ones.
         return max(timestamp_ms, self.filesystem.modified_ms(self.path()))
 
     def first_timestamp_ms(self) -> int:
-        """Of the first batch; -1 if there is none."""
+        """The timestamp of the first batch; -1 if there is none."""
         if self._first_timestamp_ms is None:
             try:
                 first = next(self.walk(), None)
@@ -186,13 +190,13 @@ class Segment(IndexedSegment):
         return self._first_timestamp_ms
 
     def prepare_appends(self) -> None:
-        """Read now what the first append would ask the disk for."""
+        """Loads now what the first append would have to read from the disk."""
         _ = self.max_timestamp, self.is_full_of_entries
         self.first_timestamp_ms()
 
     def waited_for_roll_ms(self, now_ms: int, newest_timestamp_ms: int) -> int:
-        """Records' time if they have one: a log that is filled with old records rolls like one that
-        is filled now.
+        """Uses the records' time if they have one: a log that is filled with old records rolls like
+        one that is filled now.
         """
         first_ms = self.first_timestamp_ms()
         return newest_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.created_ms
@@ -200,7 +204,9 @@ class Segment(IndexedSegment):
     def batches_from_time(
         self, timestamp_ms: int, start_offset: int, reads: CachedReads | None = None
     ) -> Iterator[BatchSpan]:
-        """From a batch that surely lies before the first record at or after `timestamp_ms`."""
+        """The batches from one that is certainly before the first record at or after
+        `timestamp_ms`.
+        """
         if reads is not None:
             reads.need(self, self.offset_index)
             reads.need(self, self.time_index)
@@ -215,10 +221,12 @@ class Segment(IndexedSegment):
 
         return self.walk(self.with_cached(reads, position), reads)
 
-    # Shortening
+    # Truncation
 
     def truncate_to(self, offset: int) -> int:
-        """Drop the batch that contains `offset` and all after it; the number of bytes dropped."""
+        """Drop the batch that contains `offset` and all after it. Returns the number of bytes
+        dropped.
+        """
         span = self.locate(offset)
         size = self.size
         self.with_indexes(self._truncate_indexes, Offset(offset))

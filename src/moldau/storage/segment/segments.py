@@ -1,4 +1,6 @@
-"""The segments of one log in offset order. There is always an active one, the last."""
+"""The segments of one log in offset order. The last one is the active segment; there
+always is one.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +11,7 @@ from moldau.storage.segment.segment import Segment
 
 
 def link(segments: Sequence[Segment]) -> None:
-    """In offset order: each hears where the next one begins."""
+    """Sets for each segment, in offset order, where the next one begins."""
     for segment, following in pairwise(segments):
         segment.followed_by(following.base_offset)
     if segments:
@@ -32,7 +34,7 @@ class Segments:
         return self._segments[place]
 
     def watch(self, on_damage: OnDamage) -> None:
-        """Call it with damage that is found from now on."""
+        """`on_damage` is called for damage found from now on."""
         self._on_damage = on_damage
         for segment in self._segments:
             segment.on_damage = on_damage
@@ -50,7 +52,7 @@ class Segments:
         return sum(segment.size for segment in self._segments)
 
     def floor_place(self, offset: int) -> int:
-        """The place of the last segment that begins at or before `offset`; -1 if none does."""
+        """The index of the last segment that begins at or before `offset`; -1 if none does."""
         return bisect_right(self._bases, offset) - 1
 
     def end_of(self, place: int, log_end_offset: int) -> int:
@@ -58,7 +60,7 @@ class Segments:
         return self._bases[place + 1] if place + 1 < len(self._bases) else log_end_offset
 
     def overlapping(self, start_offset: int, end_offset: int) -> list[Segment]:
-        """Those that may hold offsets in [start_offset, end_offset)."""
+        """The segments that may contain offsets in [start_offset, end_offset)."""
         first = max(self.floor_place(start_offset), 0)
         return self._segments[first : bisect_left(self._bases, end_offset)]
 

@@ -1,6 +1,6 @@
-"""The aborted transactions whose abort marker lies in a segment: 34 bytes each, in the order of
-their markers. The file exists only if there is one. Unlike the offset index it cannot be guessed
-around: a missing entry would show aborted records to read_committed consumers.
+"""The aborted transactions whose abort marker is in a segment: 34 bytes each, in the order of their
+markers. The file exists only if there is one. Unlike with the offset index, a missing entry is not
+harmless: it would show aborted records to read_committed consumers.
 """
 
 import struct
@@ -47,7 +47,7 @@ class TransactionIndex:
         return not self._loaded()
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Markers come in log order; anything else is refused."""
+        """Markers must come in log order; others are refused."""
         entries = self._loaded()
         previous = entries[-1].last_offset if entries else Offset(-1)
         if aborted.last_offset <= previous:
@@ -62,7 +62,7 @@ class TransactionIndex:
         self, fetch_offset: Offset, upper_bound_offset: Offset
     ) -> tuple[list[AbortedTransaction], bool]:
         """The transactions that overlap [fetch_offset, upper_bound_offset), and whether the list
-        is complete: if not, later segments may know more."""
+        is complete: if not, later segments may have more."""
         entries = self._loaded()
         found: list[AbortedTransaction] = []
         for slot in range(bisect_left(entries, fetch_offset, key=_last_offset_of), len(entries)):
@@ -83,7 +83,7 @@ class TransactionIndex:
             del entries[keep:]
 
     def reset(self) -> None:
-        """Drop everything without looking at it."""
+        """Drop everything without reading it."""
         if self._file is not None or self._filesystem.exists(self.path):
             self._unsynced = True
             self._opened().truncate(0)
@@ -94,7 +94,7 @@ class TransactionIndex:
         self._loaded()
 
     def take_unsynced(self) -> bool:
-        """Whether the file was changed since the last time that somebody asked, to sync it."""
+        """Whether the file was changed since the previous call; the caller syncs it then."""
         unsynced, self._unsynced = self._unsynced, False
         return unsynced
 
@@ -108,7 +108,7 @@ class TransactionIndex:
         self.path = path
 
     def moved_to(self, path: Path) -> None:
-        """The directory was renamed: only remember where the file is now."""
+        """The directory was renamed: only the stored path changes."""
         self.path = path
 
     def close(self) -> None:
@@ -141,8 +141,8 @@ class TransactionIndex:
         return self._entries is not None
 
     def loading(self) -> Callable[[], Callable[[], None]]:
-        """Reads the file, in any thread, and gives what its owner shall call then. A broken one is
-        left as it is: its first use says so.
+        """Returns a function that reads the file in any thread; its result is then called by the
+        owner. A broken file is ignored here: its first use raises.
         """
         path = self.path
 

@@ -1,4 +1,4 @@
-"""Batch by batch through a segment's file, by the headers alone."""
+"""Iterates over the batches of a segment's file by their headers alone."""
 
 import struct
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _HEADER = struct.Struct(">qiib4xhi8xq")
 
 
 class BatchSpan(NamedTuple):
-    """Where one batch lies, and what its header says about offsets and time."""
+    """The position of one batch, with its header's offsets and times."""
 
     position: int
     size: int
@@ -29,11 +29,11 @@ class BatchSpan(NamedTuple):
 
 
 class CorruptSegmentError(DamagedFileError):
-    """Where a batch should begin there is none: the `.log` file itself is damaged."""
+    """No batch begins where one should: the `.log` file itself is damaged."""
 
 
 class Walked(Protocol):
-    """The segment that is walked through."""
+    """The segment that is being walked."""
 
     @property
     def base_offset(self) -> int: ...
@@ -47,7 +47,7 @@ class Walked(Protocol):
 
 
 def damaged_at(damaged: tuple[DamagedBytes, ...], position: int) -> BatchSpan | None:
-    """As if it were a batch: an index may know a position inside of it."""
+    """The damage as if it were a batch: an index may point inside it."""
     for each in damaged:
         if each.position <= position < each.end:
             size, last_offset = each.end - each.position, each.next_offset - 1
@@ -60,8 +60,8 @@ def damaged_at(damaged: tuple[DamagedBytes, ...], position: int) -> BatchSpan | 
 def walk_batches(
     segment: Walked, position: int, size: int, reads: "CachedReads | None" = None
 ) -> Iterator[BatchSpan]:
-    """From a batch's position to the end. Bytes that are known to be damaged count as a batch with
-    the offsets that are lost there. Raises CorruptSegmentError where else no batch begins.
+    """From a batch's position to the end. Bytes known to be damaged count as a batch with the lost
+    offsets. Raises CorruptSegmentError at any other position where no batch begins.
     """
     window: Buffer = b""
     window_start = 0
