@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.core.quorum.election import NOBODY, Election
+from moldau.core.quorum.election import NO_NODE, Election
 from moldau.core.quorum.machine import (
     AppendControlBatch,
     Appended,
@@ -96,7 +96,7 @@ class Scenario:
             voted = facts.get("stored_vote")
             election = Election(
                 epoch=facts["stored_epoch"],
-                leader_id=facts.get("stored_leader", NOBODY),
+                leader_id=facts.get("stored_leader", NO_NODE),
                 voted_for=None if voted is None else VoterKey(voted),
             )
         return Started(
@@ -122,7 +122,7 @@ def shown(effect: Effect) -> str:
         case Commit(high_watermark):
             return f"commit {high_watermark}"
         case LeaderChanged(epoch, leader_id):
-            return f"leader {'nobody' if leader_id == NOBODY else leader_id} epoch={epoch}"
+            return f"leader {'nobody' if leader_id == NO_NODE else leader_id} epoch={epoch}"
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
@@ -149,7 +149,7 @@ def test_a_voter_is_a_node_with_its_directory() -> None:
     assert VoterSet.of([voter(1)]).is_only(VoterKey(1, DIRECTORY))
 
     machine = QuorumMachine(voter(1, directory_id=Uuid(b"e" * 16)))
-    with pytest.raises(VotersError, match="exchanged or formatted again"):
+    with pytest.raises(VotersError, match="replaced or formatted again"):
         machine.step(
             Started(
                 log_end_offset=0,
@@ -199,5 +199,5 @@ def test_a_raised_version_tells_the_directory_of_the_voter_that_settings_named()
     # Nothing holds before it is in the log.
     assert (machine.kraft_version, machine.voters) == (0, VoterSet.of([voter(1)]))
     assert machine.step(VersionRaised(1, 5), 0) == []
-    assert (machine.kraft_version, machine.voters_told_offset) == (1, 5)
+    assert (machine.kraft_version, machine.voters_written_offset) == (1, 5)
     assert machine.voters == VoterSet.decode(voters)

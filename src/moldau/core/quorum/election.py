@@ -1,5 +1,5 @@
-"""What a voter must remember across restarts, as Kafka's `quorum-state` file holds it: the epoch,
-and who leads it or whom we voted for. Nobody votes twice in an epoch because of it.
+"""A voter's election state, stored in Kafka's `quorum-state` file: the epoch and its leader, or
+this voter's vote. It survives restarts so that no voter votes twice in an epoch.
 """
 
 import json
@@ -11,24 +11,24 @@ from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
 from moldau.types import ZERO_UUID, parse_uuid, uuid_text
 
-NOBODY = -1
+NO_NODE = -1
 _INT32_MAX = 2**31 - 1
 
 
 class QuorumStateError(MoldauError):
-    """The file is not what Kafka or we would have written."""
+    """The file's content is invalid."""
 
 
 @frozen(kw_only=True)
 class Election:
     epoch: int
-    leader_id: int = NOBODY
+    leader_id: int = NO_NODE
     voted_for: VoterKey | None = None
 
 
 def encode_election(election: Election, *, kraft_version: int, voter_ids: Iterable[int]) -> bytes:
-    """In Kafka's order of fields and without spaces."""
-    voted_id = NOBODY if election.voted_for is None else election.voted_for.node_id
+    """JSON in Kafka's order of fields, without spaces."""
+    voted_id = NO_NODE if election.voted_for is None else election.voted_for.node_id
     fields: dict[str, Any]
     if kraft_version < RECONFIGURABLE_FROM:
         fields = {
@@ -53,7 +53,7 @@ def encode_election(election: Election, *, kraft_version: int, voter_ids: Iterab
 
 
 def decode_election(content: bytes) -> Election:
-    """Raises QuorumStateError. Guessing here could mean to vote twice."""
+    """Raises QuorumStateError for invalid content: guessing could lead to a second vote."""
     try:
         fields = json.loads(content)
         version = fields["data_version"]
@@ -66,7 +66,7 @@ def decode_election(content: bytes) -> Election:
         return Election(
             epoch=_number(fields, "leaderEpoch"),
             leader_id=_number(fields, "leaderId"),
-            voted_for=None if voted_id == NOBODY else VoterKey(voted_id, directory_id),
+            voted_for=None if voted_id == NO_NODE else VoterKey(voted_id, directory_id),
         )
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise QuorumStateError(f"it cannot be read: {error}") from error
@@ -74,6 +74,6 @@ def decode_election(content: bytes) -> Election:
 
 def _number(fields: dict[str, Any], name: str) -> int:
     number = fields[name]
-    if type(number) is not int or not NOBODY <= number <= _INT32_MAX:
+    if type(number) is not int or not NO_NODE <= number <= _INT32_MAX:
         raise ValueError(f"{name} is {number!r}")
     return number
