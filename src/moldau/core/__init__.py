@@ -1,1 +1,3 @@
-"""Everything that decides: synchronous state machines without clock, chance, files or sockets."""
+"""The decisions: synchronous state machines and functions without clock, randomness or I/O. Time
+and chance come in as arguments; the shell carries out the effects.
+"""

@@ -1,5 +1,5 @@
-"""What a decide function gives back: the records that make it true, and the answer to send once
-they are committed. Deciding changes nothing; replaying the records does.
+"""The result of a decide function: the records to write, and the response to send once they are
+committed. Deciding changes nothing; replaying the records does.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,6 @@ class Decision(Generic[RecordT, ResponseT]):
     response: ResponseT
     records: Sequence[RecordT] = ()
     is_atomic: bool = True
-    """All of the records are committed, or none."""
+    """Whether all records are committed together or not at all."""
     kraft_version: int | None = None
-    """The level that the quorum is raised to, in records of its own in front of these."""
+    """The kraft.version to raise the quorum to, in control records before these records."""

@@ -351,7 +351,7 @@ async def test_what_no_snapshot_and_no_log_has_is_not_passed_over(tmp_path: Path
 async def test_a_first_snapshot_that_is_damaged_needs_another_format(tmp_path: Path) -> None:
     formatted(tmp_path)
     damage(tmp_path / METADATA / FIRST)
-    with pytest.raises(Exception, match="nobody is a voter"):
+    with pytest.raises(Exception, match="there are no voters"):
         async with running(tmp_path):
             pass
 

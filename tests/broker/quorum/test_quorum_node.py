@@ -334,7 +334,7 @@ async def test_another_directory_is_refused_once_the_log_says_who_votes(tmp_path
         old_id = uuid_text(node.directory.meta.directory_id or ZERO_UUID)
     properties = tmp_path / "meta.properties"
     properties.write_text(properties.read_text().replace(old_id, uuid_text(random_uuid())))
-    with pytest.raises(VotersError, match="exchanged or formatted again"):
+    with pytest.raises(VotersError, match="replaced or formatted again"):
         async with running(tmp_path, STATIC):
             pass
 

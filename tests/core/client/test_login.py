@@ -35,42 +35,42 @@ def test_names_are_escaped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("challenge", "says"),
+    ("challenge", "problem"),
     [
-        (f"r={NONCE},s=W22Z,i=4096", "somebody else's nonce"),
-        ("r=other,s=W22Z,i=4096", "somebody else's nonce"),
-        (f"r={SERVER_NONCE},s=W22Z,i=4095", "wants 4095 iterations"),
-        (f"r={SERVER_NONCE},s=W22Z,i=1000001", "wants 1000001 iterations"),
-        (f"r={SERVER_NONCE},s=W22Z,i=-4096", "wants -4096 iterations"),
-        (f"r={SERVER_NONCE},s=W22Z", "wants no iterations"),
+        (f"r={NONCE},s=W22Z,i=4096", "nonce does not extend"),
+        ("r=other,s=W22Z,i=4096", "nonce does not extend"),
+        (f"r={SERVER_NONCE},s=W22Z,i=4095", "requests 4095 iterations"),
+        (f"r={SERVER_NONCE},s=W22Z,i=1000001", "requests 1000001 iterations"),
+        (f"r={SERVER_NONCE},s=W22Z,i=-4096", "requests -4096 iterations"),
+        (f"r={SERVER_NONCE},s=W22Z", "requests no iterations"),
         (f"r={SERVER_NONCE},s=?,i=4096", "does not speak SCRAM"),
         (f"r={SERVER_NONCE},i=4096", "does not speak SCRAM"),
         ("nonsense", "does not speak SCRAM"),
         ("", "does not speak SCRAM"),
     ],
 )
-def test_a_challenge_that_is_none_is_refused(challenge: str, says: str) -> None:
-    with pytest.raises(LoginError, match=says):
+def test_an_invalid_challenge_is_refused(challenge: str, problem: str) -> None:
+    with pytest.raises(LoginError, match=problem):
         scram().answer(challenge.encode())
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
+def test_bytes_that_are_not_text_are_refused() -> None:
     with pytest.raises(LoginError, match="does not speak SCRAM"):
         scram().answer(b"\xff\xfe")
 
 
 @pytest.mark.parametrize(
-    ("final", "says"),
+    ("final", "problem"),
     [
-        ("v=AAAA", "does not know the password either"),
-        ("e=invalid-proof", "it says invalid-proof"),
+        ("v=AAAA", "does not know the password"),
+        ("e=invalid-proof", "reports invalid-proof"),
         ("x=1", "does not speak SCRAM"),
     ],
 )
-def test_a_server_that_proves_nothing_is_not_believed(final: str, says: str) -> None:
+def test_a_server_without_a_valid_proof_is_refused(final: str, problem: str) -> None:
     login = scram()
     login.answer(SERVER_FIRST.encode())
-    with pytest.raises(LoginError, match=says):
+    with pytest.raises(LoginError, match=problem):
         login.answer(final.encode())
 
 

@@ -149,7 +149,7 @@ def test_a_voter_is_a_node_with_its_directory() -> None:
     assert VoterSet.of([voter(1)]).is_only(VoterKey(1, DIRECTORY))
 
     machine = QuorumMachine(voter(1, directory_id=Uuid(b"e" * 16)))
-    with pytest.raises(VotersError, match="exchanged or formatted again"):
+    with pytest.raises(VotersError, match="replaced or formatted again"):
         machine.step(
             Started(
                 log_end_offset=0,
@@ -199,5 +199,5 @@ def test_a_raised_version_tells_the_directory_of_the_voter_that_settings_named()
     # Nothing holds before it is in the log.
     assert (machine.kraft_version, machine.voters) == (0, VoterSet.of([voter(1)]))
     assert machine.step(VersionRaised(1, 5), 0) == []
-    assert (machine.kraft_version, machine.voters_told_offset) == (1, 5)
+    assert (machine.kraft_version, machine.voters_written_offset) == (1, 5)
     assert machine.voters == VoterSet.decode(voters)

@@ -42,7 +42,7 @@ def test_a_user_without_a_salt_gets_a_random_one() -> None:
     ("text", "complaint"),
     [
         ("SCRAM-SHA-256", "MECHANISM="),
-        ("PLAIN=[name=a,password=b]", "PLAIN is none of SCRAM-SHA-256, SCRAM-SHA-512"),
+        ("PLAIN=[name=a,password=b]", "PLAIN is not one of SCRAM-SHA-256, SCRAM-SHA-512"),
         ("SCRAM-SHA-256=name=a,password=b", "square brackets"),
         ("SCRAM-SHA-256=[name=a,password=b", "square brackets"),
         ("SCRAM-SHA-256=[password=b]", "needs a name"),
@@ -54,7 +54,7 @@ def test_a_user_without_a_salt_gets_a_random_one() -> None:
         ("SCRAM-SHA-256=[name=a,password=b,iterations=many]", "not a number"),
         ("SCRAM-SHA-256=[name=a,password=b,iterations=4095]", "from 4096 to 16384"),
         ("SCRAM-SHA-256=[name=a,password=b,iterations=16385]", "from 4096 to 16384"),
-        ("SCRAM-SHA-256=[name=a,password=b,colour=red]", "colour is not known"),
+        ("SCRAM-SHA-256=[name=a,password=b,colour=red]", "colour is unknown"),
         ("SCRAM-SHA-256=[name=a,password]", "NAME=VALUE"),
         ("SCRAM-SHA-256=[]", "NAME=VALUE"),
     ],

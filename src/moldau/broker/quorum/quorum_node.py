@@ -443,7 +443,7 @@ class QuorumNode:
         """
         end = image.offset + 1
         exists = SnapshotId(image.epoch, end) in self.log.snapshots.ids
-        if exists or end <= self._machine.voters_told_offset or not self.log.is_batch_start(end):
+        if exists or end <= self._machine.voters_written_offset or not self.log.is_batch_start(end):
             return None
         values: tuple[tuple[ControlType, bytes], ...] = ()
         if self.kraft_version >= RECONFIGURABLE_FROM:

@@ -1,1 +1,1 @@
-"""What both producers and consumers decide: back-off after errors, and logging in by SASL."""
+"""Decisions that producers and consumers share: backoff after errors, and the SASL login."""

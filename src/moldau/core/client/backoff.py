@@ -1,11 +1,9 @@
-"""Pauses that grow while something keeps failing, with a part left to chance, so that many clients
-do not come back at the same moment.
-"""
+"""Exponential backoff with jitter, so that many clients do not retry at the same moment."""
 
 from moldau.frozen import frozen
 
 JITTER = 0.2
-# 2 ** 31 ms are weeks: no pause grows further.
+# 2 ** 31 ms are weeks. The limit keeps the power finite.
 _DOUBLINGS_MAX = 31
 
 
@@ -15,6 +13,6 @@ class Backoff:
     max_ms: float
 
     def pause_ms(self, failures: int, chance: float) -> float:
-        """After so many failures in a row, the first being 1. `chance` is from 0 to 1."""
+        """The pause after `failures` failures in a row, counted from 1. `chance` is from 0 to 1."""
         grown_ms = self.first_ms * 2.0 ** min(max(failures - 1, 0), _DOUBLINGS_MAX)
         return min(grown_ms * (1 + JITTER * (2 * chance - 1)), self.max_ms)

@@ -1,5 +1,5 @@
-"""SASL from the side that logs in: what is sent to prove who we are, and whether the answer proves
-that the other side knows us (RFC 5802 for SCRAM). Randomness comes in as a nonce.
+"""The client's side of SASL PLAIN and SCRAM (RFC 5802): proves the client's identity and, with
+SCRAM, verifies the server's. Randomness comes in as a nonce.
 """
 
 import base64
@@ -14,13 +14,13 @@ PLAIN = "PLAIN"
 SCRAM_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS = (PLAIN, *SCRAM_HASHES)
 ACCEPTED_ITERATIONS_MIN = 4096
-# Each is two hashes of ours: whoever pretends to be a broker must not keep us busy.
+# Each iteration costs two hashes: a fake broker must not be able to keep the client busy.
 ACCEPTED_ITERATIONS_MAX = 1_000_000
 _NO_CHANNEL_BINDING = "n,,"
 
 
 class LoginError(Exception):
-    """The other side is not to be believed. The text completes "… because"."""
+    """The server's message is invalid or does not prove its identity."""
 
 
 @frozen
@@ -34,7 +34,7 @@ class Credentials:
 
 
 class Login(Protocol):
-    """A conversation: `first` is sent, then `answer` to what comes back, until that is None."""
+    """A conversation: send `first`, then the `answer` to each challenge until it is None."""
 
     def first(self) -> bytes: ...
 
@@ -73,54 +73,54 @@ class ScramLogin:
     def answer(self, challenge: bytes) -> bytes | None:
         if self._proof_of_server is None:
             return self._prove(challenge)
-        said = _attributes(challenge)
-        if "e" in said:
-            raise LoginError(f"it says {said['e']}")
-        if not hmac.compare_digest(_binary(said, "v"), self._proof_of_server):
-            raise LoginError("it does not know the password either")
+        fields = _attributes(challenge)
+        if "e" in fields:
+            raise LoginError(f"the server reports {fields['e']}")
+        if not hmac.compare_digest(_binary(fields, "v"), self._proof_of_server):
+            raise LoginError("the server does not know the password")
         return None
 
     def _prove(self, challenge: bytes) -> bytes:
-        said = _attributes(challenge)
-        nonce = said.get("r", "")
+        fields = _attributes(challenge)
+        nonce = fields.get("r", "")
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise LoginError("it answers somebody else's nonce")
-        digits = said.get("i", "")
+            raise LoginError("the server's nonce does not extend the client's")
+        digits = fields.get("i", "")
         iterations = int(digits) if digits.isascii() and digits.isdigit() else 0
         if not ACCEPTED_ITERATIONS_MIN <= iterations <= ACCEPTED_ITERATIONS_MAX:
-            raise LoginError(f"it wants {digits or 'no'} iterations")
+            raise LoginError(f"the server requests {digits or 'no'} iterations")
         salted = hashlib.pbkdf2_hmac(
-            self._hash, self._credentials.password.encode(), _binary(said, "s"), iterations
+            self._hash, self._credentials.password.encode(), _binary(fields, "s"), iterations
         )
         binding = base64.b64encode(_NO_CHANNEL_BINDING.encode()).decode()
         without_proof = f"c={binding},r={nonce}"
-        all_said = f"{self._first_bare},{challenge.decode()},{without_proof}".encode()
+        auth_message = f"{self._first_bare},{challenge.decode()},{without_proof}".encode()
         client_key = hmac.digest(salted, b"Client Key", self._hash)
         stored_key = hashlib.new(self._hash, client_key).digest()
-        signature = hmac.digest(stored_key, all_said, self._hash)
+        signature = hmac.digest(stored_key, auth_message, self._hash)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         server_key = hmac.digest(salted, b"Server Key", self._hash)
-        self._proof_of_server = hmac.digest(server_key, all_said, self._hash)
+        self._proof_of_server = hmac.digest(server_key, auth_message, self._hash)
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
 
 def _attributes(message: bytes) -> dict[str, str]:
-    """Of `r=…,s=…,i=…`."""
+    """The fields of `r=…,s=…,i=…` by name."""
     try:
         text = message.decode()
     except UnicodeDecodeError:
-        raise LoginError("it does not speak SCRAM") from None
-    found = {}
+        raise LoginError("the server does not speak SCRAM") from None
+    fields = {}
     for part in text.split(","):
         name, separator, value = part.partition("=")
         if not separator:
-            raise LoginError("it does not speak SCRAM")
-        found[name] = value
-    return found
+            raise LoginError("the server does not speak SCRAM")
+        fields[name] = value
+    return fields
 
 
-def _binary(said: dict[str, str], name: str) -> bytes:
+def _binary(fields: dict[str, str], name: str) -> bytes:
     try:
-        return base64.b64decode(said[name], validate=True)
+        return base64.b64decode(fields[name], validate=True)
     except (KeyError, binascii.Error):
-        raise LoginError("it does not speak SCRAM") from None
+        raise LoginError("the server does not speak SCRAM") from None

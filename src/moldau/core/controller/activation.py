@@ -16,8 +16,8 @@ from moldau.protocol.wire.schema import Message
 
 
 def first_records(bootstrap: Sequence[Message], min_insync_replicas: int) -> list[Message]:
-    """What an empty log begins with: the records of the format, in one transaction if the level
-    has those, and what eligible leaders need.
+    """The first records of an empty log: those of the format, in one transaction if the metadata
+    version supports transactions, and the setting that eligible leaders need.
     """
     records = list(bootstrap)
     if any(

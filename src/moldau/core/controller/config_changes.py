@@ -1,5 +1,5 @@
 """AlterConfigs and IncrementalAlterConfigs, for topics, brokers, groups and client metrics. Each
-resource is changed as a whole or not at all; the resources of a request stand for themselves.
+resource is changed as a whole or not at all, independently of the request's other resources.
 """
 
 from collections import Counter
@@ -31,10 +31,12 @@ from moldau.protocol.messages import incremental_alter_configs as incremental
 from moldau.protocol.wire.schema import Message
 
 Changes = Mapping[str, str | None]
-"""A setting's new value; None takes it away."""
-Asked = TypeVar("Asked", legacy.AlterConfigsResource, incremental.AlterConfigsResource)
+"""New values by setting; None removes one."""
+RequestedResource = TypeVar(
+    "RequestedResource", legacy.AlterConfigsResource, incremental.AlterConfigsResource
+)
 _KINDS = frozenset(ConfigResourceType) - {ConfigResourceType.UNKNOWN}
-# What may be appended to: Kafka knows the lists of these kinds only.
+# Lists that APPEND and SUBTRACT apply to: Kafka supports them for these kinds only.
 _LISTS_OF: Mapping[ConfigResourceType, Mapping[str, Setting]] = {
     ConfigResourceType.TOPIC: LogConfig.declared,
     ConfigResourceType.BROKER: BrokerConfig.declared,
@@ -44,7 +46,7 @@ _LISTS_OF: Mapping[ConfigResourceType, Mapping[str, Setting]] = {
 def decide_alter_configs(
     context: DecisionContext, request: legacy.AlterConfigsRequest, _version: int
 ) -> Decision[Message, legacy.AlterConfigsResponse]:
-    """Settings that are not mentioned are taken away."""
+    """Removes every setting that the request does not name."""
     alteration = _Alteration(context)
     responses = [
         legacy.AlterConfigsResourceResponse(
@@ -73,7 +75,7 @@ def decide_incremental_alter_configs(
 def topic_config_records(
     context: DecisionContext, topic_name: str, configs: Mapping[str, str]
 ) -> list[Message]:
-    """For a new topic. Raises INVALID_CONFIG."""
+    """The records of a new topic's settings. Raises INVALID_CONFIG."""
     if not configs:
         return []
     resource = ConfigResource(ConfigResourceType.TOPIC, topic_name)
@@ -83,7 +85,7 @@ def topic_config_records(
     return [*records, *_clear_eligible(context, records)]
 
 
-class _Outcome(NamedTuple):
+class _ResourceResult(NamedTuple):
     kind: int
     name: str
     code: ErrorCode
@@ -92,18 +94,18 @@ class _Outcome(NamedTuple):
 
 class _Alteration:
     def __init__(self, context: DecisionContext) -> None:
-        self._situation = context
+        self._context = context
         self._records: list[ConfigRecord] = []
 
     def of_all(
         self,
-        asked: list[Asked],
-        changes_of: Callable[[Asked, Mapping[str, str], ConfigResource], Changes],
-    ) -> list[_Outcome]:
-        """One for each resource; one that is there twice is mentioned once."""
-        times = Counter((each.resource_type, each.resource_name) for each in asked)
-        outcomes: dict[tuple[int, str], _Outcome] = {}
-        for each in asked:
+        resources: list[RequestedResource],
+        changes_of: Callable[[RequestedResource, Mapping[str, str], ConfigResource], Changes],
+    ) -> list[_ResourceResult]:
+        """One result per resource, also for one that the request names twice."""
+        times = Counter((each.resource_type, each.resource_name) for each in resources)
+        results: dict[tuple[int, str], _ResourceResult] = {}
+        for each in resources:
             kind, name = key = (each.resource_type, each.resource_name)
             code, detail = ErrorCode.NONE, ""
             if times[key] > 1 and kind in _KINDS:
@@ -111,15 +113,15 @@ class _Alteration:
             else:
                 try:
                     resource = _resource(kind, name)
-                    before = self._situation.image.config_of(*resource)
+                    before = self._context.image.config_of(*resource)
                     self._change(resource, before, changes_of(each, before, resource))
                 except KafkaError as error:
                     code, detail = error.code, error.detail
-            outcomes[key] = _Outcome(kind, name, code, detail or None)
-        return list(outcomes.values())
+            results[key] = _ResourceResult(kind, name, code, detail or None)
+        return list(results.values())
 
     def all_records(self) -> list[Message]:
-        records = [*self._records, *_clear_eligible(self._situation, self._records)]
+        records = [*self._records, *_clear_eligible(self._context, self._records)]
         if len(records) > RECORDS_PER_REQUEST_MAX:
             raise too_many_records()
         return records
@@ -127,17 +129,17 @@ class _Alteration:
     def _change(
         self, resource: ConfigResource, before: Mapping[str, str], changes: Changes
     ) -> None:
-        # Brokers look at their settings again even if nothing is new (KAFKA-14136): that is how
-        # they are told to read a changed key store.
+        # A broker's settings are written even if unchanged (KAFKA-14136): the record makes the
+        # broker reload a changed key store.
         is_broker = resource.kind is ConfigResourceType.BROKER
         changed = {
             name: value for name, value in changes.items() if is_broker or before.get(name) != value
         }
-        _check_min_insync_replicas(self._situation, resource, changed)
+        _check_min_insync_replicas(self._context, resource, changed)
         after = {**before, **changed}
         kept = {name: value for name, value in after.items() if value is not None}
-        _validate(self._situation, resource, kept)
-        _check_exists(self._situation, resource)
+        _validate(self._context, resource, kept)
+        _check_exists(self._context, resource)
         self._records += _records(resource, changed)
 
 
@@ -157,16 +159,16 @@ def _records(resource: ConfigResource, changes: Changes) -> list[ConfigRecord]:
 
 
 def _replacements(
-    asked: legacy.AlterConfigsResource, before: Mapping[str, str], _resource: ConfigResource
+    request: legacy.AlterConfigsResource, before: Mapping[str, str], _resource: ConfigResource
 ) -> Changes:
-    wanted = replaced([Change(config.name, config.value) for config in asked.configs])
-    return {**wanted, **{name: None for name in before if name not in wanted}}
+    configs = replaced([Change(config.name, config.value) for config in request.configs])
+    return {**configs, **{name: None for name in before if name not in configs}}
 
 
 def _operations(
-    asked: incremental.AlterConfigsResource, before: Mapping[str, str], resource: ConfigResource
+    request: incremental.AlterConfigsResource, before: Mapping[str, str], resource: ConfigResource
 ) -> Changes:
-    changes = [Change(each.name, each.value, each.config_operation) for each in asked.configs]
+    changes = [Change(each.name, each.value, each.config_operation) for each in request.configs]
     after = altered(before, changes, _LISTS_OF.get(resource.kind, {}))
     return {change.name: after.get(change.name) for change in changes}
 
@@ -174,7 +176,7 @@ def _operations(
 def _validate(
     context: DecisionContext, resource: ConfigResource, configs: Mapping[str, str]
 ) -> None:
-    """The resource's name, and all settings that it will have."""
+    """Checks the resource's name, and all settings that it will have."""
     match resource.kind:
         case ConfigResourceType.TOPIC:
             _check_topic_name(resource.name)
@@ -228,7 +230,7 @@ def _check_exists(context: DecisionContext, resource: ConfigResource) -> None:
 def _check_min_insync_replicas(
     context: DecisionContext, resource: ConfigResource, changes: Changes
 ) -> None:
-    """Eligible leaders need one value for all brokers, and one that is always there."""
+    """Eligible leader replicas need a cluster-wide value that is always set."""
     is_broker = resource.kind is ConfigResourceType.BROKER
     if not context.has_eligible_replicas or not is_broker or MIN_INSYNC_REPLICAS not in changes:
         return
@@ -241,7 +243,7 @@ def _check_min_insync_replicas(
 
 
 def _clear_eligible(context: DecisionContext, records: Iterable[ConfigRecord]) -> list[Message]:
-    """Who is eligible depends on min.insync.replicas: with another one it starts over."""
+    """Eligibility depends on min.insync.replicas, so a new value clears the eligible replicas."""
     if not context.has_eligible_replicas:
         return []
     return [

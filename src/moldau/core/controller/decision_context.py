@@ -1,5 +1,5 @@
-"""All that a decision of the controller may look at. Nothing here changes; a decision is made in
-one go, and the next one gets a new context.
+"""Everything that a decision of the controller may read. A context is immutable: every decision
+gets a new one.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ELIGIBLE_LEADER_REPLICAS = "eligible.leader.replicas.version"
 RECORDS_PER_REQUEST_MAX = 10_000
-"""What one request may write; more is refused, for it is committed as one batch."""
+"""Records that one request may write. They are committed as one batch, so more are refused."""
 _RESERVED_DIRECTORIES = 100
 
 
@@ -37,18 +37,18 @@ class DecisionContext:
     image: MetadataImage
     sessions: BrokerSessions
     config: "BrokerConfig"
-    """In force on the active controller's node."""
+    """The active controller's own settings."""
     cluster_id: str
     next_offset: int
-    """Where the next record will stand in the log."""
+    """The log offset of the next record."""
     now_ms: float
-    """Of the clock that never jumps."""
+    """Time of the monotonic clock."""
     chance: "random.Random"
     kraft_version: int = 1
 
     @property
     def level(self) -> int:
-        """Of metadata.version. The bootstrap records come before any decision."""
+        """The metadata.version. It is always set: the bootstrap records precede every decision."""
         level = self.image.metadata_version
         assert level is not None
         return level
@@ -62,7 +62,7 @@ class DecisionContext:
         return self.image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) >= 1
 
     def new_id(self) -> Uuid:
-        """A random id that Kafka would give, too: none whose text form starts with a dash."""
+        """A random id. As in Kafka, its text form does not start with a dash."""
         while True:
             # Version 4, variant 1, as Java's UUID.randomUUID makes them.
             drawn = bytearray(self.chance.randbytes(16))
@@ -84,14 +84,14 @@ class DecisionContext:
         return is_online(broker, partition.directories[partition.replicas.index(broker_id)])
 
     def usable_brokers(self) -> Iterator[UsableBroker]:
-        """Where new replicas may go."""
+        """Brokers that may get new replicas."""
         for broker in self.image.brokers.values():
             is_leaving = self.sessions.shutdown_offset(broker.broker_id) is not None
             if not is_leaving and has_uncordoned_directory(broker):
                 yield UsableBroker(broker.broker_id, broker.rack, broker.is_fenced)
 
     def default_directory(self, broker_id: int) -> Uuid:
-        """Where a new replica is put until its broker says otherwise."""
+        """The directory of a new replica until its broker reports another one."""
         broker = self.image.brokers.get(broker_id)
         if not self.has_directories or (broker is not None and not broker.log_directories):
             return MIGRATING_DIRECTORY
@@ -113,7 +113,7 @@ class DecisionContext:
 def is_online(broker: BrokerImage, directory: Uuid) -> bool:
     if directory in {UNASSIGNED_DIRECTORY, MIGRATING_DIRECTORY}:
         return True
-    # Registrations from before directories had ids name none: then all are.
+    # A registration without directories predates directory ids: treat every directory as online.
     return directory != LOST_DIRECTORY and (
         not broker.log_directories or directory in broker.log_directories
     )
@@ -127,7 +127,7 @@ def has_uncordoned_directory(broker: BrokerImage) -> bool:
 
 
 def is_reserved(directory: Uuid) -> bool:
-    """Ids that stand for something else than a directory."""
+    """Whether the id has a special meaning and does not name a directory."""
     return int.from_bytes(directory, "big") < _RESERVED_DIRECTORIES
 
 

@@ -1,5 +1,5 @@
-"""Which function decides each request to the controller. A loader imports its module at the first
-request: a node starts without most of them.
+"""Which function decides each request to the controller. Its module is imported at the first such
+request, because a node starts without most of them.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.wire.schema import Message
 
 Decide = Callable[[DecisionContext, Any, int], Decision[Message, Any]]
-"""Of the context, the request and its version. Raises KafkaError to refuse the whole request."""
+"""Takes context, request and version. Raises KafkaError to refuse the whole request."""
 
 
 def decide(context: DecisionContext, request: Message, version: int) -> Decision[Message, Any]:

@@ -1,4 +1,4 @@
-"""Which features this release has, which levels of them, and UpdateFeatures."""
+"""The features and levels that this release supports, and UpdateFeatures."""
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
@@ -35,17 +35,17 @@ SUPPORTED_FEATURES: Ranges = {
     METADATA_VERSION: (OLDEST_LEVEL, LATEST_RELEASED_LEVEL),
     **{name: (levels[0].level, levels[-1].level) for name, levels in FEATURES.items()},
 }
-"""Name -> lowest and highest level. Every broker and controller of this release registers them."""
+"""Lowest and highest level by name. Every broker and controller of this release registers them."""
 _WITH_UNSTABLE: Ranges = {**SUPPORTED_FEATURES, METADATA_VERSION: (OLDEST_LEVEL, NEWEST_LEVEL)}
 
 
 def supported_features(config: "BrokerConfig") -> Ranges:
-    """What a node with these settings supports: levels that are not final yet only if it may."""
+    """The levels that a node with these settings supports; unstable ones only if enabled."""
     return _WITH_UNSTABLE if config.unstable_feature_versions_enable else SUPPORTED_FEATURES
 
 
 _RESULTS_UNTIL = 1
-"""Up to this version the answer has a line for each feature."""
+"""The last version whose response has a result for each feature."""
 
 
 class UpgradeType(IntEnum):
@@ -121,7 +121,7 @@ def _update(
 
 
 def _upgrade_type(update: FeatureUpdateKey) -> UpgradeType:
-    """Version 0 says it in another field, which Kafka's controllers do not look at."""
+    """Version 0 has another field for this, which Kafka's controllers ignore."""
     known = set(UpgradeType)
     return UpgradeType(update.upgrade_type) if update.upgrade_type in known else UpgradeType.UNKNOWN
 
@@ -142,20 +142,20 @@ def _reasons_against(context: DecisionContext, name: str, level: int) -> Iterato
         return
     for controller in context.image.controllers.values():
         if controller.controller_id != node_id:
-            who = f"Controller {controller.controller_id}"
-            yield from _not_in(controller.features, name, level, who)
+            node = f"Controller {controller.controller_id}"
+            yield from _not_in(controller.features, name, level, node)
 
 
-def _not_in(supported: Ranges, name: str, level: int, who: str) -> Iterator[str]:
+def _not_in(supported: Ranges, name: str, level: int, node: str) -> Iterator[str]:
     lowest, highest = supported.get(name, (0, 0))
     if lowest <= level <= highest:
         return
     if highest == 0:
-        yield f"{who} does not support this feature."
+        yield f"{node} does not support this feature."
     elif lowest == highest:
-        yield f"{who} only supports versions {lowest}"
+        yield f"{node} only supports versions {lowest}"
     else:
-        yield f"{who} only supports versions {lowest}-{highest}"
+        yield f"{node} only supports versions {lowest}-{highest}"
 
 
 def _metadata_version_records(current: int, level: int, kind: UpgradeType) -> list[Message]:
@@ -177,7 +177,9 @@ def _metadata_version_records(current: int, level: int, kind: UpgradeType) -> li
 def _kraft_version_records(
     update: FeatureUpdateKey, current: int, kind: UpgradeType
 ) -> list[Message]:
-    """The quorum keeps this level in control records of its own; the answer waits for this one."""
+    """The quorum stores this level in its own control records. The NoOp record gives the response
+    an offset to wait for.
+    """
     if update.max_version_level < current:
         raise _invalid(update, "Can't downgrade the version of this feature.")
     return [NoOpRecord()] if kind is UpgradeType.UPGRADE else []
@@ -198,7 +200,9 @@ def _check_needs(update: FeatureUpdateKey, proposed: Mapping[str, int]) -> None:
 
 
 def _eligible_replicas_records(context: DecisionContext) -> Iterator[Message]:
-    """Eligible leaders need one min.insync.replicas for all brokers, which nobody undercuts."""
+    """Sets a cluster-wide min.insync.replicas and removes every broker's own value: eligible leader
+    replicas need the same one on all brokers.
+    """
     if MIN_INSYNC_REPLICAS not in context.image.config_of(ConfigResourceType.BROKER, ""):
         yield ConfigRecord(
             resource_type=ConfigResourceType.BROKER,

@@ -1,6 +1,6 @@
-"""The controller as a machine: its durable state is an image, changed only by replaying records;
-what it has heard from brokers is not durable. The shell asks for a decision, replays and appends
-its records, and tells the machine when that is done.
+"""The controller as a state machine. Its durable state is an image, changed only by replaying
+records; broker sessions are not durable. The shell requests a decision, replays and appends its
+records, and then calls `adopt`.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def replayed(image: MetadataImage, records: Sequence[Message]) -> MetadataDelta:
-    """Try our own records before they are appended. Raises MetadataReplayError: then they must not
-    be, for nobody could replay them.
+    """Replays a decision's records before they are appended. Raises MetadataReplayError for records
+    that no node could replay: they must not be appended.
     """
     delta = MetadataDelta(image)
     for record in records:
@@ -45,8 +45,8 @@ class Controller:
         self._chance = chance
 
     def activate(self, now_ms: float) -> None:
-        """From here on this controller decides. The broker in its own process has no session: it
-        was started with the controller and has not registered yet.
+        """This controller becomes the active one. The broker in the same process gets no session:
+        it started together with the controller and has not registered yet.
         """
         brokers = self.image.brokers.values()
         others = [broker for broker in brokers if broker.broker_id != self._own_broker_id]
@@ -55,7 +55,7 @@ class Controller:
     def context(
         self, config: "BrokerConfig", *, next_offset: int, now_ms: float, kraft_version: int = 1
     ) -> DecisionContext:
-        """What a decision of now looks at, whose first record will stand at `next_offset`."""
+        """The context of a decision whose first record will have the offset `next_offset`."""
         return DecisionContext(
             image=self.image,
             sessions=self.sessions,
@@ -70,22 +70,22 @@ class Controller:
     def adopt(
         self, delta: MetadataDelta, records: Sequence[Message], last_offset: int, epoch: int
     ) -> None:
-        """They are in the log, up to `last_offset`."""
+        """The records are in the log and end at `last_offset`."""
         for offset, record in enumerate(records, last_offset - len(records) + 1):
             self._note(record, offset)
         self.image = delta.finish(last_offset, epoch, self.image.timestamp_ms)
 
     def load(self, image: MetadataImage) -> None:
-        """Start over from a snapshot, or go back to what is committed."""
+        """Starts over from a snapshot, or reverts to the committed state."""
         self.image = image
 
     def answered(self, request: Message, now_ms: float) -> None:
-        """The records of the request's decision are replayed."""
+        """The records of the request's decision have been replayed."""
         if not isinstance(request, BrokerHeartbeatRequest):
             return
         broker = self.image.brokers[request.broker_id]
         if broker.is_fenced and request.want_shut_down:
-            # It was told to stop: its next start needs not wait for the session to run out.
+            # It may shut down now: its next start need not wait for this session to expire.
             self.sessions.end(request.broker_id, request.broker_epoch)
             return
         self.sessions.heard(request.broker_id, request.broker_epoch, now_ms)

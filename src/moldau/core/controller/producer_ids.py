@@ -1,4 +1,4 @@
-"""AllocateProducerIds: brokers get ids by the block, so that few of them go through the log."""
+"""AllocateProducerIds: brokers get producer ids in blocks, which takes one log record per block."""
 
 from moldau.core.controller.decision_context import DecisionContext
 from moldau.core.decision import Decision

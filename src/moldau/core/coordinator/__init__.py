@@ -1,3 +1,4 @@
-"""What every coordinator has in common: a state machine per partition of its topic (a shard), that
-decides on records, replays them, and asks for everything else by effects.
+"""The common base of all coordinators: one state machine (a shard) per partition of the
+coordinator's topic. A shard decides on records, replays them, and requests everything else as
+effects.
 """

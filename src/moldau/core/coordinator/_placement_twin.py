@@ -1,4 +1,4 @@
-"""The twin of _placement.pyx."""
+"""The Python twin of _placement.pyx."""
 
 
 def java_hash(text: str) -> int:

@@ -1,7 +1,7 @@
-"""What a shard asks its shell to do, collected in a `Turn`: one event's worth of decisions.
+"""The effects that a shard requests from its shell. A `Turn` collects those of one event.
 
-What depends on a record changes after the append, which may be refused, and is told after the
-commit. So an `Append` names what follows: records to replay, answers to send, a sequel to run.
+State that depends on a record changes after the append, which may be refused, and is reported after
+the commit. So an `Append` names what follows it: records to replay, answers to send, a sequel.
 """
 
 from collections.abc import Sequence
@@ -12,18 +12,18 @@ from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.frozen import frozen
 
 Ticket = NewType("Ticket", int)
-"""A request that waits for its answer."""
+"""Identifies a request that waits for its answer."""
 
 TimerKey: TypeAlias = tuple[str, ...]
 Answer: TypeAlias = object
-"""A response, or what goes into one. An ErrorCode refuses the whole request; the handler knows how
-its API says that.
+"""A response, or its content. An ErrorCode refuses the whole request; the API's handler builds the
+response for it.
 """
 
 
 @frozen
 class Reply:
-    """Nobody may be waiting any more; then it is dropped."""
+    """An answer to a request. It is dropped if the request is gone."""
 
     ticket: Ticket
     answer: Answer
@@ -31,7 +31,7 @@ class Reply:
 
 @frozen
 class StartTimer:
-    """A timer of that key that is running already starts again."""
+    """Starts a timer, or restarts the one with the same key."""
 
     key: TimerKey
     delay_ms: int
@@ -44,12 +44,12 @@ class StopTimer:
 
 @frozen
 class Writer:
-    """The producer whose transaction records belong to."""
+    """The producer in whose transaction records are written."""
 
     producer_id: int
     producer_epoch: int
     guard: object = None
-    """What lets the first of them into the log; the shell's."""
+    """The shell's proof that the log may accept the transaction's first records."""
 
 
 @frozen(kw_only=True)
@@ -65,29 +65,29 @@ class Marker:
 
 @dataclass(slots=True, kw_only=True)
 class Append:
-    """In the log's order: appended, replayed, `sequel` told of the append, committed, answered,
-    `sequel` told of the commit. If any step fails, answers become refusals and `sequel` is told.
-    Without records, the answers wait until everything appended before is committed.
+    """In this order: append, replay, `appended(sequel)`, commit, replies, `committed(sequel)`. If a
+    step fails, the replies become refusals and the shard gets `failed(sequel)`. Without records,
+    the replies wait for the commit of everything appended before.
     """
 
     records: Sequence[CoordinatorRecord]
     replays: bool = False
-    """The records are replayed at once. Otherwise the sequel, or who asked, has what is in them."""
+    """Replay the records after the append. Otherwise the sequel or the caller applies them."""
     replies: list[Reply] = field(default_factory=list)
     sequel: object = None
     is_atomic: bool = True
-    """One batch, or nothing. Otherwise as many batches as it takes."""
+    """All records in one batch. Otherwise they may be split into several."""
     may_gather: bool = False
-    """No other decision depends on these records: they may share a batch with later ones."""
+    """The records may share a batch with later ones: no other decision depends on them."""
     writer: Writer | None = None
-    """The records take effect when its transaction is committed."""
+    """The records take effect when this producer's transaction is committed."""
     marker: Marker | None = None
-    """Instead of records."""
+    """Appended instead of records."""
 
 
 @frozen
 class Request:
-    """Something outside of the shard and its log: its coordinator knows how."""
+    """Work outside the shard and its log. The coordinator carries it out."""
 
     what: object
 
@@ -96,7 +96,7 @@ Effect: TypeAlias = Reply | StartTimer | StopTimer | Append | Request
 
 
 class Turn:
-    """The time at which an event happens, and what is to be done about it, in order."""
+    """The time of one event, and its effects in order."""
 
     __slots__ = ("effects", "now_ms")
 
@@ -108,7 +108,7 @@ class Turn:
         self.effects.append(Reply(ticket, answer))
 
     def reply_when_durable(self, ticket: Ticket, answer: Answer) -> None:
-        """After the commit of what this turn appends, if it appends anything."""
+        """Replies after the commit of this turn's last append, or at once if there is none."""
         for effect in reversed(self.effects):
             if isinstance(effect, Append):
                 effect.replies.append(Reply(ticket, answer))

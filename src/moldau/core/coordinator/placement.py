@@ -1,5 +1,5 @@
-"""Which partition of a coordinator's topic a key belongs to. Every client and broker must agree, so
-it is Java's arithmetic.
+"""The partition of a coordinator's topic that a key belongs to. Every client and broker must agree,
+so it uses Java's arithmetic.
 """
 
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ else:
 
 def partition_for(key: str, partition_count: int) -> int:
     hashed = java_hash(key)
-    # Java cannot negate its smallest integer; Kafka takes zero for it.
+    # Java cannot negate its smallest integer; Kafka uses zero instead.
     return 0 if hashed == -(1 << 31) else abs(hashed) % partition_count
 
 

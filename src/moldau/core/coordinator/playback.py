@@ -1,5 +1,5 @@
-"""Loading: batches of a coordinator's log, replayed into its shard in the log's order, so that
-later records win. What cannot be read stops the load: guessing would lose somebody's state.
+"""Loading: batches of a coordinator's log are replayed into its shard in the log's order, so later
+records win. An unreadable record stops the load: skipping it could lose state.
 """
 
 from collections.abc import Callable
@@ -15,20 +15,18 @@ from moldau.protocol.records.control_records import ControlType, marker_of
 from moldau.types import NO_PRODUCER_ID, Buffer
 
 Decoder: TypeAlias = Callable[[Buffer, Buffer | None], CoordinatorRecord | None]
-"""Key and value to a record; None for a type of a later release, which is left where it is."""
+"""Decodes key and value. None for a record type of a later release, which is skipped."""
 
 
 def replay_batch(shard: Shard, batch: RecordBatch, decode: Decoder) -> int:
-    """How many records there were. Raises KafkaError or MalformedRequestError for a record that
-    cannot be what it should be.
-    """
+    """Returns the record count. Raises KafkaError or MalformedRequestError if one is invalid."""
     if batch.is_control:
         marker = marker_of(batch)
         if marker is not None:
             commits = marker.control_type is ControlType.COMMIT
             shard.end_transaction(batch.producer_id, commits=commits)
         return batch.record_count
-    # An idempotent writer's records count at once; only a transaction's wait for their marker.
+    # Only a transaction's records wait for their marker; an idempotent writer's count at once.
     producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
     records = batch.records(STORED_OUTPUT_BYTES_MAX)
     for record in records:

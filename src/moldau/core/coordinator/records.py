@@ -11,7 +11,7 @@ class CoordinatorRecord(NamedTuple):
     value: Message | None = None
     """None is a tombstone."""
     version: int = 0
-    """Of the value."""
+    """The schema version of the value."""
 
 
 class StoredPair(NamedTuple):

@@ -1,5 +1,5 @@
-"""What clients are told when the coordinator's log refuses records: codes that they know, and that
-make them look for the coordinator again where that helps.
+"""Maps the errors of the coordinator's log to the codes that clients expect from a coordinator, so
+that they look it up again where that helps.
 """
 
 from moldau.protocol.error_codes import ErrorCode

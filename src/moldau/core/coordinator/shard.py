@@ -1,8 +1,8 @@
-"""A shard: all that a coordinator knows from one partition of its topic.
+"""A shard: the coordinator's state for one partition of its topic.
 
-Its shell loads it (`replay` in the log's order), tells it so, and from then on performs the effects
-of every turn. Replaying is the only way that what is in the log changes the state; what a shard
-knows besides (who waits, who joins) is gone with it, and its clients start that again.
+Its shell replays the log into it, calls `loaded`, and from then on carries out the effects of every
+turn. Durable state changes only by replaying records. Other state (waiting requests, joining
+members) is lost with the shard, and clients start those requests again.
 """
 
 from typing import Protocol
@@ -20,23 +20,23 @@ class Shard(Protocol):
         """With a producer id, the record takes effect when that producer's transaction commits."""
 
     def end_transaction(self, producer_id: int, *, commits: bool) -> None:
-        """A marker in the log."""
+        """The log has the marker of the producer's transaction."""
 
     def loaded(self, turn: Turn) -> None:
-        """Everything is replayed: timers may start."""
+        """The whole log has been replayed: timers may start."""
 
     def unloaded(self, turn: Turn) -> None:
-        """Somebody else coordinates from now on: whoever waits must be told. The shell stops the
+        """Another broker is the coordinator now: refuse the waiting requests. The shell stops the
         timers.
         """
 
     def timer_fired(self, key: TimerKey, turn: Turn) -> None: ...
 
     def appended(self, sequel: object, turn: Turn) -> None:
-        """In the same breath as the append: nothing happened in between."""
+        """Called directly after the append; no other event came in between."""
 
     def committed(self, sequel: object, turn: Turn) -> None:
-        """Much may have happened since the append."""
+        """Called after the commit; other events may have come since the append."""
 
     def failed(self, sequel: object, code: ErrorCode, turn: Turn) -> None:
-        """Refused by the log, or nobody knows in time whether it is committed."""
+        """The log refused the append, or its commit was not confirmed in time."""

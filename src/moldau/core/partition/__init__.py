@@ -1,1 +1,1 @@
-"""One partition's leader: what may be appended, what is committed, who waits."""
+"""A partition as its leader sees it: which appends are accepted and which records are committed."""

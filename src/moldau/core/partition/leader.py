@@ -1,9 +1,9 @@
-"""A partition as its leader sees it: who is in sync, and what is therefore committed. Plan and
-tell: `plan_append` before the log is written; `held`, `follower_fetched` and `changed` afterwards.
-What they return is for the shell to do.
+"""A partition as its leader sees it: the in-sync replicas and the high watermark. The shell calls
+`plan_append` before it writes the log, and reports progress with `held`, `follower_fetched` and
+`changed`. They return effects for the shell.
 
-The high watermark is the smallest offset that all in-sync replicas hold, with those that are about
-to be in sync (KIP-497). It never falls, and does not rise while too few are in sync (KIP-966).
+The high watermark is the smallest offset up to which all in-sync replicas have the log, including
+proposed ones (KIP-497). It never falls, and does not rise while too few are in sync (KIP-966).
 """
 
 from typing import NamedTuple, TypeAlias
@@ -16,7 +16,7 @@ ACKS_ALL = -1
 
 
 class Refused(NamedTuple):
-    """Nothing may be appended."""
+    """The append or fetch is refused."""
 
     code: ErrorCode
     detail: str
@@ -29,7 +29,7 @@ class Commit(NamedTuple):
 
 
 class ProposeIsr(NamedTuple):
-    """To the controller; `changed` or `proposal_failed` ends it."""
+    """A proposal to the controller; `changed` or `proposal_failed` ends it."""
 
     isr: tuple[int, ...]
     partition_epoch: int
@@ -49,7 +49,7 @@ class PartitionLeader:
         log_end: Offset,
         high_watermark: Offset,
     ) -> None:
-        """`log_end` is where the epoch starts."""
+        """The leader epoch starts at `log_end`."""
         assert partition.leader == broker_id, (partition, broker_id)
         self.leader_epoch = LeaderEpoch(partition.leader_epoch)
         self.epoch_start = log_end
@@ -68,7 +68,7 @@ class PartitionLeader:
 
     @property
     def is_lagging(self) -> bool:
-        """The last leader may have committed more than we know to be committed (KIP-207)."""
+        """Whether the former leader may have had a higher high watermark (KIP-207)."""
         return self.high_watermark < self.epoch_start
 
     @property
@@ -81,27 +81,27 @@ class PartitionLeader:
         return None
 
     def commit_refusal(self) -> Refused | None:
-        """For an append that is committed: the in-sync set may have shrunk since."""
+        """Checked after the commit: the in-sync set may have shrunk since the append."""
         in_sync = self._proposed or self._partition.isr
         if len(in_sync) < self._min_isr():
             return Refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, self._too_few())
         return None
 
     def held(self, up_to: Offset) -> tuple[Effect, ...]:
-        """Our own log holds everything before `up_to`, as safely as its flush policy asks."""
+        """The leader's log has everything before `up_to`, as durable as flushing demands."""
         self._held = up_to
         return self._commit()
 
     def plan_fetch(self, broker_id: int) -> Refused | None:
-        """Before a follower is served."""
+        """Checked before a follower's fetch."""
         if broker_id == self._broker_id or broker_id not in self._partition.replicas:
             return Refused(
-                ErrorCode.UNKNOWN_LEADER_EPOCH, f"broker {broker_id} has no replica that we know of"
+                ErrorCode.UNKNOWN_LEADER_EPOCH, f"broker {broker_id} is not a known replica"
             )
         return None
 
     def follower_fetched(self, broker_id: int, up_to: Offset) -> tuple[Effect, ...]:
-        """A follower that asks for `up_to` holds everything before it."""
+        """A follower that fetches from `up_to` has everything before it."""
         assert self.plan_fetch(broker_id) is None, broker_id
         self._fetched[broker_id] = up_to
         effects: tuple[Effect, ...] = ()
@@ -111,7 +111,7 @@ class PartitionLeader:
         return effects + self._commit()
 
     def changed(self, partition: PartitionImage) -> tuple[Effect, ...]:
-        """The controller changed something else than the leader or its epoch."""
+        """The controller changed the partition, but not its leader or leader epoch."""
         assert partition.leader_epoch == self.leader_epoch, (partition, self.leader_epoch)
         if partition.partition_epoch > self._partition.partition_epoch:
             self._proposed = None
@@ -148,11 +148,11 @@ class PartitionLeader:
         )
 
     def _min_isr(self) -> int:
-        """A topic with fewer replicas than that is content with all of them."""
+        """At most the number of replicas."""
         return min(self._min_insync_replicas, len(self._partition.replicas))
 
     def _is_under_min_isr(self) -> bool:
         return len(self._partition.isr) < self._min_isr()
 
     def _too_few(self) -> str:
-        return f"in sync are {list(self._partition.isr)}, {self._min_isr()} are needed"
+        return f"the in-sync replicas are {list(self._partition.isr)}, {self._min_isr()} are needed"

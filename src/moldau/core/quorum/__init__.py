@@ -1,1 +1,1 @@
-"""KRaft consensus over the metadata log."""
+"""KRaft consensus over the metadata log, as a state machine: events in, effects out."""

@@ -1,5 +1,5 @@
-"""What a voter must remember across restarts, as Kafka's `quorum-state` file holds it: the epoch,
-and who leads it or whom we voted for. Nobody votes twice in an epoch because of it.
+"""A voter's election state, stored in Kafka's `quorum-state` file: the epoch and its leader, or
+this voter's vote. It survives restarts so that no voter votes twice in an epoch.
 """
 
 import json
@@ -13,7 +13,7 @@ from moldau.types import INT32_MAX, NO_LEADER, ZERO_UUID, parse_uuid, uuid_text
 
 
 class QuorumStateError(MoldauError):
-    """The file is not what Kafka or we would have written."""
+    """The file's content is invalid."""
 
 
 @frozen(kw_only=True)
@@ -24,7 +24,7 @@ class Election:
 
 
 def encode_election(election: Election, *, kraft_version: int, voter_ids: Iterable[int]) -> bytes:
-    """In Kafka's order of fields and without spaces."""
+    """JSON in Kafka's order of fields, without spaces."""
     voted_id = NO_LEADER if election.voted_for is None else election.voted_for.node_id
     fields: dict[str, Any]
     if kraft_version < RECONFIGURABLE_FROM:
@@ -50,7 +50,7 @@ def encode_election(election: Election, *, kraft_version: int, voter_ids: Iterab
 
 
 def decode_election(content: bytes) -> Election:
-    """Raises QuorumStateError. Guessing here could mean to vote twice."""
+    """Raises QuorumStateError for invalid content: guessing could lead to a second vote."""
     try:
         fields = json.loads(content)
         version = fields["data_version"]

@@ -1,17 +1,17 @@
-"""KRaft consensus, as a machine: events in, effects out. The shell does the effects in their order
-and not the next before the last is done; a vote or an epoch is on the disk before anything uses it.
+"""KRaft consensus as a state machine: events in, effects out. The shell carries out the effects in
+order, one after the other, so a vote or an epoch is on the disk before anything uses it.
 
-| state | event | next | what happens |
+| state | event | next | action |
 |---|---|---|---|
-| unattached | Started, we are the only voter | leader | vote for ourselves in epoch + 1, lead it |
-| unattached | Started, there are other voters | - | refused: see VotersError |
-| leader | VersionRaised | leader | the log says who votes, no longer the settings |
+| unattached | Started as the only voter | leader | vote for itself in epoch + 1, lead it |
+| unattached | Started with other voters | - | refused with VotersError |
+| leader | VersionRaised | leader | voters come from the log, no longer from settings |
 | leader | Flushed past the epoch's first record | leader | the high watermark rises |
-| leader | Stopping | resigned | nobody leads; appends fail |
-| resigned | Started (the next start) | leader | again in an epoch of its own |
+| leader | Stopping | resigned | no leader; appends fail |
+| resigned | Started (the next start) | leader | lead a new epoch |
 
-With one voter every election is won at once, so that prospective and candidate are passed through
-and followers never occur. They take their places here when there are several voters.
+A single voter wins every election at once, so the states prospective, candidate and follower do not
+occur yet.
 """
 
 from collections.abc import Iterable
@@ -53,28 +53,30 @@ class State(Enum):
 
 @frozen(kw_only=True)
 class Started:
-    """What the disk says."""
+    """The node has started; the fields are what it found on the disk."""
 
     log_end_offset: int
     last_epoch: int
-    """Of the last record, or of the snapshot before the log."""
+    """The epoch of the last record, or of the snapshot before the log."""
     election: Election | None
     voters: VoterSet
     voters_offset: int
-    """Where the log has them; -1 if only the snapshot of the format, or the settings, do."""
+    """The offset of the voters' record in the log; -1 if only the format's snapshot or the settings
+    name them.
+    """
     kraft_version: int
 
 
 @frozen
 class Appended:
-    """We wrote into the log."""
+    """The leader appended records."""
 
     end_offset: int
 
 
 @frozen
 class VersionRaised:
-    """We wrote `version_records` into the log, at `offset`."""
+    """The leader appended `version_records` at `offset`."""
 
     level: int
     offset: int
@@ -82,14 +84,14 @@ class VersionRaised:
 
 @frozen
 class Flushed:
-    """Everything before `end_offset` is on our disk."""
+    """Everything before `end_offset` is on this node's disk."""
 
     end_offset: int
 
 
 @frozen
 class Stopping:
-    """The node stops in good order."""
+    """The node is shutting down cleanly."""
 
 
 Event: TypeAlias = Started | Appended | VersionRaised | Flushed | Stopping
@@ -99,21 +101,21 @@ Event: TypeAlias = Started | Appended | VersionRaised | Flushed | Stopping
 
 @frozen
 class StoreElection:
-    """To the disk, and not a step further before it is there."""
+    """Written to the disk and synced before the next effect."""
 
     election: Election
 
 
 @frozen
 class StartEpoch:
-    """The log knows the epoch before its first record."""
+    """The log must know the epoch before its first record."""
 
     epoch: int
 
 
 @frozen
 class AppendControlBatch:
-    """One batch, at the log's end."""
+    """One batch at the end of the log."""
 
     epoch: int
     values: tuple[tuple[ControlType, bytes], ...]
@@ -121,14 +123,14 @@ class AppendControlBatch:
 
 @frozen
 class Commit:
-    """Everything before `high_watermark` stays."""
+    """Everything before `high_watermark` is committed."""
 
     high_watermark: int
 
 
 @frozen
 class LeaderChanged:
-    """Told once everything before the epoch is committed. NO_LEADER if we no longer lead."""
+    """Comes after everything before the epoch is committed. NO_LEADER if this node resigned."""
 
     epoch: int
     leader_id: int
@@ -138,17 +140,17 @@ Effect: TypeAlias = StoreElection | StartEpoch | AppendControlBatch | Commit | L
 
 
 class Progress(NamedTuple):
-    """How far a voter's disk is, and when we heard so."""
+    """A voter's flushed offset, and when it was reported."""
 
     flushed_offset: int
-    heard_ms: int
+    reported_ms: int
 
 
 _NO_PROGRESS = Progress(0, -1)
 
 
 class ReplicaStatus(NamedTuple):
-    """As DescribeQuorum tells it."""
+    """A replica in the response of DescribeQuorum."""
 
     key: VoterKey
     log_end_offset: int
@@ -163,7 +165,7 @@ class QuorumStatus:
     high_watermark: int
     voters: tuple[ReplicaStatus, ...]
     observers: tuple[ReplicaStatus, ...] = ()
-    """Nobody fetches the metadata log as long as there is one node."""
+    """Always empty: with one node, no observer fetches the metadata log."""
     endpoints: tuple[Voter, ...] = ()
 
 
@@ -176,10 +178,10 @@ class QuorumMachine:
         self.voters = VoterSet({})
         self.kraft_version = 0
         self.high_watermark: int = NO_OFFSET
-        """Not known before a record of our own epoch is committed."""
+        """NO_OFFSET until a record of the leader's own epoch is committed."""
         self.epoch_start_offset: int = NO_OFFSET
-        self.voters_told_offset: int = NO_OFFSET
-        """Where our log said in this epoch, for the last time, who votes."""
+        self.voters_written_offset: int = NO_OFFSET
+        """The offset of this epoch's last record of the voters."""
         self.log_end_offset = 0
         self._progress: dict[int, Progress] = {}
 
@@ -196,7 +198,7 @@ class QuorumMachine:
                 return []
             case VersionRaised(level, offset):
                 self.kraft_version, self.voters = level, self.voters.updated(self.local)
-                self.voters_told_offset = offset
+                self.voters_written_offset = offset
                 return []
             case Flushed(end_offset):
                 return self._flushed_to(end_offset, now_ms)
@@ -204,14 +206,14 @@ class QuorumMachine:
                 return self._resign()
 
     def status(self, now_ms: int) -> QuorumStatus:
-        """A leader is up to date with itself at any time."""
+        """The leader itself counts as caught up at any time."""
         voters = []
         for voter in self.voters.by_id.values():
             is_local = voter.is_same(self.local.key)
             progress = self._progress.get(voter.key.node_id, _NO_PROGRESS)
-            heard_ms = now_ms if is_local else progress.heard_ms
+            reported_ms = now_ms if is_local else progress.reported_ms
             end_offset = self.log_end_offset if is_local else progress.flushed_offset
-            voters.append(ReplicaStatus(voter.key, end_offset, heard_ms, heard_ms))
+            voters.append(ReplicaStatus(voter.key, end_offset, reported_ms, reported_ms))
         return QuorumStatus(
             leader_id=self.leader_id,
             leader_epoch=self.epoch,
@@ -225,10 +227,10 @@ class QuorumMachine:
         self.voters = event.voters
         self.kraft_version = event.kraft_version
         self.log_end_offset = self.epoch_start_offset = event.log_end_offset
-        self.voters_told_offset = event.log_end_offset
+        self.voters_written_offset = event.log_end_offset
         known_epoch = max(event.last_epoch, 0 if event.election is None else event.election.epoch)
-        # Also if we had voted for ourselves in the known epoch and were killed then: an epoch costs
-        # nothing, and this one is surely nobody's.
+        # Also if this node was killed after it voted for itself in the known epoch: an epoch costs
+        # nothing, and a new one surely has no leader yet.
         self.epoch = known_epoch + 1
         self.state = State.LEADER
         self.leader_id = self.local.key.node_id
@@ -249,13 +251,13 @@ class QuorumMachine:
             return
         if not voters.by_id:
             raise VotersError(
-                f"nobody is a voter: format node {key.node_id} with --standalone, "
+                f"there are no voters: format node {key.node_id} with --standalone, "
                 "or set controller.quorum.voters"
             )
         if len(voters.by_id) == 1 and key.node_id in voters.by_id:
             raise VotersError(
                 f"the voter is node {voters}, and this is node {key}: "
-                "the metadata directory was exchanged or formatted again"
+                "the metadata directory was replaced or formatted again"
             )
         raise VotersError(
             f"the quorum's voters are {voters}, and this is node {key}: "
@@ -263,7 +265,7 @@ class QuorumMachine:
         )
 
     def _first_records(self, voters_offset: int) -> tuple[tuple[ControlType, bytes], ...]:
-        """Whoever reads the log learns who leads, and who votes unless the log has it already."""
+        """Record the leader in the log, and the voters unless the log has them already."""
         voters = [LeaderChangeVoter(voter_id=voter_id) for voter_id in self.voters.by_id]
         change = LeaderChangeMessage(
             version=LEADER_CHANGE_VERSION,
@@ -280,7 +282,7 @@ class QuorumMachine:
         return tuple(records)
 
     def version_records(self, level: int) -> tuple[tuple[ControlType, bytes], ...]:
-        """What raises kraft.version. From then on a voter is a node with its directory."""
+        """The records that raise kraft.version, after which a voter is a node and its directory."""
         voters = self.voters.updated(self.local)
         return (
             (ControlType.KRAFT_VERSION, encode_kraft_version(level)),
@@ -294,8 +296,8 @@ class QuorumMachine:
         reached = majority_offset(
             self._progress.get(voter, _NO_PROGRESS).flushed_offset for voter in self.voters.by_id
         )
-        # A record of our own epoch must be among them: only then can no other leader ever have
-        # something else at the offsets before it.
+        # A record of the leader's own epoch must be among them: only then can no other leader have
+        # different records at the offsets before it.
         if reached <= max(self.epoch_start_offset, self.high_watermark):
             return []
         is_first = self.high_watermark == NO_OFFSET
@@ -306,7 +308,7 @@ class QuorumMachine:
         return effects
 
     def _resign(self) -> list[Effect]:
-        """Not stored: whoever led an epoch starts a new one anyway."""
+        """The resignation is not stored: the next start begins a new epoch anyway."""
         if self.state is not State.LEADER:
             return []
         self.state = State.RESIGNED

@@ -1,5 +1,6 @@
-"""Who votes in the quorum. A voter is a node with a directory: one that lost its disk is somebody
-else (KIP-853). Voters come from control records once kraft.version is 1, before that from settings.
+"""The voters of the quorum. A voter is a node with a directory: after the loss of its disk it is a
+different voter (KIP-853). With kraft.version 1 voters come from control records, else from
+settings.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,14 +16,14 @@ from moldau.types import ZERO_UUID, Buffer, Uuid, uuid_text
 
 VOTERS_RECORD_VERSION = 0
 KRAFT_VERSION_MAX = 1
-# From this level on voters have directories and may change.
+# The first level at which voters have directories and may change.
 RECONFIGURABLE_FROM = 1
 
 
 class VoterKey(NamedTuple):
     node_id: int
     directory_id: Uuid = ZERO_UUID
-    """Zero: not known. It was not written down before kraft.version 1."""
+    """Zero if unknown: it is stored since kraft.version 1."""
 
     def __str__(self) -> str:
         if self.directory_id == ZERO_UUID:
@@ -41,7 +42,7 @@ class Voter:
     key: VoterKey
     endpoints: tuple[VoterEndpoint, ...] = ()
     kraft_versions: tuple[int, int] = (0, KRAFT_VERSION_MAX)
-    """The lowest and the highest that it can run at."""
+    """The lowest and the highest level that the voter supports."""
 
     def is_same(self, key: VoterKey) -> bool:
         directory_id = self.key.directory_id
@@ -74,13 +75,13 @@ class VoterSet:
         return voter is not None and voter.is_same(key)
 
     def __str__(self) -> str:
-        return ", ".join(str(voter.key) for voter in self.by_id.values()) or "nobody"
+        return ", ".join(str(voter.key) for voter in self.by_id.values()) or "none"
 
     def is_only(self, key: VoterKey) -> bool:
         return len(self.by_id) == 1 and key in self
 
     def needs_update(self, voter: Voter) -> bool:
-        """It is in the set and moved to other addresses or another release since."""
+        """Whether the voter is in the set with other addresses or versions."""
         known = self.by_id.get(voter.key.node_id)
         return known is not None and known.is_same(voter.key) and known != voter
 

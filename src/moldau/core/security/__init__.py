@@ -1,1 +1,1 @@
-"""Who somebody is and what they may do: decisions only."""
+"""SCRAM credentials: how they are derived and how users of the format command are parsed."""

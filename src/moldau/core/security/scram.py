@@ -1,5 +1,5 @@
-"""SCRAM (RFC 5802): what is stored of a password. Whoever reads it can check the password, and
-cannot know it.
+"""SCRAM (RFC 5802): the stored form of a password. It allows to verify the password without
+revealing it.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from moldau.protocol.enums import ScramMechanism
 
 
 class Hashing(Enum):
-    """The value is what hashlib calls it."""
+    """The values are hashlib's names."""
 
     SHA_256 = "sha256"
     SHA_512 = "sha512"

@@ -1,4 +1,4 @@
-"""Users as the format command is given them: `SCRAM-SHA-256=[name=alice,password=alice-secret]`, or
+"""SCRAM users as arguments of the format command: `SCRAM-SHA-256=[name=alice,password=…]`, or
 with `salt`, `iterations` and `saltedpassword`, both in base64.
 """
 
@@ -20,37 +20,39 @@ DEFAULT_ITERATIONS = 4096
 
 
 class ScramArgumentError(MoldauError):
-    """It does not describe a user. Passwords are not repeated in the text."""
+    """The argument is not valid. The message never repeats a password."""
 
 
 def parse_scram_argument(text: str, random_salt: bytes) -> UserScramCredentialRecord:
-    """`random_salt` is for a user that brings none."""
+    """`random_salt` is used if the argument has no salt."""
     name, equals, config = text.strip().partition("=")
     if not equals:
-        raise ScramArgumentError("a SCRAM user is given as MECHANISM=[name=…,password=…]")
+        raise ScramArgumentError("a SCRAM user is written as MECHANISM=[name=…,password=…]")
     if name not in MECHANISMS:
-        raise ScramArgumentError(f"the SCRAM mechanism {name} is none of {', '.join(MECHANISMS)}")
+        raise ScramArgumentError(
+            f"the SCRAM mechanism {name} is not one of {', '.join(MECHANISMS)}"
+        )
     if not (config.startswith("[") and config.endswith("]")):
-        raise ScramArgumentError(f"what follows {name}= must be in square brackets")
+        raise ScramArgumentError(f"the value of {name} must be in square brackets")
     fields = _fields(config[1:-1])
     user = fields.pop("name", None)
     if not user:
         raise ScramArgumentError(f"{name}: a user needs a name")
-    found = _credential(name, fields, random_salt)
+    credentials = _credential(name, fields, random_salt)
     if fields:
-        raise ScramArgumentError(f"{name} of {user}: {', '.join(sorted(fields))} is not known")
+        raise ScramArgumentError(f"{name} of {user}: {', '.join(sorted(fields))} is unknown")
     return UserScramCredentialRecord(
         name=user,
         mechanism=MECHANISMS[name][0],
-        salt=found.salt,
-        stored_key=found.stored_key,
-        server_key=found.server_key,
-        iterations=found.iterations,
+        salt=credentials.salt,
+        stored_key=credentials.stored_key,
+        server_key=credentials.server_key,
+        iterations=credentials.iterations,
     )
 
 
 def _credential(mechanism: str, fields: dict[str, str], random_salt: bytes) -> ScramCredential:
-    """Takes its fields out."""
+    """Removes the fields that it reads from `fields`."""
     hashing = MECHANISMS[mechanism][1]
     iterations = _iterations(mechanism, fields.pop("iterations", None))
     given_salt = fields.pop("salt", None)

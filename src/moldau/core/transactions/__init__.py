@@ -1,1 +1,3 @@
-"""The transaction coordinator's decisions: what every transactional id may do next."""
+"""The transaction coordinator's decisions: functions from a transaction and a request to its next
+state. Only the shard requests effects.
+"""

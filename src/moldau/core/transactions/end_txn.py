@@ -1,8 +1,8 @@
-"""EndTxn, and the end that others make: how a transaction is decided.
+"""EndTxn, and the coordinator's own abort of a transaction.
 
-With transaction version 2 each end raises the producer's epoch. So a producer with the epoch before
-the current one asks again for what it was not told (retry), and one with the current epoch asks for
-something new. Where no transaction is open:
+With transaction version 2 each end raises the producer's epoch. So a request with the epoch before
+the current one is the retry of a request whose response was lost, and one with the current epoch is
+a new request. While no transaction is open:
 
                       abort                    commit
                       retry    current         retry    current
@@ -10,15 +10,16 @@ something new. Where no transaction is open:
     CompleteAbort     known    raises epoch    invalid  invalid
     CompleteCommit    invalid  raises epoch    known    invalid
 
-Before version 2 only the current epoch will do; Complete* knows the same end, all else is invalid.
+Before version 2 only the current epoch is valid; Complete* accepts the same end again, any other
+state or end is invalid.
 """
 
 from dataclasses import replace
 
 from moldau.core.transactions.init_producer_id import needed
-from moldau.core.transactions.requests import End, Known
+from moldau.core.transactions.requests import End, Unchanged
 from moldau.core.transactions.states import PREPARED, TransactionState
-from moldau.core.transactions.transaction import LAST_CLIENT_EPOCH, NOBODY, Transaction
+from moldau.core.transactions.transaction import LAST_CLIENT_EPOCH, NO_PRODUCER, Transaction
 from moldau.core.transactions.transitions import fenced_epoch, prepared
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -36,13 +37,13 @@ def decide_end(
     now_ms: int,
     *,
     is_pending: bool,
-) -> Transaction | Known:
-    """Raises KafkaError. `is_pending`: a change of this id is under way."""
+) -> Transaction | Unchanged:
+    """Raises KafkaError. `is_pending`: a change of this id is not committed yet."""
     if current is None:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if end.client_version < BUMPS_EPOCH_FROM:
         return _end_before_version_2(current, end, now_ms, is_pending=is_pending)
-    # The first question: the producer may have an id that is only pending yet.
+    # Checked first: the producer's id may be part of the pending change.
     if is_pending:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     is_retry = _is_retry(current, end)
@@ -60,7 +61,7 @@ def decide_end(
 
 
 def _is_retry_over_ids(current: Transaction, end: End) -> bool:
-    """The end that was asked for used up the epochs, and brought another producer id."""
+    """The first attempt exhausted the epochs and moved to a new producer id."""
     return (
         current.previous_producer_id == end.producer.producer_id
         and end.producer.producer_epoch == LAST_CLIENT_EPOCH
@@ -69,9 +70,9 @@ def _is_retry_over_ids(current: Transaction, end: End) -> bool:
 
 
 def _is_retry(current: Transaction, end: End) -> bool:
-    """Empty and Ongoing are not made by an end, so nobody can ask for theirs again. An end of an
-    older client raised no epoch: who is one behind is somebody else, and must not be told how to go
-    on in its place. (Kafka 4.3 does.)
+    """Empty and Ongoing do not result from an end, so a request in them cannot be a retry. An end
+    by an older client raised no epoch, so a producer one epoch lower is another one: it must not
+    get the current identity. (In Kafka 4.3 it does.)
     """
     if current.state not in _ENDED and current.state not in _ENDING:
         return False
@@ -81,17 +82,17 @@ def _is_retry(current: Transaction, end: End) -> bool:
     return is_one_behind or (current.state in _ENDED and _is_retry_over_ids(current, end))
 
 
-def _end_again(current: Transaction, end: End) -> Known:
+def _end_again(current: Transaction, end: End) -> Unchanged:
     if current.state in _ENDING and _ENDING[current.state] is end.commits:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if _ENDED.get(current.state) is not end.commits:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-    return Known(current.producer)
+    return Unchanged(current.producer)
 
 
 def _end_before_version_2(
     current: Transaction, end: End, now_ms: int, *, is_pending: bool
-) -> Transaction | Known:
+) -> Transaction | Unchanged:
     if end.producer.producer_id != current.producer_id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if end.producer.producer_epoch != current.producer_epoch:
@@ -99,7 +100,7 @@ def _end_before_version_2(
     if is_pending or _ENDING.get(current.state) is end.commits:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if _ENDED.get(current.state) is end.commits:
-        return Known(NOBODY)
+        return Unchanged(NO_PRODUCER)
     if current.state is not TransactionState.ONGOING:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE)
     return prepared(current, commits=end.commits, client_version=0, now_ms=now_ms)
@@ -126,8 +127,8 @@ def decide_abort(
     *,
     was_tried: bool,
 ) -> tuple[Transaction, Transaction]:
-    """An end that its producer did not ask for: it is fenced. What it is now, and what becomes of
-    it: before version 2 the epoch must be taken at once, or the producer could go on until the
+    """Fences the producer and aborts its transaction. Returns the present state and the state after
+    the abort: before version 2 the epoch is raised at once, or the producer could write until the
     abort is in the log.
     """
     if transaction_version >= BUMPS_EPOCH_FROM:

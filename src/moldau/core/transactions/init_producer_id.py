@@ -1,4 +1,4 @@
-"""InitProducerId: who may begin, or go on, with a transactional id."""
+"""InitProducerId: which producer may start, or continue, with a transactional id."""
 
 from moldau.core.transactions.requests import Fence, Init
 from moldau.core.transactions.states import PREPARED, TransactionState
@@ -12,7 +12,7 @@ from moldau.types import NO_PRODUCER_EPOCH
 def decide_init(
     current: Transaction | None, init: Init, fresh_id: int | None, now_ms: int
 ) -> Transaction | Fence:
-    """Nothing else is under way for this id. Raises KafkaError."""
+    """The caller has checked that no change of this id is pending. Raises KafkaError."""
     if current is None:
         current = Transaction(
             transactional_id=init.transactional_id,
@@ -21,7 +21,7 @@ def decide_init(
             update_ms=now_ms,
         )
     expected = init.expected
-    if expected is not None and not _may_go_on(current, expected):
+    if expected is not None and not _may_continue(current, expected):
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
     if current.state in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -30,14 +30,14 @@ def decide_init(
     expected_epoch = None if expected is None else expected.producer_epoch
     if current.is_epoch_exhausted and expected_epoch in {None, current.producer_epoch}:
         return next_producer_id(
-            current, needed(fresh_id), init.timeout_ms, now_ms, goes_on=expected is not None
+            current, needed(fresh_id), init.timeout_ms, now_ms, continues=expected is not None
         )
     return next_epoch(current, expected_epoch, init.timeout_ms, now_ms)
 
 
-def _may_go_on(current: Transaction, expected: ProducerIdAndEpoch) -> bool:
-    """The epoch is looked at when it is raised. With the id before, only if its epochs were used
-    up: then it may not have heard of the new one.
+def _may_continue(current: Transaction, expected: ProducerIdAndEpoch) -> bool:
+    """Checks the producer id; the epoch is checked when it is raised. The previous id is accepted
+    if its epochs are exhausted: the response with the new id may have been lost.
     """
     return (
         current.producer_epoch == NO_PRODUCER_EPOCH
@@ -50,7 +50,7 @@ def _may_go_on(current: Transaction, expected: ProducerIdAndEpoch) -> bool:
 
 
 def needed(fresh_id: int | None) -> int:
-    """Clients try again over this error, as with Kafka when it waits for more producer ids."""
+    """Clients retry this error, as with Kafka while it waits for more producer ids."""
     if fresh_id is None:
-        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer id is at hand")
+        raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer id is available")
     return fresh_id

@@ -1,6 +1,4 @@
-"""Transactions as administrators see them: ListTransactions, DescribeTransactions, and counts for
-metrics.
-"""
+"""Transactions for administrators: ListTransactions, DescribeTransactions, counts for metrics."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +18,7 @@ from moldau.protocol.messages.list_transactions import TransactionState as Liste
 
 @frozen
 class Filters:
-    """What is None lets everything pass."""
+    """A filter that is None passes everything."""
 
     producer_ids: frozenset[int] | None
     states: frozenset[TransactionState] | None
@@ -29,12 +27,12 @@ class Filters:
     pattern: Pattern | None
 
     def passes(self, transaction: Transaction, now_ms: int) -> bool:
-        """Raises PatternError if the pattern turns out to cost too much."""
+        """Raises PatternError if matching exceeds the pattern's budget."""
         return (
             transaction.state is not TransactionState.DEAD
             and (self.producer_ids is None or transaction.producer_id in self.producer_ids)
             and (self.states is None or transaction.state in self.states)
-            # What has not begun has no time, which counts as long ago.
+            # Without a start time (-1) a transaction counts as old.
             and (self.longer_than_ms is None or now_ms - transaction.start_ms > self.longer_than_ms)
             and (self.pattern is None or self.pattern.matches(transaction.transactional_id))
         )
@@ -59,7 +57,7 @@ def filters_of(request: ListTransactionsRequest) -> Filters:
 def list_transactions(
     transactions: Iterable[Transaction], filters: Filters, now_ms: int
 ) -> Iterator[ListedState]:
-    """Raises INVALID_REGULAR_EXPRESSION if the pattern costs too much."""
+    """Raises INVALID_REGULAR_EXPRESSION if matching exceeds the pattern's budget."""
     try:
         for transaction in transactions:
             if filters.passes(transaction, now_ms):
@@ -77,7 +75,7 @@ def _invalid(error: PatternError) -> KafkaError:
 
 
 def describe_transaction(transaction: Transaction) -> DescribedState:
-    """With the partitions whose markers are not known to be written."""
+    """Includes the partitions whose markers may still be missing."""
     topics: dict[str, TopicData] = {}
     for name, number in sorted(transaction.partitions):
         topics.setdefault(name, TopicData(topic=name)).partitions.append(number)
@@ -93,6 +91,6 @@ def describe_transaction(transaction: Transaction) -> DescribedState:
 
 
 def count_transactions(transactions: Iterable[Transaction]) -> dict[str, int]:
-    """By state, also those that nobody is in."""
+    """Counts by state, including zero."""
     counts = Counter(transaction.state for transaction in transactions)
     return {state.text: counts[state] for state in TransactionState}

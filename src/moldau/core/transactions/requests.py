@@ -1,4 +1,4 @@
-"""What is asked about a transactional id, whatever the protocol's version, and what comes of it."""
+"""Requests for a transactional id, independent of the protocol's version, and their results."""
 
 from collections.abc import Collection
 from typing import TypeAlias
@@ -10,7 +10,7 @@ from moldau.types import TopicPartition
 
 @frozen(kw_only=True)
 class Init:
-    """A producer begins. With `expected` it goes on after an error, unless another has begun."""
+    """A producer starts. With `expected` it continues after an error unless another has started."""
 
     transactional_id: str
     timeout_ms: int
@@ -34,24 +34,24 @@ class End:
 
 
 @frozen
-class Known:
-    """It is so already: nothing is to be written."""
+class Unchanged:
+    """The transaction is already in the requested state: there is nothing to write."""
 
     producer: ProducerIdAndEpoch
 
 
 @frozen
 class Fence:
-    """What is open is aborted, with an epoch that its producer does not have."""
+    """The open transaction is aborted with a new epoch, which fences its producer."""
 
 
-Outcome: TypeAlias = Transaction | Known | Fence
-"""A transaction is what becomes of the present one once that is in the log."""
+NextState: TypeAlias = Transaction | Unchanged | Fence
+"""A transaction replaces the present one once it is committed."""
 
 
 @frozen(kw_only=True)
 class MarkersNeeded:
-    """The end is decided and in the log: each partition must be told."""
+    """The end is committed: each partition needs its marker."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
@@ -62,6 +62,6 @@ class MarkersNeeded:
 
 @frozen
 class Completed:
-    """Every partition has been told, and so has the log: the next transaction may begin."""
+    """Every marker and the completion are committed: the next transaction may begin."""
 
     transactional_id: str

@@ -1,4 +1,4 @@
-"""The numbers that transactions are run by. The shell makes them from the node's settings."""
+"""Settings of the transaction coordinator. The shell takes them from the node's configuration."""
 
 from moldau.frozen import frozen
 

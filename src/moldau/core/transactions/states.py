@@ -4,9 +4,9 @@
     Empty, Complete* ───────────> Ongoing ───────────> Prepare* ────────────────────> Complete*
     Empty, Complete* ─────abort (transaction version 2)────> PrepareAbort
 
-InitProducerId makes Empty of Empty and Complete*, and aborts what is Ongoing. Numbers are those of
-the log, names those of DescribeTransactions. Dead and PrepareEpochFence are never in a log: they
-say that an id is about to be forgotten, and that its producer is about to be fenced.
+InitProducerId turns Empty and Complete* into Empty, and aborts an Ongoing transaction. Numbers are
+those of the log, names those of DescribeTransactions. Dead and PrepareEpochFence are never stored:
+the id is about to expire, or its producer is about to be fenced.
 """
 
 from enum import Enum
@@ -16,7 +16,7 @@ class TransactionState(Enum):
     EMPTY = (0, "Empty")
     ONGOING = (1, "Ongoing")
     PREPARE_COMMIT = (2, "PrepareCommit")
-    """Decided: from here on nothing but the commit can happen."""
+    """The commit is decided; nothing else can follow."""
     PREPARE_ABORT = (3, "PrepareAbort")
     COMPLETE_COMMIT = (4, "CompleteCommit")
     COMPLETE_ABORT = (5, "CompleteAbort")
@@ -35,7 +35,7 @@ class TransactionState(Enum):
 _S = TransactionState
 
 AT_REST = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
-"""No transaction is open: the id may expire, or begin another."""
+"""No transaction is open: the id may expire or begin another one."""
 PREPARED = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
 
 ALLOWED: dict[TransactionState, frozenset[TransactionState]] = {
@@ -48,7 +48,7 @@ ALLOWED: dict[TransactionState, frozenset[TransactionState]] = {
     _S.PREPARE_ABORT: frozenset({_S.COMPLETE_ABORT}),
     _S.DEAD: frozenset(),
 }
-"""What may follow each state."""
+"""The states that may follow each state."""
 
 STORED = {state.number: state for state in _S if state not in {_S.DEAD, _S.PREPARE_EPOCH_FENCE}}
 BY_TEXT = {state.text: state for state in _S}

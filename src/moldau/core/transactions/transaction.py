@@ -1,4 +1,4 @@
-"""What a coordinator knows about one transactional id. Values: a change is another value."""
+"""The coordinator's state of one transactional id, as an immutable value."""
 
 from typing import NamedTuple
 
@@ -14,9 +14,9 @@ from moldau.types import (
 )
 
 LAST_CLIENT_EPOCH = PRODUCER_EPOCH_MAX - 1
-"""The one above is kept for fencing whoever has this one."""
+"""EPOCH_MAX is reserved for fencing a producer with this epoch."""
 NO_TIMEOUT_MS = INT32_MAX
-"""The timeout of two-phase commits, which have none."""
+"""Marks two-phase commits, which have no timeout."""
 
 """The transaction version that gives a producer a new epoch with every transaction's end."""
 
@@ -26,7 +26,7 @@ class ProducerIdAndEpoch(NamedTuple):
     producer_epoch: int
 
 
-NOBODY = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 @frozen(kw_only=True)
@@ -34,19 +34,19 @@ class Transaction:
     transactional_id: str
     producer_id: int
     previous_producer_id: int = NO_PRODUCER_ID
-    """Of the state before this one."""
+    """The producer id of the previous state."""
     next_producer_id: int = NO_PRODUCER_ID
-    """The one that follows when a transaction ends with the last epoch."""
+    """The producer id to continue with when a transaction ends with the last epoch."""
     producer_epoch: int = NO_PRODUCER_EPOCH
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """Who still has it may be trying again what has succeeded. It is not in the log."""
+    """A request with this epoch may be the retry of one that succeeded. It is not stored."""
     timeout_ms: int
     state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = NO_TIMESTAMP
     update_ms: int
     client_version: int = 0
-    """The transaction version that its client was last seen to use."""
+    """The transaction version that the client last used."""
 
     @property
     def is_epoch_exhausted(self) -> bool:

@@ -18,11 +18,11 @@ from moldau.protocol.records.stored_records import (
 from moldau.types import Buffer, TopicPartition
 
 FLEXIBLE_FROM = 1
-"""The transaction version whose values have room for the previous and the next producer id."""
+"""The first transaction version whose values contain the previous and the next producer id."""
 
 
 def decode_transaction_record(key: Buffer, value: Buffer | None) -> CoordinatorRecord | None:
-    """None for a type of a later release: it may be left over from an upgrade that was undone."""
+    """None for a record type of a later release: it may be left over from a downgrade."""
     try:
         decoded = decode_coordinator_key(CoordinatorTopic.TRANSACTION, key)
     except KafkaError as error:
@@ -60,7 +60,7 @@ def transaction_tombstone(transactional_id: str) -> CoordinatorRecord:
 
 
 def stored_transaction(key: TransactionLogKey, value: TransactionLogValue) -> Transaction:
-    """Raises INVALID_RECORD for a state that no log can hold."""
+    """Raises INVALID_RECORD for a state that is never stored."""
     state = STORED.get(value.transaction_status)
     if state is None:
         raise KafkaError(

@@ -1,8 +1,8 @@
 """The transaction coordinator's shard: the transactional ids of one partition of
 __transaction_state.
 
-A change is pending from its append to its commit; whoever asks meanwhile is told to come again.
-Only what is committed counts, so a change takes effect when it is.
+A change is pending from its append to its commit; concurrent requests are refused and retried. It
+takes effect when it is committed.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -18,12 +18,12 @@ from moldau.core.transactions.requests import (
     End,
     Fence,
     Init,
-    Known,
     MarkersNeeded,
+    Unchanged,
 )
 from moldau.core.transactions.settings import TransactionSettings
 from moldau.core.transactions.states import AT_REST, PREPARED, TransactionState
-from moldau.core.transactions.transaction import NOBODY, ProducerIdAndEpoch, Transaction
+from moldau.core.transactions.transaction import NO_PRODUCER, ProducerIdAndEpoch, Transaction
 from moldau.core.transactions.transaction_records import (
     stored_transaction,
     transaction_record,
@@ -39,21 +39,21 @@ from moldau.types import NO_PRODUCER_ID, TopicPartition
 
 EXPIRY_TIMER: TimerKey = ("expiry",)
 EXPIRY_IDS_MAX = 500
-"""How many ids are looked at in one turn; the others can wait for the next."""
+"""Ids checked in one turn; the rest waits for the next."""
 COMPLETION_RETRY_MS = 100
 
 
 class Step(Enum):
     CHANGE = "change"
     FENCE = "fence"
-    """A change that takes its epoch before it is in the log."""
+    """A change whose epoch is raised before it is in the log."""
     COMPLETE = "complete"
-    """A change that must come about: its markers are written."""
+    """A change that is retried until it succeeds: its markers are written."""
 
 
 @frozen
 class Sequel:
-    """A change that is on its way into the log."""
+    """A change that is being appended."""
 
     after: Transaction
     step: Step = Step.CHANGE
@@ -67,16 +67,16 @@ class Expired:
 class TransactionShard:
     def __init__(self, settings: Callable[[], TransactionSettings]) -> None:
         self.transactions: dict[str, Transaction] = {}
-        """By transactional id: what is committed."""
+        """The committed state by transactional id."""
         self._settings = settings
         self._pending: dict[str, TransactionState] = {}
         self._ongoing: set[str] = set()
-        """Those that may take too long."""
+        """Ids with an open transaction, which may time out."""
         self._failed_fences: set[str] = set()
-        """Their epochs were raised, and nobody knows whether the log has it."""
+        """Ids whose epoch was raised by an append that may or may not be in the log."""
         self._to_expire: list[str] = []
 
-    # What the log says
+    # Replaying
 
     def replay(
         self, record: CoordinatorRecord, _offset: int, _producer_id: int = NO_PRODUCER_ID
@@ -90,7 +90,7 @@ class TransactionShard:
             self._set(stored_transaction(key, value))
 
     def end_transaction(self, _producer_id: int, *, commits: bool) -> None:
-        """Nobody writes to this log in transactions."""
+        """Does nothing: this log is never written in transactions."""
 
     def _set(self, transaction: Transaction) -> None:
         transactional_id = transaction.transactional_id
@@ -105,17 +105,17 @@ class TransactionShard:
         self._ongoing.discard(transactional_id)
         self._failed_fences.discard(transactional_id)
 
-    # Life
+    # Loading and timers
 
     def loaded(self, turn: Turn) -> None:
-        """What was decided before is completed now."""
+        """Resumes the transactions whose end is decided."""
         for transaction in list(self.transactions.values()):
             if transaction.state in PREPARED:
                 self._need_markers(transaction, turn)
         turn.start_timer(EXPIRY_TIMER, self._settings().expiry_check_interval_ms)
 
     def unloaded(self, turn: Turn) -> None:
-        """Who waits for a commit has been refused by the shell."""
+        """Does nothing: the shell has refused the requests that waited for a commit."""
 
     def timer_fired(self, key: TimerKey, turn: Turn) -> None:
         if key == EXPIRY_TIMER:
@@ -124,30 +124,30 @@ class TransactionShard:
             _, transactional_id = key
             self._complete(self.transactions[transactional_id], turn)
 
-    # What is asked
+    # Requests
 
     def needs_producer_id(self, transactional_id: str) -> bool:
-        """Whether the next question about this id may need a new one."""
+        """Whether the next request for this id may need a new producer id."""
         current = self.transactions.get(transactional_id)
         return current is None or current.is_epoch_exhausted
 
     def init(self, init: Init, fresh_id: int | None, ticket: Ticket, turn: Turn) -> None:
-        """Answered with a producer id and epoch."""
-        self._check_settled(init.transactional_id)
+        """Replies with a producer id and epoch."""
+        self._check_not_pending(init.transactional_id)
         current = self.transactions.get(init.transactional_id)
-        outcome = decide_init(current, init, fresh_id, turn.now_ms)
-        if isinstance(outcome, Fence):
+        next_state = decide_init(current, init, fresh_id, turn.now_ms)
+        if isinstance(next_state, Fence):
             assert current is not None
-            # The epoch that fences is not for its asker: it comes again, and gets the one after.
+            # The requester retries and gets the epoch after the fencing one.
             refusal = Reply(ticket, ErrorCode.CONCURRENT_TRANSACTIONS)
             self._abort(current, fresh_id, turn, refusal)
         else:
-            self._change(outcome, turn, Reply(ticket, outcome.producer))
+            self._change(next_state, turn, Reply(ticket, next_state.producer))
 
     def add_partitions(self, add: AddPartitions, ticket: Ticket, turn: Turn) -> None:
-        """Answered with nothing."""
-        # The first question: the producer may have an id that is only pending yet.
-        self._check_settled(add.transactional_id)
+        """Replies with None."""
+        # Checked first: the producer's id may be part of the pending change.
+        self._check_not_pending(add.transactional_id)
         current = self._checked(add.transactional_id, add.producer)
         if current.state is TransactionState.ONGOING and current.partitions.issuperset(
             add.partitions
@@ -163,8 +163,8 @@ class TransactionShard:
         producer: ProducerIdAndEpoch,
         partitions: Collection[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether they are part of the open transaction. What is pending does not matter: the
-        append is checked once more.
+        """Checks that the partitions are part of the open transaction. Pending changes are ignored:
+        the append is checked again.
         """
         members = self._checked(transactional_id, producer).partitions
         return {
@@ -173,21 +173,21 @@ class TransactionShard:
         }
 
     def end(self, end: End, fresh_id: int | None, ticket: Ticket, turn: Turn) -> None:
-        """Answered with the producer id and epoch to go on with; with nobody's before version 2."""
-        outcome = decide_end(
+        """Replies with the producer id and epoch to continue with; NO_PRODUCER before version 2."""
+        next_state = decide_end(
             self.transactions.get(end.transactional_id),
             end,
             fresh_id,
             turn.now_ms,
             is_pending=end.transactional_id in self._pending,
         )
-        if isinstance(outcome, Known):
-            turn.reply(ticket, outcome.producer)
+        if isinstance(next_state, Unchanged):
+            turn.reply(ticket, next_state.producer)
             return
-        producer = NOBODY
+        producer = NO_PRODUCER
         if end.client_version >= BUMPS_EPOCH_FROM:
-            producer = completed(outcome, turn.now_ms).producer
-        self._change(outcome, turn, Reply(ticket, producer))
+            producer = completed(next_state, turn.now_ms).producer
+        self._change(next_state, turn, Reply(ticket, producer))
 
     def overdue(self, now_ms: int) -> list[str]:
         return [
@@ -197,18 +197,18 @@ class TransactionShard:
         ]
 
     def abort_overdue(self, transactional_id: str, fresh_id: int | None, turn: Turn) -> None:
-        """Unless something has happened since it was found to be."""
+        """Aborts the transaction if it is still overdue."""
         current = self.transactions.get(transactional_id)
         is_free = transactional_id not in self._pending
         if current is not None and is_free and current.is_overdue(turn.now_ms):
             self._abort(current, fresh_id, turn)
 
-    def _check_settled(self, transactional_id: str) -> None:
+    def _check_not_pending(self, transactional_id: str) -> None:
         if transactional_id in self._pending:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
 
     def _checked(self, transactional_id: str, producer: ProducerIdAndEpoch) -> Transaction:
-        """The id's present state, if this producer may ask for it and it can change."""
+        """The id's present state. Raises KafkaError if this producer may not change it now."""
         current = self.transactions.get(transactional_id)
         if current is None or current.producer_id != producer.producer_id:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -218,7 +218,7 @@ class TransactionShard:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
         return current
 
-    # What changes
+    # Changes
 
     def _change(
         self, after: Transaction, turn: Turn, *replies: Reply, step: Step = Step.CHANGE
@@ -230,8 +230,7 @@ class TransactionShard:
                 records=[record],
                 replies=list(replies),
                 sequel=Sequel(after, step),
-                # Different ids have nothing to do with each other, and one has one change at a
-                # time.
+                # Ids are independent of each other, and one id has one change at a time.
                 may_gather=True,
             )
         )
@@ -248,7 +247,7 @@ class TransactionShard:
         self._change(after, turn, *replies, step=step)
 
     def _need_markers(self, prepared: Transaction, turn: Turn) -> None:
-        """Nothing else can happen to it until it is complete."""
+        """Requests the markers. No other change of the id is accepted until it is complete."""
         self._failed_fences.discard(prepared.transactional_id)
         self._pending[prepared.transactional_id] = completed(prepared, turn.now_ms).state
         turn.request(
@@ -262,7 +261,7 @@ class TransactionShard:
         )
 
     def markers_written(self, transactional_id: str, turn: Turn) -> None:
-        """Every partition has its marker, or is no more."""
+        """Every partition has its marker or was deleted."""
         current = self.transactions.get(transactional_id)
         if current is not None and current.state in PREPARED:
             self._complete(current, turn)
@@ -270,7 +269,7 @@ class TransactionShard:
     def _complete(self, prepared: Transaction, turn: Turn) -> None:
         self._change(completed(prepared, turn.now_ms), turn, step=Step.COMPLETE)
 
-    # What became of it
+    # Results of appends
 
     def appended(self, sequel: object, turn: Turn) -> None:
         pass
@@ -304,16 +303,16 @@ class TransactionShard:
         if sequel.step is Step.FENCE:
             self._failed_fences.add(transactional_id)
 
-    # What goes
+    # Expiry
 
     def _expire(self, turn: Turn) -> None:
         settings = self._settings()
         if not self._to_expire:
             self._to_expire = list(self.transactions)
-        asked = self._to_expire[:EXPIRY_IDS_MAX]
+        checked = self._to_expire[:EXPIRY_IDS_MAX]
         self._to_expire = self._to_expire[EXPIRY_IDS_MAX:]
         oldest_ms = turn.now_ms - settings.id_expiration_ms
-        expired = [each for each in asked if self._is_expired(each, oldest_ms)]
+        expired = [each for each in checked if self._is_expired(each, oldest_ms)]
         if expired:
             self._pending |= dict.fromkeys(expired, TransactionState.DEAD)
             turn.append(

@@ -1,5 +1,5 @@
-"""Every way in which a transactional id changes, as a function from the value before to the value
-after. Whether it is allowed is decided elsewhere; what cannot be right is our own bug.
+"""Every change of a transactional id, as a function from the state before to the state after. The
+callers decide whether a change is allowed; assertions catch our own bugs.
 """
 
 from collections.abc import Collection
@@ -32,8 +32,8 @@ def _changed(before: Transaction, state: TransactionState, **changes: Any) -> Tr
 def next_epoch(
     before: Transaction, expected_epoch: int | None, timeout_ms: int, now_ms: int
 ) -> Transaction:
-    """A producer begins, or goes on (`expected_epoch`) after an error. Raises PRODUCER_FENCED if
-    another one has begun since.
+    """A producer starts, or continues after an error (`expected_epoch`). Raises PRODUCER_FENCED if
+    another one has started since.
     """
     epoch, last_epoch = before.producer_epoch + 1, before.producer_epoch
     if expected_epoch is None:
@@ -41,8 +41,8 @@ def next_epoch(
     elif before.producer_epoch not in {NO_PRODUCER_EPOCH, expected_epoch}:
         if expected_epoch != before.last_producer_epoch:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
-        # It asks again for what it was given. Nobody else can have begun meanwhile: that would
-        # have made the last epoch unknown.
+        # A retry: answer the same epoch again. No other producer can have started since, because
+        # that would have cleared the last epoch.
         epoch, last_epoch = before.producer_epoch, before.last_producer_epoch
     return _at_rest(
         before, timeout_ms, now_ms, producer_epoch=epoch, last_producer_epoch=last_epoch
@@ -50,16 +50,16 @@ def next_epoch(
 
 
 def next_producer_id(
-    before: Transaction, producer_id: int, timeout_ms: int, now_ms: int, *, goes_on: bool
+    before: Transaction, producer_id: int, timeout_ms: int, now_ms: int, *, continues: bool
 ) -> Transaction:
-    """The epochs are used up. A producer that goes on may ask again with its old id and epoch."""
+    """The epochs are exhausted. A producer that continues may retry with its old id and epoch."""
     return _at_rest(
         before,
         timeout_ms,
         now_ms,
         producer_id=producer_id,
         producer_epoch=0,
-        last_producer_epoch=before.producer_epoch if goes_on else NO_PRODUCER_EPOCH,
+        last_producer_epoch=before.producer_epoch if continues else NO_PRODUCER_EPOCH,
     )
 
 
@@ -92,8 +92,8 @@ def with_partitions(
 
 
 def fenced_epoch(before: Transaction, *, was_tried: bool) -> int:
-    """The epoch that shuts out who has the current one. `was_tried`: it was taken before, and
-    nobody knows whether that is in the log; nobody was told of it either, so it will do again.
+    """The epoch that fences the producer with the current one. `was_tried`: an earlier fence raised
+    it and may be in the log; no producer got that epoch, so it can be used again.
     """
     return min(before.producer_epoch + (0 if was_tried else 1), PRODUCER_EPOCH_MAX)
 
@@ -109,7 +109,7 @@ def prepared(
     """The transaction's end is decided."""
     changes: dict[str, Any] = {}
     if client_version >= BUMPS_EPOCH_FROM:
-        # The last epoch of all can only be there after a bug; an abort leads out of it.
+        # EPOCH_MAX can only be reached by a bug; an abort resolves it.
         epoch = (
             before.producer_epoch
             if before.producer_epoch == PRODUCER_EPOCH_MAX and not commits
@@ -119,7 +119,7 @@ def prepared(
     return _changed(
         before,
         TransactionState.PREPARE_COMMIT if commits else TransactionState.PREPARE_ABORT,
-        # An abort of nothing has no beginning of its own.
+        # An abort without an open transaction starts now.
         start_ms=now_ms if before.state in AT_REST else before.start_ms,
         update_ms=now_ms,
         client_version=client_version,
@@ -129,8 +129,8 @@ def prepared(
 
 
 def completed(before: Transaction, now_ms: int) -> Transaction:
-    """All markers are written. After the last epoch the producer goes on with its next id, and
-    still knows itself by the last epoch that it has seen.
+    """All markers are written. After the last epoch the producer continues with its next id; its
+    last epoch is kept, so that it can retry.
     """
     changes: dict[str, Any] = {}
     if before.client_version >= BUMPS_EPOCH_FROM and before.next_producer_id != NO_PRODUCER_ID:

@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs: a broker says in which of its directories replicas are."""
+"""AssignReplicasToDirs: a broker reports which of its directories hold its replicas."""
 
 from collections.abc import Iterator
 
@@ -34,14 +34,14 @@ def decide_assign_directories(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, detail)
     broker = context.check_broker_epoch(request.broker_id, request.broker_epoch)
     assignment = _Assignment(context, broker)
-    directories = [assignment.of_directory(asked) for asked in request.directories]
+    directories = [assignment.of_directory(directory) for directory in request.directories]
     response = AssignReplicasToDirsResponse(directories=directories)
     return Decision(response, list(assignment.all_records()), is_atomic=False)
 
 
 class _Assignment:
     def __init__(self, context: DecisionContext, broker: BrokerImage) -> None:
-        self._situation = context
+        self._context = context
         self._broker = broker
         self._records: list[Message] = []
         self._gone_offline: list[PartitionAt] = []
@@ -49,27 +49,27 @@ class _Assignment:
     def all_records(self) -> Iterator[Message]:
         yield from self._records
         movement = Movement(leaving=self._broker.broker_id)
-        yield from movement_records(self._situation, self._gone_offline, movement)
+        yield from movement_records(self._context, self._gone_offline, movement)
 
     def of_directory(
-        self, asked: AssignReplicasToDirsRequestDirectoryData
+        self, directory: AssignReplicasToDirsRequestDirectoryData
     ) -> AssignReplicasToDirsResponseDirectoryData:
         topics = []
-        for asked_topic in asked.topics:
-            topic = self._situation.image.topics_by_id.get(asked_topic.topic_id)
+        for requested in directory.topics:
+            topic = self._context.image.topics_by_id.get(requested.topic_id)
             partitions = [
                 AssignReplicasToDirsResponsePartitionData(
                     partition_index=each.partition_index,
-                    error_code=self._assign(topic, each.partition_index, asked.id),
+                    error_code=self._assign(topic, each.partition_index, directory.id),
                 )
-                for each in asked_topic.partitions
+                for each in requested.partitions
             ]
             topics.append(
                 AssignReplicasToDirsResponseTopicData(
-                    topic_id=asked_topic.topic_id, partitions=partitions
+                    topic_id=requested.topic_id, partitions=partitions
                 )
             )
-        return AssignReplicasToDirsResponseDirectoryData(id=asked.id, topics=topics)
+        return AssignReplicasToDirsResponseDirectoryData(id=directory.id, topics=topics)
 
     def _assign(self, topic: TopicImage | None, index: int, directory: Uuid) -> ErrorCode:
         if topic is None:
@@ -81,7 +81,7 @@ class _Assignment:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         at = PartitionAt(topic, index, partition)
         target = Target(directory=(self._broker.broker_id, directory))
-        record = changed(self._situation, at, target)
+        record = changed(self._context, at, target)
         if record is not None:
             self._records.append(record)
         if not is_online(self._broker, directory):

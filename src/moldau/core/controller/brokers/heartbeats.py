@@ -1,13 +1,13 @@
-"""BrokerHeartbeat: a broker says that it is alive and what it wants to be.
+"""BrokerHeartbeat: a broker reports that it is alive, and the state that it wants.
 
-| is | wants | becomes |
+| state | request | next state |
 |---|---|---|
-| fenced | to shut down | shut down now |
-| fenced | to be unfenced, and has its registration | unfenced |
-| unfenced | to be fenced (and shut down) | fenced (shut down now) |
-| unfenced | to shut down, and leads nothing | shut down now |
-| unfenced | to shut down, and leads | in controlled shutdown |
-| in controlled shutdown | leads nothing, and all active brokers know | shut down now |
+| fenced | shut down | shut down now |
+| fenced | unfence, and has read its registration | unfenced |
+| unfenced | fence (and shut down) | fenced (shut down now) |
+| unfenced | shut down, and leads nothing | shut down now |
+| unfenced | shut down, and leads | in controlled shutdown |
+| in controlled shutdown | any, leads nothing, and all active brokers know | shut down now |
 """
 
 from collections.abc import Callable
@@ -69,8 +69,8 @@ def decide_heartbeat(
 def decide_fence_stale_broker(
     context: DecisionContext,
 ) -> Decision[Message, tuple[int, int] | None]:
-    """One at a time, so that the next is decided with this one gone. The answer is the session that
-    is over, whether or not it was the broker's last.
+    """Fences one broker at a time, so that the next decision sees this one's result. The answer is
+    the session that expired, even if the broker has a newer one.
     """
     expired = context.sessions.first_expired(context.now_ms)
     if expired is None:
@@ -111,7 +111,7 @@ def _next_state(
 
 
 def _all_know_of_shutdown(context: DecisionContext, leaving: BrokerImage) -> bool:
-    """Whether every active broker has seen who leads instead."""
+    """Whether every active broker has read the new leaders."""
     offset = context.sessions.shutdown_offset(leaving.broker_id)
     assert offset is not None
     return all(

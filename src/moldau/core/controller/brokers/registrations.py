@@ -39,7 +39,7 @@ from moldau.protocol.wire.schema import Message
 from moldau.types import Uuid, uuid_text
 
 _CLEAN_STOP_KNOWN_FROM = 3
-"""The version of the request that says in which epoch the broker stopped cleanly."""
+"""The first version of the request that carries the epoch of the broker's last clean stop."""
 _SECURITY_PROTOCOLS = range(4)
 
 
@@ -57,7 +57,7 @@ def decide_register_broker(
     before = context.image.brokers.get(request.broker_id)
     records: list[Message] = []
     if before is not None and before.incarnation_id == request.incarnation_id:
-        # The same run of the broker amends what it said.
+        # The same incarnation amends its registration.
         record.fenced = before.is_fenced
         record.in_controlled_shutdown = before.in_controlled_shutdown
         record.broker_epoch = before.epoch
@@ -65,7 +65,7 @@ def decide_register_broker(
         was_clean = _stopped_cleanly(before, request, version)
         records += restart_records(context, request.broker_id, was_clean=was_clean)
         record.broker_epoch = context.next_offset
-    # Last, and so not atomic: if it gets lost, the broker registers again and all is redone.
+    # Last, so the batch need not be atomic: if it is lost, the broker registers again.
     records.append(record)
     response = BrokerRegistrationResponse(broker_epoch=record.broker_epoch)
     return Decision(response, records, is_atomic=False)
@@ -171,7 +171,7 @@ def _check_listeners(listeners: Sequence[_Listener]) -> None:
 
 
 def _check_features(context: DecisionContext, request: BrokerRegistrationRequest) -> None:
-    """Every level that is finalized must be one that the broker supports."""
+    """The broker must support every finalized feature level."""
     finalized = {**context.image.features, KRAFT_VERSION: context.kraft_version}
     supported = {
         each.name: (each.min_supported_version, each.max_supported_version)

@@ -1,5 +1,5 @@
-"""Which brokers are alive, as far as the active controller has heard. This is not in the log: a new
-controller starts from what it finds there and gives every unfenced broker a full session.
+"""Which brokers are alive, by the heartbeats that the active controller has received. Sessions are
+not in the log: a new active controller gives every unfenced broker a full session.
 """
 
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from moldau.core.metadata.image import BrokerImage
 
 
 class BrokerSessions:
-    """Only the shell writes here: after a heartbeat was decided, and when a record was replayed."""
+    """Changed only by the controller: after a decided heartbeat and when a record is replayed."""
 
     def __init__(self, session_timeout_ms: int) -> None:
         self.session_timeout_ms = session_timeout_ms
@@ -20,7 +20,7 @@ class BrokerSessions:
         self._known_from = -1
 
     def activate(self, brokers: Iterable[BrokerImage], offset: int, now_ms: float) -> None:
-        """A controller becomes active over an image that ends at `offset`."""
+        """A controller becomes active with an image that ends at `offset`."""
         self._heard_at_ms = {
             (broker.broker_id, broker.epoch): now_ms for broker in brokers if not broker.is_fenced
         }
@@ -33,23 +33,23 @@ class BrokerSessions:
         self._heard_at_ms[broker_id, broker_epoch] = now_ms
 
     def excuse(self, ms: float) -> None:
-        """We could not listen for so long, so that nobody is to blame for being silent."""
+        """Extends every session by a time in which this controller could not read heartbeats."""
         self._heard_at_ms = {key: heard + ms for key, heard in self._heard_at_ms.items()}
 
     def caught_up_to(self, broker_id: int, metadata_offset: int) -> None:
         self._metadata_offsets[broker_id] = metadata_offset
 
     def registered(self, broker_id: int, offset: int) -> None:
-        """A new incarnation's record stands at `offset`."""
+        """`offset` is that of the new incarnation's record."""
         self.forget(broker_id)
         self._registered_at[broker_id] = offset
 
     def fenced(self, broker_id: int) -> None:
-        # On its next heartbeat it shuts down at once.
+        # Its next heartbeat lets it shut down at once.
         self._shutdown_offsets.pop(broker_id, None)
 
     def shutting_down(self, broker_id: int, offset: int) -> None:
-        """The first time counts: its last leadership moves with the record at `offset`."""
+        """Keeps the first `offset`: the record there moves the broker's last leaderships."""
         self._shutdown_offsets.setdefault(broker_id, offset)
 
     def forget(self, broker_id: int) -> None:
@@ -65,23 +65,25 @@ class BrokerSessions:
 
     def is_valid(self, broker_id: int, broker_epoch: int, now_ms: float) -> bool:
         heard = self._heard_at_ms.get((broker_id, broker_epoch))
-        return heard is not None and not self._is_over(heard, now_ms)
+        return heard is not None and not self._is_expired(heard, now_ms)
 
     def first_expired(self, now_ms: float) -> tuple[int, int] | None:
-        """The (id, epoch) of a broker whose session is over."""
-        expired = (key for key, heard in self._heard_at_ms.items() if self._is_over(heard, now_ms))
+        """The (id, epoch) of a broker whose session has expired."""
+        expired = (
+            key for key, heard in self._heard_at_ms.items() if self._is_expired(heard, now_ms)
+        )
         return next(expired, None)
 
     def registration_offset(self, broker_id: int) -> int:
-        """Never below the offset of the broker's registration."""
+        """At least the offset of the broker's registration."""
         return self._registered_at.get(broker_id, self._known_from)
 
     def metadata_offset(self, broker_id: int) -> int:
         return self._metadata_offsets.get(broker_id, -1)
 
     def shutdown_offset(self, broker_id: int) -> int | None:
-        """None unless the broker is shutting down in a controlled way."""
+        """None unless the broker is in controlled shutdown."""
         return self._shutdown_offsets.get(broker_id)
 
-    def _is_over(self, heard_at_ms: float, now_ms: float) -> bool:
+    def _is_expired(self, heard_at_ms: float, now_ms: float) -> bool:
         return heard_at_ms + self.session_timeout_ms < now_ms

@@ -1,1 +1,3 @@
-"""Leaders and in-sync replicas: every election, every change of a partition, reassignments."""
+"""Leaders and in-sync replicas: elections, AlterPartition, reassignments. Every change of a
+partition goes through `partition_change`.
+"""

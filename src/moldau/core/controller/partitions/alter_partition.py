@@ -1,4 +1,4 @@
-"""AlterPartition: a leader proposes another set of replicas in sync."""
+"""AlterPartition: a leader proposes a new set of in-sync replicas."""
 
 from moldau.core.controller.decision_context import DecisionContext
 from moldau.core.controller.partitions.leadership import PartitionAt, changed
@@ -20,7 +20,7 @@ from moldau.protocol.messages.alter_partition import (
 from moldau.protocol.wire.schema import Message
 
 _EPOCHS_FROM = 3
-"""From this version on every member of the set is named with its broker epoch."""
+"""The first version that names every in-sync replica with its broker epoch."""
 
 
 def decide_alter_partition(
@@ -29,11 +29,11 @@ def decide_alter_partition(
     context.check_broker_epoch(request.broker_id, request.broker_epoch)
     proposals = _Proposals(context, request.broker_id, version)
     topics = []
-    for asked in request.topics:
-        topic = context.image.topics_by_id.get(asked.topic_id)
-        partitions = [proposals.answer(topic, each) for each in asked.partitions]
+    for requested in request.topics:
+        topic = context.image.topics_by_id.get(requested.topic_id)
+        partitions = [proposals.answer(topic, each) for each in requested.partitions]
         topics.append(
-            AlterPartitionResponseTopicData(topic_id=asked.topic_id, partitions=partitions)
+            AlterPartitionResponseTopicData(topic_id=requested.topic_id, partitions=partitions)
         )
     response = AlterPartitionResponse(topics=topics)
     return Decision(response, proposals.records, is_atomic=False)
@@ -42,36 +42,36 @@ def decide_alter_partition(
 class _Proposals:
     def __init__(self, context: DecisionContext, broker_id: int, version: int) -> None:
         self.records: list[Message] = []
-        self._situation = context
+        self._context = context
         self._broker_id = broker_id
         self._version = version
 
     def answer(
-        self, topic: TopicImage | None, asked: AlterPartitionRequestPartitionData
+        self, topic: TopicImage | None, proposal: AlterPartitionRequestPartitionData
     ) -> AlterPartitionResponsePartitionData:
-        index = asked.partition_index
+        index = proposal.partition_index
         if topic is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID
         elif index not in topic.partitions:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         else:
-            return self._change(PartitionAt(topic, index, topic.partitions[index]), asked)
+            return self._change(PartitionAt(topic, index, topic.partitions[index]), proposal)
         return AlterPartitionResponsePartitionData(partition_index=index, error_code=code)
 
     def _change(
-        self, at: PartitionAt, asked: AlterPartitionRequestPartitionData
+        self, at: PartitionAt, proposal: AlterPartitionRequestPartitionData
     ) -> AlterPartitionResponsePartitionData:
-        members = self._members(asked)
-        code = self._stale(at, asked) or self._wrong(at, asked, members)
+        members = self._members(proposal)
+        code = self._stale(at, proposal) or self._invalid(at, proposal, members)
         if code:
             return AlterPartitionResponsePartitionData(partition_index=at.index, error_code=code)
-        unclean = is_unclean_election_allowed(self._situation, at.topic.name)
+        unclean = is_unclean_election_allowed(self._context, at.topic.name)
         target = Target(
             isr=tuple(member.broker_id for member in members),
             election=Election.UNCLEAN if unclean else Election.ONLINE,
-            recovery_state=asked.leader_recovery_state,
+            recovery_state=proposal.leader_recovery_state,
         )
-        record = changed(self._situation, at, target)
+        record = changed(self._context, at, target)
         after = at.now
         if record is not None:
             self.records.append(record)
@@ -89,36 +89,39 @@ class _Proposals:
             partition_epoch=after.partition_epoch,
         )
 
-    def _members(self, asked: AlterPartitionRequestPartitionData) -> list[BrokerState]:
+    def _members(self, proposal: AlterPartitionRequestPartitionData) -> list[BrokerState]:
         if self._version >= _EPOCHS_FROM:
-            return asked.new_isr_with_epochs
-        return [BrokerState(broker_id=broker_id) for broker_id in asked.new_isr]
+            return proposal.new_isr_with_epochs
+        return [BrokerState(broker_id=broker_id) for broker_id in proposal.new_isr]
 
-    def _stale(self, at: PartitionAt, asked: AlterPartitionRequestPartitionData) -> ErrorCode:
-        # A leader that knows more than we do has heard of a newer controller.
-        if asked.leader_epoch > at.now.leader_epoch:
+    def _stale(self, at: PartitionAt, proposal: AlterPartitionRequestPartitionData) -> ErrorCode:
+        # A leader with newer metadata has it from a newer controller.
+        if proposal.leader_epoch > at.now.leader_epoch:
             return ErrorCode.NOT_CONTROLLER
-        if asked.partition_epoch > at.now.partition_epoch:
+        if proposal.partition_epoch > at.now.partition_epoch:
             return ErrorCode.NOT_CONTROLLER
-        if asked.leader_epoch < at.now.leader_epoch:
+        if proposal.leader_epoch < at.now.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if self._broker_id != at.now.leader:
             return ErrorCode.INVALID_REQUEST
-        if asked.partition_epoch < at.now.partition_epoch:
+        if proposal.partition_epoch < at.now.partition_epoch:
             return ErrorCode.INVALID_UPDATE_VERSION
         return ErrorCode.NONE
 
-    def _wrong(
-        self, at: PartitionAt, asked: AlterPartitionRequestPartitionData, members: list[BrokerState]
+    def _invalid(
+        self,
+        at: PartitionAt,
+        proposal: AlterPartitionRequestPartitionData,
+        members: list[BrokerState],
     ) -> ErrorCode:
         ids = [member.broker_id for member in members]
         if len(set(ids)) != len(ids) or not set(ids) <= set(at.now.replicas):
             return ErrorCode.INVALID_REQUEST
         if at.now.leader not in ids:
             return ErrorCode.INVALID_REQUEST
-        if asked.leader_recovery_state not in set(LeaderRecoveryState):
+        if proposal.leader_recovery_state not in set(LeaderRecoveryState):
             return ErrorCode.INVALID_REQUEST
-        if asked.leader_recovery_state == LeaderRecoveryState.RECOVERING:
+        if proposal.leader_recovery_state == LeaderRecoveryState.RECOVERING:
             was_recovered = at.now.leader_recovery_state == LeaderRecoveryState.RECOVERED
             if was_recovered or len(ids) > 1:
                 return ErrorCode.INVALID_REQUEST
@@ -126,7 +129,7 @@ class _Proposals:
         return ErrorCode.NONE if eligible else ErrorCode.INELIGIBLE_REPLICA
 
     def _is_eligible(self, member: BrokerState) -> bool:
-        broker = self._situation.image.brokers.get(member.broker_id)
-        if broker is None or not self._situation.is_active(member.broker_id):
+        broker = self._context.image.brokers.get(member.broker_id)
+        if broker is None or not self._context.is_active(member.broker_id):
             return False
         return member.broker_epoch in {-1, broker.epoch}

@@ -39,12 +39,12 @@ def decide_alter_reassignments(
     responses = []
     for topic in request.topics:
         answer = ReassignableTopicResponse(name=topic.name)
-        for asked in topic.partitions:
+        for partition in topic.partitions:
             result = ReassignablePartitionResponse(
-                partition_index=asked.partition_index, error_message=None
+                partition_index=partition.partition_index, error_message=None
             )
             try:
-                record = _reassigned(context, topic.name, asked, may_resize=may_resize)
+                record = _reassigned(context, topic.name, partition, may_resize=may_resize)
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.detail or None
             else:
@@ -55,7 +55,7 @@ def decide_alter_reassignments(
         raise too_many_records()
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=may_resize,
-        # Kafka answers an empty request before it looks at anything.
+        # Kafka answers an empty request with an empty message.
         error_message=None if request.topics else "",
         responses=responses,
     )
@@ -65,18 +65,18 @@ def decide_alter_reassignments(
 def decide_list_reassignments(
     context: DecisionContext, request: ListPartitionReassignmentsRequest, _version: int
 ) -> Decision[Message, ListPartitionReassignmentsResponse]:
-    """Only what is under way; everything else is passed over, also topics that do not exist."""
+    """Lists only ongoing reassignments. Topics that do not exist are skipped."""
     if request.topics is None:
-        asked = list(all_partitions(context))
+        requested = list(all_partitions(context))
     else:
-        asked = [
+        requested = [
             PartitionAt(topic, index, topic.partitions[index])
             for each in request.topics
             if (topic := context.image.topic(each.name)) is not None
             for index in each.partition_indexes
             if index in topic.partitions
         ]
-    topics = _ongoing(at for at in asked if Reassignment.of(at.now).is_under_way)
+    topics = _ongoing(at for at in requested if Reassignment.of(at.now).is_under_way)
     return Decision(ListPartitionReassignmentsResponse(error_message=None, topics=topics))
 
 
@@ -97,31 +97,31 @@ def _ongoing(partitions: Iterable[PartitionAt]) -> list[OngoingTopicReassignment
 
 
 def _reassigned(
-    context: DecisionContext, topic_name: str, asked: ReassignablePartition, *, may_resize: bool
+    context: DecisionContext, topic_name: str, request: ReassignablePartition, *, may_resize: bool
 ) -> Message | None:
     """The record that begins, changes or reverts a reassignment; None if nothing changes."""
     topic = context.image.topic(topic_name)
     if topic is None:
         detail = f"Unable to find a topic named {topic_name}."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
-    partition = topic.partitions.get(asked.partition_index)
+    partition = topic.partitions.get(request.partition_index)
     if partition is None:
-        detail = f"Unable to find partition {topic_name}:{asked.partition_index}."
+        detail = f"Unable to find partition {topic_name}:{request.partition_index}."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
-    at = PartitionAt(topic, asked.partition_index, partition)
-    if asked.replicas is None:
+    at = PartitionAt(topic, request.partition_index, partition)
+    if request.replicas is None:
         return changed(context, at, _reverted(context, at))
-    check_manual(context, asked.replicas, None)
+    check_manual(context, request.replicas, None)
     factor = Reassignment.of(partition).size
-    if not may_resize and len(asked.replicas) != factor:
-        detail = f"The replication factor is changed from {factor} to {len(asked.replicas)}"
+    if not may_resize and len(request.replicas) != factor:
+        detail = f"The replication factor is changed from {factor} to {len(request.replicas)}"
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, detail)
-    target = Target(reassignment=Reassignment.towards(partition, asked.replicas))
+    target = Target(reassignment=Reassignment.towards(partition, request.replicas))
     return changed(context, at, target)
 
 
 def _reverted(context: DecisionContext, at: PartitionAt) -> Target:
-    """As it was before. If only added replicas are in sync, records are lost by that."""
+    """The assignment before the reassignment. Loses records if only added replicas are in sync."""
     ongoing = Reassignment.of(at.now)
     if not ongoing.is_under_way:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)

@@ -1,4 +1,4 @@
-"""ElectLeaders: elections that somebody asked for."""
+"""ElectLeaders: elections that a client requests."""
 
 from moldau.core.controller.decision_context import (
     RECORDS_PER_REQUEST_MAX,
@@ -36,15 +36,15 @@ def decide_elect_leaders(
     else:
         results = [
             ReplicaElectionResult(
-                topic=asked.topic,
+                topic=requested.topic,
                 partition_result=[
-                    elections.elect(asked.topic, index) for index in asked.partitions
+                    elections.elect(requested.topic, index) for index in requested.partitions
                 ],
             )
-            for asked in request.topic_partitions
+            for requested in request.topic_partitions
         ]
     response = ElectLeadersResponse(replica_election_results=results)
-    # Each election stands for itself.
+    # Elections are independent of each other.
     return Decision(response, elections.records, is_atomic=False)
 
 
@@ -52,13 +52,13 @@ def _unknown_type(request: ElectLeadersRequest) -> ElectLeadersResponse:
     code, detail = ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
     results = [
         ReplicaElectionResult(
-            topic=asked.topic,
+            topic=requested.topic,
             partition_result=[
                 PartitionResult(partition_id=index, error_code=code, error_message=detail)
-                for index in asked.partitions
+                for index in requested.partitions
             ],
         )
-        for asked in request.topic_partitions or ()
+        for requested in request.topic_partitions or ()
     ]
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
 
@@ -66,24 +66,24 @@ def _unknown_type(request: ElectLeadersRequest) -> ElectLeadersResponse:
 class _Elections:
     def __init__(self, context: DecisionContext, kind: ElectionType) -> None:
         self.records: list[Message] = []
-        self._situation = context
+        self._context = context
         self._kind = kind
 
     def everywhere(self) -> list[ReplicaElectionResult]:
-        """Those that need no election are not mentioned; their topics are."""
+        """Results of all topics, without the partitions that need no election."""
         results = []
-        for topic in self._situation.image.topics.values():
+        for topic in self._context.image.topics.values():
             elected = [self.elect(topic.name, index) for index in topic.partitions]
             needed = [r for r in elected if r.error_code != ErrorCode.ELECTION_NOT_NEEDED]
             results.append(ReplicaElectionResult(topic=topic.name, partition_result=needed))
         return results
 
     def elect(self, topic_name: str, index: int) -> PartitionResult:
-        code, message = self._outcome(topic_name, index)
+        code, message = self._result(topic_name, index)
         return PartitionResult(partition_id=index, error_code=code, error_message=message)
 
-    def _outcome(self, topic_name: str, index: int) -> tuple[ErrorCode, str | None]:
-        topic = self._situation.image.topics.get(topic_name)
+    def _result(self, topic_name: str, index: int) -> tuple[ErrorCode, str | None]:
+        topic = self._context.image.topics.get(topic_name)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic_name}"
         partition = topic.partitions.get(index)
@@ -100,7 +100,7 @@ class _Elections:
             detail = "Leader election not needed for topic partition."
             return ErrorCode.ELECTION_NOT_NEEDED, detail
         target = Target(election=_ELECTIONS[self._kind])
-        record = changed(self._situation, PartitionAt(topic, index, partition), target)
+        record = changed(self._context, PartitionAt(topic, index, partition), target)
         if record is None and is_preferred:
             return (
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,

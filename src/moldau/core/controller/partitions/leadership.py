@@ -1,5 +1,5 @@
-"""Who leads: what follows for partitions when a broker comes, goes or loses a directory, and
-elections that somebody asked for.
+"""Leadership: the partition changes that follow when a broker starts, stops or loses a directory,
+and preferred and unclean elections.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -46,12 +46,12 @@ def all_partitions(context: DecisionContext) -> Iterator[PartitionAt]:
 
 @frozen(kw_only=True)
 class Movement:
-    """Brokers whose state is about to change; the image still shows the old one."""
+    """Brokers whose state is about to change; the image still has the old state."""
 
     leaving: int | None = None
     coming: int | None = None
     lost: int | None = None
-    """Stopped uncleanly: what it had acknowledged may be gone."""
+    """It stopped uncleanly, so records that it had acknowledged may be gone."""
 
 
 def movement_records(
@@ -82,7 +82,7 @@ def changed(
     target: Target,
     is_alive: Callable[[int], bool] | None = None,
 ) -> PartitionChangeRecord | None:
-    """The record that makes the change, if anything changes."""
+    """The record of the change, None if nothing changes."""
     alive = context.is_active if is_alive is None else is_alive
     rules = Rules(
         may_lead=lambda broker: alive(broker) and context.may_lead(at.now, broker),
@@ -155,8 +155,8 @@ def unregister_records(context: DecisionContext, broker: BrokerImage) -> list[Me
 
 
 def restart_records(context: DecisionContext, broker_id: int, *, was_clean: bool) -> list[Message]:
-    """A new incarnation of a broker registers: the former one is gone, with or without its last
-    writes.
+    """For a new incarnation of a broker. After an unclean stop, the last writes of the former one
+    may be lost.
     """
     if was_clean or not context.has_eligible_replicas:
         movement = Movement(leaving=broker_id)
@@ -171,7 +171,7 @@ def restart_records(context: DecisionContext, broker_id: int, *, was_clean: bool
 def offline_directory_records(
     context: DecisionContext, broker: BrokerImage, offline: Iterable[Uuid]
 ) -> list[Message]:
-    """For directories that the image still shows online."""
+    """For those of the `offline` directories that are still online in the image."""
     reported = set(offline)
     lost = [each for each in broker.log_directories if each in reported]
     if not lost:
@@ -189,7 +189,7 @@ def offline_directory_records(
 
 
 def preferred_leader_records(context: DecisionContext) -> list[Message]:
-    """Gives the lead back to first replicas that are in sync again; at most so many at once."""
+    """Moves leadership back to preferred replicas that are in sync again, up to a maximum."""
     records: list[Message] = []
     target = Target(election=Election.PREFERRED)
     for at in all_partitions(context):
@@ -203,7 +203,7 @@ def preferred_leader_records(context: DecisionContext) -> list[Message]:
 
 
 def unclean_leader_records(context: DecisionContext) -> list[Message]:
-    """For topics that rather lose records than be without a leader; at most so many at once."""
+    """Unclean elections for leaderless partitions whose topics allow them, up to a maximum."""
     records: list[Message] = []
     target = Target(election=Election.UNCLEAN)
     for at in all_partitions(context):

@@ -1,10 +1,10 @@
-"""One change of one partition: who leads, who is in sync, who may still be elected (KIP-966).
+"""One change of one partition: leader, in-sync replicas, eligible leader replicas (KIP-966).
 
-Candidates for the lead, in this order: the leader (or the preferred replica if it is to be
-preferred), then the replicas in their order, each of which must be in sync, or eligible while
-nobody is in sync; then the last known leader; then, if that is allowed, anybody alive.
+Candidates for leader, in this order: the current leader (the preferred replica first in a preferred
+election), then the replicas in their order, each of which must be in sync, or eligible while no
+replica is in sync; then the last known leader; then, in an unclean election, any live replica.
 
-Every change also ends a reassignment whose new replicas have all come into sync.
+Every change also completes a reassignment whose new replicas are all in sync.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,11 +21,11 @@ from moldau.types import NO_LEADER, Uuid
 
 class Election(Enum):
     ONLINE = auto()
-    """From the replicas in sync, only if the leader cannot stay."""
+    """Elects an in-sync replica, only if the leader cannot stay."""
     PREFERRED = auto()
-    """The first replica if it is in sync."""
+    """Elects the first replica if it is in sync."""
     UNCLEAN = auto()
-    """Records may be lost rather than the partition be without a leader."""
+    """Prefers a leader that may have lost records to no leader."""
 
 
 @frozen(kw_only=True)
@@ -36,22 +36,22 @@ class Rules:
     has_eligible_replicas: bool
     """Whether the feature eligible.leader.replicas.version is on."""
     default_directory: Callable[[int], Uuid] | None = None
-    """Where a broker's new replica is put; None before directories had ids."""
+    """The directory of a broker's new replica; None below the level that has directory ids."""
     bumps_epoch_on_shrink: bool = False
-    """Before 3.6 brokers needed a new epoch when the in-sync set shrank."""
+    """Before 3.6 brokers needed a new leader epoch when the in-sync set shrank."""
 
 
 @frozen(kw_only=True)
 class Target:
-    """What is wanted; None leaves it as it is."""
+    """The requested change; a field that is None stays as it is."""
 
     isr: tuple[int, ...] | None = None
     election: Election = Election.ONLINE
     lost_replicas: frozenset[int] = frozenset()
-    """Their brokers stopped uncleanly: they may have lost what was acknowledged."""
+    """Their brokers stopped uncleanly and may have lost acknowledged records."""
     recovery_state: int | None = None
     directory: tuple[int, Uuid] | None = None
-    """A broker, and the directory that its replica is in."""
+    """A broker and the directory of its replica."""
     reassignment: Reassignment | None = None
 
 
@@ -78,9 +78,9 @@ class _Change:
         self._rules = rules
         self._election = target.election
         self._directory = target.directory
-        wanted = target.reassignment or Reassignment.of(now)
+        assignment = target.reassignment or Reassignment.of(now)
         isr = now.isr if target.isr is None else target.isr
-        self._assignment, self._isr = wanted.completed(isr) or (wanted, isr)
+        self._assignment, self._isr = assignment.completed(isr) or (assignment, isr)
         self._eligible = self._eligible_without(target.lost_replicas)
         self._is_unclean = False
 
@@ -98,34 +98,34 @@ class _Change:
             self._eligible = tuple(r for r in self._eligible if r != leader)
 
     def bump_epoch_if_replicas_go(self, record: PartitionChangeRecord) -> None:
-        """Without a new epoch a replica that was removed could believe that it is one still."""
-        goes = not set(self._now.replicas) <= set(self._assignment.replicas)
-        if goes and record.leader == NO_LEADER_CHANGE:
+        """Without a new leader epoch a removed replica could keep acting as one."""
+        loses_replicas = not set(self._now.replicas) <= set(self._assignment.replicas)
+        if loses_replicas and record.leader == NO_LEADER_CHANGE:
             record.leader = self._now.leader
 
     def set_assignment(self, record: PartitionChangeRecord) -> None:
-        now, wanted = self._now, self._assignment
+        now, assignment = self._now, self._assignment
         default = self._rules.default_directory
         if default is not None:
             known = dict(zip(now.replicas, now.directories, strict=True))
             known |= {} if self._directory is None else [self._directory]
-            directories = [known.get(each) or default(each) for each in wanted.replicas]
+            directories = [known.get(each) or default(each) for each in assignment.replicas]
             if tuple(directories) != now.directories:
                 record.directories = directories
-        if wanted.replicas != now.replicas:
-            record.replicas = list(wanted.replicas)
-        if wanted.removing != now.removing_replicas:
-            record.removing_replicas = list(wanted.removing)
-        if wanted.adding != now.adding_replicas:
-            record.adding_replicas = list(wanted.adding)
+        if assignment.replicas != now.replicas:
+            record.replicas = list(assignment.replicas)
+        if assignment.removing != now.removing_replicas:
+            record.removing_replicas = list(assignment.removing)
+        if assignment.adding != now.adding_replicas:
+            record.adding_replicas = list(assignment.adding)
 
     def set_members(self, record: PartitionChangeRecord) -> None:
         if record.isr is not None or not self._rules.has_eligible_replicas:
             self._eligible = ()
         if self._eligible != self._now.eligible_leader_replicas:
             record.eligible_leader_replicas = list(self._eligible)
-        # Without eligible replicas the last one in sync stays so when it goes: it is the only one
-        # that may come back as leader.
+        # Without eligible replicas, the last in-sync replica stays in the set when its broker
+        # stops: only this replica may become leader again.
         may_be_empty = self._rules.has_eligible_replicas
         if record.isr is None and self._isr != self._now.isr and (self._isr or may_be_empty):
             record.isr = list(self._isr)
@@ -165,9 +165,9 @@ class _Change:
         yield from self._assignment.replicas
 
     def _unclean_candidates(self) -> Iterator[int]:
-        nobody_is_left = not self._isr and not self._eligible
+        has_none_left = not self._isr and not self._eligible
         last_known = self._now.last_known_elr
-        if self._rules.has_eligible_replicas and nobody_is_left and len(last_known) == 1:
+        if self._rules.has_eligible_replicas and has_none_left and len(last_known) == 1:
             yield last_known[0]
         if self._election is Election.UNCLEAN:
             yield from self._assignment.replicas

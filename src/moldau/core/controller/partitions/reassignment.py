@@ -1,5 +1,5 @@
-"""Replicas on their way to other brokers. Those to come are added first; when all of them are in
-sync, those to go are removed.
+"""Reassignment of replicas to other brokers. The new replicas are added first; when all of them are
+in sync, the old ones are removed.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from moldau.frozen import frozen
 
 @frozen(kw_only=True)
 class Reassignment:
-    """Where a partition's replicas are, and where they shall be. At rest nothing comes or goes."""
+    """A partition's current and target replicas. At rest nothing is added or removed."""
 
     replicas: tuple[int, ...]
-    """All of them: those to stay, to come and to go."""
+    """All of them: those that stay, those that are added and those that are removed."""
     removing: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
 
@@ -28,8 +28,8 @@ class Reassignment:
 
     @classmethod
     def towards(cls, partition: PartitionImage, target: Sequence[int]) -> Self:
-        """As in Kafka, one that is under way keeps what it adds and what it removes, each unless
-        the new one has something to add or to remove itself.
+        """As in Kafka, an ongoing reassignment keeps its added and its removed replicas, each
+        unless the new one adds or removes replicas itself.
         """
         removing = tuple(sorted(set(partition.replicas) - set(target)))
         adding = tuple(sorted(set(target) - set(partition.replicas)))
@@ -45,11 +45,11 @@ class Reassignment:
 
     @property
     def size(self) -> int:
-        """The replication factor when it is done."""
+        """The replication factor after the reassignment."""
         return len({*self.replicas, *self.adding} - {*self.removing})
 
     def completed(self, isr: tuple[int, ...]) -> "tuple[Reassignment, tuple[int, ...]] | None":
-        """What is left when it ends, and who is in sync then; None while it has to wait."""
+        """The replicas and the in-sync replicas after completion; None while it must wait."""
         if not self.is_under_way:
             return None
         staying = tuple(each for each in self.replicas if each not in self.removing)
@@ -58,7 +58,7 @@ class Reassignment:
             return None
         if not set(self.adding) <= set(in_sync):
             return None
-        # A smaller factor must not leave fewer in sync than there are now.
+        # When the factor shrinks, every remaining replica must be in sync.
         if len(self.adding) < len(self.removing) and not set(staying) <= set(in_sync):
             return None
         return Reassignment(replicas=staying), in_sync

@@ -1,4 +1,4 @@
-"""New partitions: who holds them, who leads first. For CreateTopics and CreatePartitions."""
+"""Replicas and first leader of new partitions, for CreateTopics and CreatePartitions."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def placed(context: DecisionContext, count: int, replication_factor: int) -> lis
 def check_manual(
     context: DecisionContext, replicas: Sequence[int], replication_factor: int | None
 ) -> None:
-    """Raises INVALID_REPLICA_ASSIGNMENT. The first partition sets the factor for the others."""
+    """Raises INVALID_REPLICA_ASSIGNMENT. The first partition sets the factor of the others."""
     if not replicas:
         raise _invalid("The manual partition assignment includes an empty replica list.")
     for broker_id in sorted(replicas):
@@ -65,7 +65,7 @@ def check_placed_is_alive(context: DecisionContext, replicas: Sequence[int]) -> 
 def new_partition_record(
     context: DecisionContext, topic_id: Uuid, index: int, replicas: Sequence[int]
 ) -> PartitionRecord:
-    """Whoever is alive is in sync, and the first of them leads."""
+    """The replicas on active brokers are in sync, and the first of them leads."""
     in_sync = [broker_id for broker_id in replicas if context.is_active(broker_id)]
     record = PartitionRecord(
         partition_id=index,

@@ -1,4 +1,4 @@
-"""CreatePartitions: a topic gets more of them, never fewer."""
+"""CreatePartitions: adds partitions to a topic; it never removes any."""
 
 from moldau.core.controller.decision_context import (
     RECORDS_PER_REQUEST_MAX,
@@ -56,28 +56,28 @@ def _result(name: str, error: KafkaError) -> CreatePartitionsTopicResult:
     )
 
 
-def _added(context: DecisionContext, asked: CreatePartitionsTopic, room: int) -> list[Message]:
-    topic = context.image.topics.get(asked.name)
+def _added(context: DecisionContext, request: CreatePartitionsTopic, room: int) -> list[Message]:
+    topic = context.image.topics.get(request.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     count = len(topic.partitions)
-    if asked.count == count:
+    if request.count == count:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
-    if asked.count < count:
+    if request.count < count:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"The topic {asked.name} currently has {count} partition(s); {asked.count} would not "
-            "be an increase.",
+            f"The topic {request.name} currently has {count} partition(s); {request.count} would "
+            "not be an increase.",
         )
-    if asked.count - count > room:
+    if request.count - count > room:
         raise too_many_records()
     replication_factor = len(topic.partitions[0].replicas)
-    if asked.assignments is None:
-        replica_lists = placed(context, asked.count - count, replication_factor)
+    if request.assignments is None:
+        replica_lists = placed(context, request.count - count, replication_factor)
         for replicas in replica_lists:
             check_placed_is_alive(context, replicas)
     else:
-        replica_lists = _manual(context, asked, count, replication_factor)
+        replica_lists = _manual(context, request, count, replication_factor)
     return [
         new_partition_record(context, topic.topic_id, count + index, replicas)
         for index, replicas in enumerate(replica_lists)
@@ -85,16 +85,16 @@ def _added(context: DecisionContext, asked: CreatePartitionsTopic, room: int) ->
 
 
 def _manual(
-    context: DecisionContext, asked: CreatePartitionsTopic, count: int, replication_factor: int
+    context: DecisionContext, request: CreatePartitionsTopic, count: int, replication_factor: int
 ) -> list[list[int]]:
-    assert asked.assignments is not None
-    if len(asked.assignments) != asked.count - count:
+    assert request.assignments is not None
+    if len(request.assignments) != request.count - count:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Attempted to add {asked.count - count} additional partition(s), but only "
-            f"{len(asked.assignments)} assignment(s) were specified.",
+            f"Attempted to add {request.count - count} additional partition(s), but only "
+            f"{len(request.assignments)} assignment(s) were specified.",
         )
-    for index, assignment in enumerate(asked.assignments):
+    for index, assignment in enumerate(request.assignments):
         check_manual(context, assignment.broker_ids, replication_factor)
         check_manual_is_alive(context, count + index, assignment.broker_ids)
-    return [assignment.broker_ids for assignment in asked.assignments]
+    return [assignment.broker_ids for assignment in request.assignments]

@@ -1,4 +1,4 @@
-"""CreateTopics. Each topic is made or refused on its own; what is made is committed together."""
+"""CreateTopics. Topics are created or refused one by one; the new ones are committed together."""
 
 from collections import Counter
 
@@ -37,28 +37,28 @@ from moldau.protocol.wire.schema import Message
 PARTITIONS_PER_REQUEST_MAX = 10_000
 _DEFAULT = -1
 _CONFIGS_FROM = 5
-"""From this version on the answer tells the settings of the new topics."""
+"""The first version whose response lists the settings of the new topics."""
 
 
 def decide_create_topics(
     context: DecisionContext, request: CreateTopicsRequest, version: int
 ) -> Decision[Message, CreateTopicsResponse]:
     times = Counter(topic.name for topic in request.topics)
-    asked = [t for t in request.topics if times[t.name] == 1 and t.name != CLUSTER_METADATA]
-    if _partition_count(context, asked) > PARTITIONS_PER_REQUEST_MAX:
+    topics = [t for t in request.topics if times[t.name] == 1 and t.name != CLUSTER_METADATA]
+    if _partition_count(context, topics) > PARTITIONS_PER_REQUEST_MAX:
         return _too_large(request, "Excessively large number of partitions per request.")
-    names = _Names(context, asked)
+    names = _Names(context, topics)
     description = TopicDescription(context.config) if version >= _CONFIGS_FROM else None
     records: list[Message] = []
     results = []
-    for topic in asked:
+    for topic in topics:
         try:
             names.check(topic.name)
-            made, result = _create(context, topic, description)
+            created, result = _create(context, topic, description)
         except KafkaError as error:
             results.append(_refusal(topic.name, error.code, error.detail))
         else:
-            records += made
+            records += created
             results.append(result)
             names.take(topic.name)
         if len(records) > RECORDS_PER_REQUEST_MAX:
@@ -82,29 +82,29 @@ def _refusal(name: str, code: ErrorCode, detail: str) -> CreatableTopicResult:
 def _too_large(
     request: CreateTopicsRequest, detail: str
 ) -> Decision[Message, CreateTopicsResponse]:
-    """Nothing of the request is done."""
+    """Refuses the whole request."""
     refusals = [
         _refusal(topic.name, ErrorCode.POLICY_VIOLATION, detail) for topic in request.topics
     ]
     return Decision(CreateTopicsResponse(topics=refusals))
 
 
-def _partition_count(context: DecisionContext, asked: list[CreatableTopic]) -> int:
-    """Looked at before anything is placed: placing a million partitions takes long."""
+def _partition_count(context: DecisionContext, topics: list[CreatableTopic]) -> int:
+    """Checked before any placement, because placing a million partitions takes long."""
     total = 0
-    for topic in asked:
+    for topic in topics:
         count = len(topic.assignments) or topic.num_partitions
         total += context.config.num_partitions if count == _DEFAULT else max(count, 0)
     return total
 
 
 class _Names:
-    """Which names are taken, also by topics that this request makes."""
+    """The names in use, including those of topics that this request creates."""
 
-    def __init__(self, context: DecisionContext, asked: list[CreatableTopic]) -> None:
+    def __init__(self, context: DecisionContext, topics: list[CreatableTopic]) -> None:
         self._taken = context.image.topics
         self._colliding: dict[str, str] = {}
-        if any(may_collide(topic.name) for topic in asked):
+        if any(may_collide(topic.name) for topic in topics):
             for name in context.image.topics:
                 self.take(name)
 
@@ -124,21 +124,21 @@ class _Names:
 
 
 def _create(
-    context: DecisionContext, asked: CreatableTopic, description: TopicDescription | None
+    context: DecisionContext, topic: CreatableTopic, description: TopicDescription | None
 ) -> tuple[list[Message], CreatableTopicResult]:
-    configs = _configs(asked)
-    config_records = topic_config_records(context, asked.name, configs)
-    replica_lists = _manual(context, asked) if asked.assignments else _placed(context, asked)
+    configs = _configs(topic)
+    config_records = topic_config_records(context, topic.name, configs)
+    replica_lists = _manual(context, topic) if topic.assignments else _placed(context, topic)
     topic_id = context.new_id()
     result = CreatableTopicResult(
-        name=asked.name,
+        name=topic.name,
         topic_id=topic_id,
         error_message=None,
         num_partitions=len(replica_lists),
         replication_factor=len(replica_lists[0]),
         configs=[] if description is None else description.of(configs),
     )
-    records: list[Message] = [TopicRecord(name=asked.name, topic_id=topic_id), *config_records]
+    records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id), *config_records]
     records += [
         new_partition_record(context, topic_id, index, replicas)
         for index, replicas in enumerate(replica_lists)
@@ -146,29 +146,29 @@ def _create(
     return records, result
 
 
-def _configs(asked: CreatableTopic) -> dict[str, str]:
-    nothing = [config.name for config in asked.configs if config.value is None]
-    if nothing:
-        detail = f"Null value not supported for topic configs: {','.join(nothing)}"
+def _configs(topic: CreatableTopic) -> dict[str, str]:
+    nulls = [config.name for config in topic.configs if config.value is None]
+    if nulls:
+        detail = f"Null value not supported for topic configs: {','.join(nulls)}"
         raise KafkaError(ErrorCode.INVALID_CONFIG, detail)
-    return {config.name: config.value or "" for config in asked.configs}
+    return {config.name: config.value or "" for config in topic.configs}
 
 
-def _manual(context: DecisionContext, asked: CreatableTopic) -> list[list[int]]:
-    for value, what in (
-        (asked.replication_factor, "replication factor"),
-        (asked.num_partitions, "numPartitions"),
+def _manual(context: DecisionContext, topic: CreatableTopic) -> list[list[int]]:
+    for value, field in (
+        (topic.replication_factor, "replication factor"),
+        (topic.num_partitions, "numPartitions"),
     ):
         if value != _DEFAULT:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"A manual partition assignment was specified, but {what} was not set to -1.",
+                f"A manual partition assignment was specified, but {field} was not set to -1.",
             )
-    found: dict[int, list[int]] = {}
+    assignments: dict[int, list[int]] = {}
     replication_factor = None
-    for assignment in asked.assignments:
+    for assignment in topic.assignments:
         index = assignment.partition_index
-        if index in found:
+        if index in assignments:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {index}",
@@ -176,27 +176,27 @@ def _manual(context: DecisionContext, asked: CreatableTopic) -> list[list[int]]:
         check_manual(context, assignment.broker_ids, replication_factor)
         check_manual_is_alive(context, index, assignment.broker_ids)
         replication_factor = len(assignment.broker_ids)
-        found[index] = assignment.broker_ids
-    if set(found) != set(range(len(found))):
+        assignments[index] = assignment.broker_ids
+    if set(assignments) != set(range(len(assignments))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "partitions should be a consecutive 0-based integer sequence",
         )
-    return [found[index] for index in range(len(found))]
+    return [assignments[index] for index in range(len(assignments))]
 
 
-def _placed(context: DecisionContext, asked: CreatableTopic) -> list[list[int]]:
-    if asked.replication_factor < _DEFAULT or asked.replication_factor == 0:
+def _placed(context: DecisionContext, topic: CreatableTopic) -> list[list[int]]:
+    if topic.replication_factor < _DEFAULT or topic.replication_factor == 0:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
-    if asked.num_partitions < _DEFAULT or asked.num_partitions == 0:
+    if topic.num_partitions < _DEFAULT or topic.num_partitions == 0:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
             "Number of partitions was set to an invalid non-positive value.",
         )
-    count, factor = asked.num_partitions, asked.replication_factor
+    count, factor = topic.num_partitions, topic.replication_factor
     if count == _DEFAULT:
         count = context.config.num_partitions
     if factor == _DEFAULT:

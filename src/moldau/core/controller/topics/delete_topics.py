@@ -1,5 +1,5 @@
-"""DeleteTopics, by name or by id. Internal topics stay: Kafka lets anybody who may delete topics
-wipe the offsets of all groups and the state of all transactions.
+"""DeleteTopics, by name or by id. Internal topics are refused. Kafka deletes them, which wipes the
+offsets of all groups and the state of all transactions.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from moldau.protocol.wire.schema import Message
 from moldau.types import ZERO_UUID, Uuid
 
 _DISABLED_KNOWN_FROM = 3
-"""The first version whose clients know the code of a disabled deletion."""
+"""The first version whose clients know the error code TOPIC_DELETION_DISABLED."""
 
 
 def decide_delete_topics(
@@ -34,10 +34,10 @@ def decide_delete_topics(
     if not context.config.delete_topic_enable:
         raise _disabled(version)
     deletion = _Deletion(context)
-    asked = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
-    deletion.refuse_unclear(asked)
-    deletion.find_ids([each.topic_id for each in asked if _is_id(each)])
-    deletion.find_names([each.name or "" for each in asked if _is_name(each)])
+    requested = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
+    deletion.refuse_unclear(requested)
+    deletion.find_ids([each.topic_id for each in requested if _is_id(each)])
+    deletion.find_names([each.name or "" for each in requested if _is_name(each)])
     records = list(deletion.records())
     if len(records) > RECORDS_PER_REQUEST_MAX:
         raise too_many_records()
@@ -51,23 +51,23 @@ def _disabled(version: int) -> KafkaError:
     return KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "Topic deletion is disabled.")
 
 
-def _is_name(asked: DeleteTopicState) -> bool:
-    return asked.name is not None and asked.topic_id == ZERO_UUID
+def _is_name(topic: DeleteTopicState) -> bool:
+    return topic.name is not None and topic.topic_id == ZERO_UUID
 
 
-def _is_id(asked: DeleteTopicState) -> bool:
-    return asked.name is None and asked.topic_id != ZERO_UUID
+def _is_id(topic: DeleteTopicState) -> bool:
+    return topic.name is None and topic.topic_id != ZERO_UUID
 
 
 class _Deletion:
     def __init__(self, context: DecisionContext) -> None:
         self.results: list[DeletableTopicResult] = []
         self._image = context.image
-        self._found: dict[Uuid, str] = {}
+        self._deleted: dict[Uuid, str] = {}
         self._ambiguous: set[Uuid] = set()
 
-    def refuse_unclear(self, asked: list[DeleteTopicState]) -> None:
-        for each in asked:
+    def refuse_unclear(self, requested: list[DeleteTopicState]) -> None:
+        for each in requested:
             if each.name is None and each.topic_id == ZERO_UUID:
                 self._refuse(None, ZERO_UUID, "Neither topic name nor id were specified.")
             elif each.name is not None and each.topic_id != ZERO_UUID:
@@ -84,7 +84,7 @@ class _Deletion:
                 detail = "This server does not host this topic ID."
                 self._answer(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID, detail)
             else:
-                self._found[topic_id] = topic.name
+                self._deleted[topic_id] = topic.name
 
     def find_names(self, names: list[str]) -> None:
         for name, times in Counter(names).items():
@@ -94,15 +94,15 @@ class _Deletion:
             elif topic is None:
                 detail = "This server does not host this topic-partition."
                 self._answer(name, ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, detail)
-            elif topic.topic_id in self._ambiguous or topic.topic_id in self._found:
-                self._found.pop(topic.topic_id, None)
+            elif topic.topic_id in self._ambiguous or topic.topic_id in self._deleted:
+                self._deleted.pop(topic.topic_id, None)
                 detail = "The provided topic name maps to an ID that was already supplied."
                 self._refuse(name, topic.topic_id, detail)
             else:
-                self._found[topic.topic_id] = name
+                self._deleted[topic.topic_id] = name
 
     def records(self) -> Iterator[Message]:
-        for topic_id, name in self._found.items():
+        for topic_id, name in self._deleted.items():
             if is_internal(name):
                 detail = f"Topic '{name}' is internal and cannot be deleted."
                 self._answer(name, topic_id, ErrorCode.INVALID_TOPIC_EXCEPTION, detail)

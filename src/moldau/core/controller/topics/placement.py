@@ -1,6 +1,6 @@
-"""Where the replicas of new partitions go: in stripes over racks, and in stripes over the brokers
-of each rack. Racks come first, then evenness, then unfenced brokers; the first replica, which
-leads, is never fenced. Every partition starts one rack and one broker further than the last.
+"""Placement of new partitions' replicas: striped over racks, and over the brokers of each rack.
+Spreading over racks has priority, then evenness, then unfenced brokers; the first replica, the
+leader, is always unfenced. Each partition starts one rack and one broker after the previous one.
 """
 
 from collections.abc import Iterable
@@ -36,15 +36,15 @@ def place(
 
 
 class _Ring:
-    """Brokers in turn. Each round (one partition) starts one broker further."""
+    """Hands out brokers in turn. Each round (one partition) starts at the next broker."""
 
     def __init__(self) -> None:
         self.brokers: list[int] = []
-        self._given = 0
+        self._used = 0
         self._start = 0
         self._round = 0
 
-    def settle(self, chance: "random.Random") -> None:
+    def start(self, chance: "random.Random") -> None:
         self.brokers.sort()
         self._start = chance.randrange(len(self.brokers)) if self.brokers else 0
 
@@ -53,12 +53,12 @@ class _Ring:
             return None
         if self._round != current_round:
             self._round = current_round
-            self._given = 0
+            self._used = 0
             self._start = (self._start + 1) % len(self.brokers)
-        if self._given >= len(self.brokers):
+        if self._used >= len(self.brokers):
             return None
-        broker = self.brokers[(self._start + self._given) % len(self.brokers)]
-        self._given += 1
+        broker = self.brokers[(self._start + self._used) % len(self.brokers)]
+        self._used += 1
         return broker
 
 
@@ -85,7 +85,7 @@ class _Stripes:
             (rack.fenced if broker.is_fenced else rack.unfenced).brokers.append(broker.broker_id)
         for rack in by_name.values():
             for ring in rack.rings:
-                ring.settle(chance)
+                ring.start(chance)
         names = sorted(by_name, key=lambda name: (name is not None, name or ""))
         self._racks = [by_name[name] for name in names]
         self._unfenced_count = sum(len(rack.unfenced.brokers) for rack in self._racks)
@@ -114,9 +114,9 @@ class _Stripes:
             )
 
     def place(self, replication_factor: int) -> list[int]:
-        # Every leader was taken once: mix, so that the next turn gives other sets of replicas.
+        # Every broker has led once: shuffle, so that the next turn gives other sets of replicas.
         if self._round == self._unfenced_count and self._unfenced_count > 1:
-            self._mix()
+            self._shuffle()
             self._round = 0
         self._first %= len(self._racks)
         leader, leader_rack = self._leader()
@@ -124,7 +124,7 @@ class _Stripes:
         at = self._first
         is_first_turn = True
         while len(replicas) < replication_factor:
-            # The leader's rack has given its share of the first turn.
+            # The leader is its rack's share of the first turn.
             if is_first_turn and at == leader_rack:
                 is_first_turn = False
             else:
@@ -144,7 +144,7 @@ class _Stripes:
                 return broker, at
         raise AssertionError("check() found an unfenced broker")
 
-    def _mix(self) -> None:
+    def _shuffle(self) -> None:
         self._chance.shuffle(self._racks)
         for rack in self._racks:
             for ring in rack.rings:

@@ -1,5 +1,5 @@
-"""The settings of a new topic as CreateTopics answers them. Other than in DescribeConfigs, a
-broker's setting counts under all of its names.
+"""The settings of a new topic in the response of CreateTopics. Unlike in DescribeConfigs, a broker
+setting counts under all of its names.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _DEFAULTS = {name: declared.text(declared.default) for name, declared in _DECLAR
 
 
 class TopicDescription:
-    """For many topics: what comes from the broker is worked out once, and shared."""
+    """Describes many topics; the rows of broker settings are computed once and shared."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._of_broker = {
@@ -25,7 +25,7 @@ class TopicDescription:
         self._plain = self._rows({})
 
     def of(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
-        """Every setting in force, in the order of their names; not to be changed."""
+        """Every setting in force, sorted by name. The rows are shared and must not be changed."""
         return self._rows(own) if own else self._plain
 
     def _rows(self, own: Mapping[str, str]) -> list[CreatableTopicConfigs]:
@@ -50,7 +50,7 @@ def _described(name: str, synonyms: tuple[str, ...], config: BrokerConfig) -> Cr
 
 
 def _row(name: str, text: str | None, source: Source) -> CreatableTopicConfigs:
-    # No setting of a topic is secret or fixed.
+    # No topic setting is sensitive or read-only.
     return CreatableTopicConfigs(name=name, value=text, config_source=source)
 
 

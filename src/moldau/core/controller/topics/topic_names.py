@@ -1,6 +1,4 @@
-"""Which names a topic may have. Metrics write `.` as `_`, so two names that differ only in these
-collide.
-"""
+"""Valid topic names. Metrics write `.` as `_`, so two names that differ only in these collide."""
 
 import re
 from typing import Final
@@ -11,14 +9,14 @@ SHARE_GROUP_STATE: Final = "__share_group_state"
 CLUSTER_METADATA: Final = "__cluster_metadata"
 
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
-"""What clients are told is internal. The metadata log is no topic to them."""
+"""Topics that clients see as internal. The metadata log is not a topic for clients."""
 
 NAME_LENGTH_MAX: Final = 249
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]*")
 
 
 def name_problem(name: str) -> str | None:
-    """What is wrong with the name, as a client is told; None if nothing is."""
+    """The error message for clients; None if the name is valid."""
     reason = _reason(name)
     return f"Topic name is invalid: {reason}" if reason else None
 

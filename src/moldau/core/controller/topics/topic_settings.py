@@ -1,4 +1,4 @@
-"""The two settings of topics that decide about leadership: the topic's own value, or the node's."""
+"""The two topic settings that affect leadership: the topic's own value, or the node's."""
 
 from moldau.core.controller.decision_context import DecisionContext
 from moldau.core.metadata.image import TopicImage
@@ -9,10 +9,10 @@ UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 
 
 def effective_min_isr(context: DecisionContext, topic: TopicImage) -> int:
-    """Never above the number of replicas."""
+    """At most the number of replicas."""
     text = _own_value(context, topic.name, MIN_INSYNC_REPLICAS)
-    wanted = context.config.min_insync_replicas if text is None else int(text)
-    return min(wanted, len(topic.partitions[0].replicas))
+    configured = context.config.min_insync_replicas if text is None else int(text)
+    return min(configured, len(topic.partitions[0].replicas))
 
 
 def is_unclean_election_allowed(context: DecisionContext, topic_name: str) -> bool:
