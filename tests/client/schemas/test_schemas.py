@@ -157,7 +157,7 @@ def test_what_is_wrong_is_said(server: RegistryServer, registry: SchemaRegistry)
         AvroDeserializer(registry)(b"\0\0\0\0\x63x")
     with pytest.raises(SchemaError, match="not found"):
         AvroSerializer(registry, AVRO, auto_register=False)("elsewhere", PERSON)
-    with pytest.raises(SchemaError, match="no class that protoc"):
+    with pytest.raises(SchemaError, match="not a class that protoc"):
         ProtobufSerializer(registry, dict)
     with pytest.raises(SchemaError, match="no answer from the registry"):
         SchemaRegistry("http://127.0.0.1:1").schema(1)

@@ -19,7 +19,7 @@ from moldau.client.consumer.arguments import (
 )
 from moldau.client.consumer.columns import ArrowOptions, take_table
 from moldau.client.consumer.engine import Engine
-from moldau.client.consumer.iteration import HandingOut
+from moldau.client.consumer.iteration import RecordLoop
 from moldau.client.consumer.offsets_api import OffsetMethods
 from moldau.config.client_settings.consumer import ConsumerConfig
 from moldau.protocol.records.record_loops import ConsumerRecord
@@ -94,8 +94,8 @@ class Consumer(OffsetMethods):
             ConfigError: A setting is unknown, given twice, or has a wrong value.
         """
         super().__init__(Engine(consumer_config(bootstrap_servers, config, settings), _call))
-        self._out = HandingOut(self._engine.positions)
-        self._engine.before_use = self._out.settle
+        self._records = RecordLoop(self._engine.positions)
+        self._engine.before_use = self._records.update_positions
 
     async def __aenter__(self) -> Self:
         return self
@@ -226,7 +226,7 @@ class Consumer(OffsetMethods):
         """
         count = count_of(max_records, self._engine.config.max_poll_records)
         patience_ms = wait_ms(timeout)
-        rest = self._out.take_left(count)
+        rest = self._records.take_left(count)
         if rest:
             return rest
         return await self._engine.poll(patience_ms, count)
@@ -239,7 +239,7 @@ class Consumer(OffsetMethods):
 
     async def _each(self) -> AsyncIterator[ConsumerRecord]:
         while True:
-            for record in self._out.begin(self._out.take_left() or await self.poll(None)):
+            for record in self._records.begin(self._records.take_left() or await self.poll(None)):
                 yield record
 
     async def batches(self, max_records: int | None = None) -> AsyncIterator[list[ConsumerRecord]]:
@@ -276,11 +276,11 @@ class Consumer(OffsetMethods):
             A `pyarrow.Table`, without rows if nothing came in time.
         """
         options = ArrowOptions.of(columns, max_bytes)
-        if self._out.is_holding:
-            self._out.put_back()
+        if self._records.is_holding:
+            self._records.put_back()
         await self._engine.wait_until(lambda: self._engine.fetching.has_ready, wait_ms(timeout))
         table = take_table(self._engine.fetching, options)
-        self._engine.fetching.look()
+        self._engine.fetching.fetch_more()
         return table
 
     async def arrow(

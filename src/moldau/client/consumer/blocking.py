@@ -23,7 +23,7 @@ from moldau.client.consumer.arguments import (
 from moldau.client.consumer.blocking_offsets_api import BlockingOffsetMethods
 from moldau.client.consumer.columns import ArrowOptions, take_table
 from moldau.client.consumer.engine import Engine
-from moldau.client.consumer.iteration import HandingOut
+from moldau.client.consumer.iteration import RecordLoop
 from moldau.client.consumer.offsets_api import OffsetMethods
 from moldau.client.consumer.user_calls import UserCalls
 from moldau.client.loop_thread import LoopThread
@@ -80,8 +80,8 @@ class Consumer(BlockingOffsetMethods):
         except BaseException:
             self._thread.close()
             raise
-        self._out = HandingOut(self._engine.positions)
-        self._engine.before_use = self._out.settle
+        self._records = RecordLoop(self._engine.positions)
+        self._engine.before_use = self._records.update_positions
         self._count = made.max_poll_records
         super().__init__(OffsetMethods(self._engine), calls)
 
@@ -165,7 +165,7 @@ class Consumer(BlockingOffsetMethods):
         calls = self._calls
         calls.enter()
         try:
-            rest = self._out.take_left(count)
+            rest = self._records.take_left(count)
             if rest:
                 return rest
             found = self._engine.take_now(count)
@@ -183,7 +183,7 @@ class Consumer(BlockingOffsetMethods):
 
     def _runs(self) -> Iterator[Iterator[ConsumerRecord]]:
         while True:
-            yield self._out.begin(self._out.take_left() or self.poll(None))
+            yield self._records.begin(self._records.take_left() or self.poll(None))
 
     @documented_by(aio.Consumer.batches)
     def batches(self, max_records: int | None = None) -> Iterator[list[ConsumerRecord]]:
@@ -203,13 +203,13 @@ class Consumer(BlockingOffsetMethods):
         patience_ms = wait_ms(timeout)
         self._calls.enter()
         try:
-            if self._out.is_holding:
-                self._do(self._out.put_back)
+            if self._records.is_holding:
+                self._do(self._records.put_back)
             if not (engine.begin_taking() and engine.fetching.has_ready):
                 ready = engine.wait_until(lambda: engine.fetching.has_ready, patience_ms)
                 self._calls.run(ready)
             table = take_table(engine.fetching, options)
-            engine.look_soon()
+            engine.fetch_soon()
         finally:
             self._calls.leave()
         return table

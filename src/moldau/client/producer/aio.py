@@ -113,7 +113,8 @@ class Producer:
 
         Raises:
             ClientTimeoutError: There was no room, or no metadata, within max.block.ms.
-            ClientError: The record is too large, or an argument is wrong.
+            KafkaError: MESSAGE_TOO_LARGE if the record exceeds max.request.size.
+            ClientError: An argument is wrong.
             ClosedError: The producer is closed.
         """
         if self._is_plain and asyncio.get_running_loop() is self._loop:
@@ -153,7 +154,8 @@ class Producer:
 
         Raises:
             ClientTimeoutError: There was no room, or no metadata, within max.block.ms.
-            ClientError: A record is too large, or an argument is wrong.
+            KafkaError: MESSAGE_TOO_LARGE if a record exceeds max.request.size.
+            ClientError: An argument is wrong.
             ClosedError: The producer is closed.
 
         Examples:
