@@ -40,6 +40,8 @@ NO_TIMESTAMP = TimestampMs(-1)
 
 
 class TopicPartition(NamedTuple):
+    """A partition: the name of its topic and its number."""
+
     topic: str
     partition: int
 

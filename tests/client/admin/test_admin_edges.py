@@ -27,10 +27,10 @@ def test_a_name_alone_is_not_taken_for_its_letters(node: ThreadBroker, use: Any)
 
 
 def test_partitions_may_be_plain_pairs(node: ThreadBroker) -> None:
-    place: Any = (fresh_topic(node), 0)
+    partition: Any = (fresh_topic(node), 0)
     with Admin(node.bootstrap) as admin:
-        assert [at.offset for at in admin.list_offsets({place: -1}).values()] == [0]  # type: ignore[union-attr]
-        assert admin.delete_records({place: 0}) == {place: 0}
-        assert admin.alter_group_offsets("admin-edges", {place: 7}) == {place: None}
-        with pytest.raises(ClientError, match="a partition is"):
+        assert [at.offset for at in admin.list_offsets({partition: -1}).values()] == [0]  # type: ignore[union-attr]
+        assert admin.delete_records({partition: 0}) == {partition: 0}
+        assert admin.alter_group_offsets("admin-edges", {partition: 7}) == {partition: None}
+        with pytest.raises(ClientError, match="expected a partition"):
             admin.delete_records({"orders": 5})  # type: ignore[dict-item]

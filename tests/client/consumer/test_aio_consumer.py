@@ -134,7 +134,7 @@ async def test_tables_have_what_the_records_have(node: ThreadBroker) -> None:
         assert only.schema.names == ["value"]
         consumer.seek_to_end()
         assert (await consumer.fetch_arrow(0.2)).num_rows == 0
-        with pytest.raises(ClientError, match="no column valu;"):
+        with pytest.raises(ClientError, match="unknown column valu;"):
             await consumer.fetch_arrow(1, columns=["valu"])
     assert sorted(int(row["value"]) for row in rows) == list(range(3000))
     assert all(row["key"] == row["value"] and row["topic"] == topic for row in rows)

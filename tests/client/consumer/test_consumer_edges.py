@@ -148,7 +148,7 @@ def test_a_seek_while_the_buffer_is_full_is_obeyed(node: ThreadBroker) -> None:
 def test_offsets_that_cannot_be_are_named(node: ThreadBroker, offset: Any) -> None:
     with consumer_of(node) as consumer:
         consumer.assign([("a", 0)])
-        with pytest.raises(ClientError, match="is no offset"):
+        with pytest.raises(ClientError, match="is not an offset"):
             consumer.seek(("a", 0), offset)
 
 

@@ -1,4 +1,4 @@
-"""Wrong use of a consumer gets one clear line."""
+"""Wrong use of a consumer raises an error of one clear line."""
 
 import os
 import threading
@@ -20,27 +20,27 @@ Use = Callable[[Consumer], Any]
 @pytest.mark.parametrize(
     ("use", "problem"),
     [
-        (lambda it: it.subscribe(["a", 3]), "topics are names"),
-        (lambda it: it.subscribe([]), "at least one"),
-        (lambda it: it.assign("topic"), "a partition is a topic's name and a number, not 't'"),
-        (lambda it: it.assign([("topic", "0")]), "a partition is a topic's name and a number"),
-        (lambda it: it.assign([("topic", -1)]), "a partition is a topic's name and a number"),
-        (lambda it: it.assign(7), "partitions are a list of topics' names and numbers, not 7"),
-        (lambda it: it.seek(("t", 0), "5"), "'5' is no offset"),
-        (lambda it: it.seek(("t", 0), -1), "-1 is no offset"),
-        (lambda it: it.seek(("t", 0), True), "True is no offset"),
-        (lambda it: it.position("t"), "a partition is a topic's name and a number, not 't'"),
-        (lambda it: it.commit({("t", 0): "5"}), "'5' is no offset to commit for t-0"),
-        (lambda it: it.commit({("t", 0): -5}), "-5 is no offset to commit for t-0"),
-        (lambda it: it.commit([("t", 0)]), "offsets are a dict"),
-        (lambda it: it.poll("1"), "timeout='1' is no number of seconds"),
+        (lambda it: it.subscribe(["a", 3]), "at least one topic name"),
+        (lambda it: it.subscribe([]), "at least one topic name"),
+        (lambda it: it.assign("topic"), "expected a partition, (topic, number), got 't'"),
+        (lambda it: it.assign([("topic", "0")]), "expected a partition, (topic, number)"),
+        (lambda it: it.assign([("topic", -1)]), "expected a partition, (topic, number)"),
+        (lambda it: it.assign(7), "expected a list of partitions, (topic, number), got 7"),
+        (lambda it: it.seek(("t", 0), "5"), "'5' is not an offset"),
+        (lambda it: it.seek(("t", 0), -1), "-1 is not an offset"),
+        (lambda it: it.seek(("t", 0), True), "True is not an offset"),
+        (lambda it: it.position("t"), "expected a partition, (topic, number), got 't'"),
+        (lambda it: it.commit({("t", 0): "5"}), "'5' is not an offset to commit for t-0"),
+        (lambda it: it.commit({("t", 0): -5}), "-5 is not an offset to commit for t-0"),
+        (lambda it: it.commit([("t", 0)]), "expected a dict of partitions and offsets"),
+        (lambda it: it.poll("1"), "timeout='1' is not a number of seconds"),
         (lambda it: it.poll(-1), "timeout=-1 is negative"),
         (lambda it: it.poll(1, -5), "max_records=-5"),
         (lambda it: it.poll(1, 0), "max_records=0"),
         (lambda it: it.poll(1, "5"), "max_records='5'"),
-        (lambda it: it.offsets_for_times({("t", 0): "now"}), "'now' is no time in milliseconds"),
-        (lambda it: it.partitions_for(5), "5 is no topic's name"),
-        (lambda it: it.fetch_arrow(1, columns=["vlue"]), "no column vlue"),
+        (lambda it: it.offsets_for_times({("t", 0): "now"}), "'now' is not a time in milliseconds"),
+        (lambda it: it.partitions_for(5), "5 is not a topic name"),
+        (lambda it: it.fetch_arrow(1, columns=["vlue"]), "unknown column vlue"),
         (lambda it: it.fetch_arrow(1, columns=[]), "no column chosen"),
     ],
 )
@@ -52,11 +52,11 @@ def test_wrong_types_and_values_are_named(node: ThreadBroker, use: Use, problem:
         assert "\n" not in str(caught.value)
 
 
-async def test_the_other_face_says_the_same(node: ThreadBroker) -> None:
+async def test_the_asyncio_consumer_raises_the_same_errors(node: ThreadBroker) -> None:
     async with moldau.aio.Consumer(node.bootstrap, group_id=fresh_name("group")) as consumer:
-        with pytest.raises(ClientError, match="'5' is no offset"):
+        with pytest.raises(ClientError, match="'5' is not an offset"):
             consumer.seek(("t", 0), "5")  # type: ignore[arg-type]
-        with pytest.raises(ClientError, match="a partition is a topic's name"):
+        with pytest.raises(ClientError, match="expected a partition"):
             consumer.assign([5])  # type: ignore[list-item]
         with pytest.raises(ClientError, match="max_records=0"):
             await consumer.poll(1, 0)
@@ -78,14 +78,14 @@ async def test_the_other_face_says_the_same(node: ThreadBroker) -> None:
         lambda it: it.end_offsets([("t", 0)]),
     ],
 )
-def test_a_closed_consumer_is_of_no_use(node: ThreadBroker, use: Use) -> None:
+def test_a_closed_consumer_refuses_every_call(node: ThreadBroker, use: Use) -> None:
     consumer = consumer_of(node)
     consumer.close()
     with pytest.raises(ClosedError, match="closed"):
         use(consumer)
 
 
-def test_a_second_thread_is_refused_whatever_it_wants(node: ThreadBroker) -> None:
+def test_every_call_of_a_second_thread_is_refused(node: ThreadBroker) -> None:
     with consumer_of(node) as consumer:
         consumer.assign([(fresh_topic(node), 0)])
 
@@ -103,7 +103,7 @@ def test_a_second_thread_is_refused_whatever_it_wants(node: ThreadBroker) -> Non
         poller.join()
 
 
-def test_a_forked_process_is_told_to_make_its_own(node: ThreadBroker) -> None:
+def test_a_forked_process_cannot_use_its_parents_consumer(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"a", b"b"], 0)
     with consumer_of(node, max_poll_records=1) as consumer:
@@ -129,7 +129,7 @@ def test_a_forked_process_is_told_to_make_its_own(node: ThreadBroker) -> None:
         assert [one.value for one in read(consumer, 1)] == [b"b"]
 
 
-def test_who_polled_too_late_cannot_commit_even_if_nobody_else_is_there(
+def test_a_member_that_polled_too_late_cannot_commit_even_as_the_only_member(
     node: ThreadBroker,
 ) -> None:
     topic = fresh_topic(node)
@@ -139,6 +139,6 @@ def test_who_polled_too_late_cannot_commit_even_if_nobody_else_is_there(
         consumer.subscribe(topic)
         read(consumer, 2)
         poll_until(lambda: consumer.metrics()["polls_too_late"] == 1)
-        with pytest.raises(CommitFailedError, match=r"no member now.*max\.poll\.interval\.ms"):
+        with pytest.raises(CommitFailedError, match=r"not a member now.*max\.poll\.interval\.ms"):
             consumer.commit()
         assert consumer.committed([(topic, 0)]) == {(topic, 0): None}

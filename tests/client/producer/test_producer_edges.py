@@ -171,7 +171,7 @@ def test_partitions_that_are_known_but_have_no_buffer_yet_are_not_chosen(
     topic = fresh_topic(node, 2)
     with producer_of(node) as producer:
         producer.send(topic, b"a").result(PATIENCE_S)
-        engine = producer._face.opened
+        engine = producer._session.opened
         known = engine.cluster.known
         row = known.topics[topic].partitions[0]
         more = {number: row._replace(number=number) for number in range(100)}

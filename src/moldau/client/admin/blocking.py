@@ -1,4 +1,6 @@
-"""The admin client that waits: every method is the asyncio one's, run in a thread of its own."""
+"""The blocking admin client: every method runs that of the asyncio client in a thread of its own,
+and has its docstring.
+"""
 
 import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -8,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 from moldau.client.admin import aio
 from moldau.client.arguments.admin import AdminArguments
 from moldau.client.loop_thread import LoopThread
+from moldau.client.twin_docs import documented_by
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -24,23 +27,28 @@ def _waiting(
 
 
 class Admin:
-    """Any number of threads may use it. A process that is forked needs one of its own.
+    """Administers a cluster: topics, settings, groups, transactions, brokers.
 
-    >>> from moldau.admin import ConfigChange, ConfigResource, ConfigResourceType, NewTopic
-    >>> from moldau.admin import Operation
-    >>> from moldau.testing import broker
-    >>> with broker() as b, Admin(b.bootstrap) as admin:
-    ...     _ = admin.create_topics([NewTopic(name="orders", partitions=3)])
-    ...     topic = ConfigResource(ConfigResourceType.TOPIC, "orders")
-    ...     change = ConfigChange("retention.ms", Operation.SET, "1000")
-    ...     done = admin.alter_configs({topic: [change]})
-    ...     (entry,) = admin.describe_configs([topic], names=["retention.ms"])[topic]
-    ...     sorted(admin.list_topics()), done[topic], entry.value, entry.source.name
-    (['orders'], None, '1000', 'DYNAMIC_TOPIC_CONFIG')
+    Any number of threads may use it. A forked process needs one of its own. An error that concerns
+    one item is a value in the result of the call. An error of the whole call is raised: KafkaError
+    if a broker reports it, ClientError otherwise. Errors that may pass are retried for
+    default.api.timeout.ms.
 
-    What is refused for one item is a value beside its siblings; what fails as a whole is raised.
+    Examples:
+        >>> from moldau.admin import ConfigChange, ConfigResource, ConfigResourceType, NewTopic
+        >>> from moldau.admin import Operation
+        >>> from moldau.testing import broker
+        >>> with broker() as b, Admin(b.bootstrap) as admin:
+        ...     _ = admin.create_topics([NewTopic(name="orders", partitions=3)])
+        ...     topic = ConfigResource(ConfigResourceType.TOPIC, "orders")
+        ...     change = ConfigChange("retention.ms", Operation.SET, "1000")
+        ...     done = admin.alter_configs({topic: [change]})
+        ...     (entry,) = admin.describe_configs([topic], names=["retention.ms"])[topic]
+        ...     sorted(admin.list_topics()), done[topic], entry.value, entry.source.name
+        (['orders'], None, '1000', 'DYNAMIC_TOPIC_CONFIG')
     """
 
+    @documented_by(aio.Admin.__init__)
     def __init__(
         self,
         bootstrap_servers: str | Sequence[str] | None = None,
@@ -48,7 +56,6 @@ class Admin:
         config: Mapping[str, Any] | None = None,
         **settings: Unpack[AdminArguments],
     ) -> None:
-        """Raises ConfigError. Nothing is connected to before the first call."""
         self._admin = aio.Admin(bootstrap_servers, config=config, **settings)
         self.config = self._admin.config
         self._thread = LoopThread("moldau-admin")
@@ -68,8 +75,8 @@ class Admin:
     ) -> None:
         self.close()
 
+    @documented_by(aio.Admin.close)
     def close(self) -> None:
-        """Closing twice is fine."""
         if self._thread.is_usable:
             self._thread.run(self._admin.close())
             self._thread.close()

@@ -20,13 +20,18 @@ _FENCED_VERSION = 2
 
 
 class DescribedBroker(NamedTuple):
+    """A broker as the controller knows it."""
+
     node_id: int
     address: Address
     rack: str | None
     is_fenced: bool
+    """Whether it is registered but not serving; brokers before 4.0 never report such brokers."""
 
 
 class DescribedCluster(NamedTuple):
+    """The result of `Admin.describe_cluster`."""
+
     cluster_id: str
     controller_id: int
     brokers: list[DescribedBroker]
@@ -48,7 +53,7 @@ async def describe_cluster(cluster: Cluster) -> DescribedCluster:
 
 
 async def _described_by_metadata(cluster: Cluster) -> DescribedCluster:
-    """As brokers before 2.8 say it."""
+    """For brokers before 2.8."""
     found = await cluster.metadata([])
     brokers = [
         DescribedBroker(one.node_id, one.address, one.rack, is_fenced=False)
@@ -58,12 +63,12 @@ async def _described_by_metadata(cluster: Cluster) -> DescribedCluster:
 
 
 async def served_versions(cluster: Cluster, node_id: int | None = None) -> ApiVersionsResponse:
-    """With the features, supported and finalized."""
+    """The answer of a broker to ApiVersions, with supported and finalized features."""
     return (await cluster.connection(node_id)).served
 
 
 async def unregister_broker(cluster: Cluster, node_id: int) -> None:
-    """For a broker that is gone for good."""
+    """Removes a broker that will not come back."""
     request = UnregisterBrokerRequest(broker_id=node_id)
     answer = await cluster.ask(None, request, UnregisterBrokerResponse)
     check(answer.error_code, answer.error_message)

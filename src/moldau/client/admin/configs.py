@@ -1,4 +1,4 @@
-"""Settings of topics, brokers and groups: read them, change them."""
+"""Settings of topics, brokers and groups: describing and changing them."""
 
 from collections.abc import Collection, Sequence
 from enum import IntEnum
@@ -40,6 +40,8 @@ _BROKERS_OWN = {ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER}
 
 
 class ConfigSource(IntEnum):
+    """Where the value of a setting comes from."""
+
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -60,6 +62,8 @@ _SET_ON = {
 
 
 class ConfigType(IntEnum):
+    """The type of a setting's value."""
+
     UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
@@ -73,6 +77,8 @@ class ConfigType(IntEnum):
 
 
 class Operation(IntEnum):
+    """What a `ConfigChange` does. APPEND and SUBTRACT are for settings that are lists."""
+
     SET = 0
     DELETE = 1
     APPEND = 2
@@ -80,12 +86,16 @@ class Operation(IntEnum):
 
 
 class ConfigResource(NamedTuple):
+    """Something that has settings: a topic, a broker, a group, the loggers of a broker."""
+
     kind: ConfigResourceType
     name: str
-    """Empty for a broker: what holds for all of them."""
+    """For brokers the id as text; empty for the defaults of all brokers."""
 
 
 class Synonym(NamedTuple):
+    """One of the places that may set a value, in the order in which they are consulted."""
+
     name: str
     value: str | None
     source: ConfigSource
@@ -93,24 +103,31 @@ class Synonym(NamedTuple):
 
 @frozen
 class ConfigEntry:
+    """A setting and its value."""
+
     name: str
     value: str | None
+    """None if it is not set, or sensitive."""
     source: ConfigSource
     kind: ConfigType
     is_read_only: bool
     is_sensitive: bool
     synonyms: tuple[Synonym, ...]
     documentation: str | None
+    """None unless it was requested."""
 
 
 class ConfigChange(NamedTuple):
+    """A change of one setting."""
+
     name: str
     operation: Operation
     value: str | None = None
+    """None for DELETE, which restores the default."""
 
 
 def node_of(resource: ConfigResource) -> int | None:
-    """A broker answers for its own settings; anyone for all others."""
+    """The broker to ask: itself for its own settings, any broker (None) for all others."""
     return int(resource.name) if resource.kind in _BROKERS_OWN and resource.name else None
 
 
@@ -121,7 +138,7 @@ async def describe_configs(
     names: Collection[str] | None = None,
     documentation: bool = False,
 ) -> list[ConfigEntry]:
-    """Sorted by name; of some settings, or of all if `names` is None."""
+    """Some settings of a resource, or all if `names` is None, sorted by name."""
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(
@@ -167,7 +184,7 @@ async def alter_configs(
     *,
     validate_only: bool = False,
 ) -> None:
-    """All of them or none."""
+    """Makes all of the changes or none."""
     connection = await cluster.connection(node_of(resource))
     if not connection.serves(ApiKey.INCREMENTAL_ALTER_CONFIGS):
         await _replace_configs(cluster, resource, changes, validate_only=validate_only)
@@ -200,8 +217,8 @@ async def _replace_configs(
     *,
     validate_only: bool,
 ) -> None:
-    """Brokers before 2.3 take all settings of a resource at once: what is set stays set. Somebody
-    who changes the same resource at the same moment may undo it, as with Kafka's own old tools.
+    """For brokers before 2.3, which replace all settings of a resource: the current ones are sent
+    along. A concurrent change of the same resource may be lost, as with Kafka's own old tools.
     """
     source = _SET_ON.get((resource.kind, bool(resource.name)))
     if source is None:
@@ -246,7 +263,7 @@ def _apply(change: ConfigChange, wanted: dict[str, str | None]) -> None:
 
 
 async def list_config_resources(cluster: Cluster, kind: ConfigResourceType) -> list[str]:
-    """Names of what has settings of that kind."""
+    """Names of the resources of this kind that have settings."""
     request = ListConfigResourcesRequest(resource_types=[kind])
     answer = await cluster.ask(None, request, ListConfigResourcesResponse, oldest=1)
     check(answer.error_code)

@@ -1,4 +1,4 @@
-"""Features of the cluster: which levels the brokers could have, and which one is in force."""
+"""Features of the cluster: the levels that brokers support, and those that are finalized."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -14,37 +14,45 @@ from moldau.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-# Since it, how a level may go down is said, and the answer is one for all.
+# The first version that says how a level may be lowered, and has one error for all features.
 _UPGRADE_TYPE_VERSION = 1
 
 
 class LevelRange(NamedTuple):
+    """Levels of a feature, both ends included."""
+
     oldest: int
     newest: int
 
 
 class DescribedFeatures(NamedTuple):
+    """The result of `Admin.describe_features`."""
+
     supported: dict[str, LevelRange]
     finalized: dict[str, LevelRange]
     epoch: int
-    """Of the finalized ones; -1 if there are none."""
+    """Of the finalized features; -1 if there are none."""
 
 
 class UpgradeType(IntEnum):
+    """Whether the level of a feature may be lowered, and metadata lost with it."""
+
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
     UNSAFE_DOWNGRADE = 3
 
 
 class FeatureUpdate(NamedTuple):
+    """A new level of a feature."""
+
     level: int
-    """0 takes the feature away."""
+    """0 removes the feature."""
     upgrade_type: UpgradeType = UpgradeType.UPGRADE
 
 
 async def describe_features(cluster: Cluster, node_id: int | None = None) -> DescribedFeatures:
-    """As one broker knows them."""
-    # Not what the connection heard when it was opened: levels change.
+    """The features as one broker reports them."""
+    # Levels change, so the versions that the connection requested when it was opened may be old.
     served = await (await cluster.connection(node_id)).ask_versions()
     return DescribedFeatures(
         {
@@ -62,7 +70,7 @@ async def describe_features(cluster: Cluster, node_id: int | None = None) -> Des
 async def update_features(
     cluster: Cluster, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False
 ) -> dict[str, KafkaError | None]:
-    """All of them or none, at brokers of this decade."""
+    """Changes the levels of features; brokers since 4.0 change all of them or none."""
     if not updates:
         raise ClientError("no feature is given")
     request = UpdateFeaturesRequest(

@@ -1,4 +1,4 @@
-"""Members of groups, and sending them away."""
+"""Removing members from groups."""
 
 from collections.abc import Collection
 from typing import NamedTuple
@@ -14,12 +14,12 @@ from moldau.protocol.messages.leave_group import (
 )
 from moldau.protocol.versions import LEAVE_GROUP_MEMBERS
 
-# Several members, and static ones.
+# The first version with several members and instance ids.
 _REASON_MAX = 255
 
 
 class Leaver(NamedTuple):
-    """A static member is known by its instance id, any other by its member id."""
+    """A member to remove from a group: a static one by instance id, any other by member id."""
 
     member_id: str = ""
     instance_id: str | None = None
@@ -28,7 +28,7 @@ class Leaver(NamedTuple):
 async def remove_members(
     cluster: Cluster, group_id: str, members: Collection[Leaver] | None, reason: str = ""
 ) -> dict[Leaver, KafkaError | None]:
-    """Some members of a classic group, or all if that is None."""
+    """Removes some members of a classic group, or all if that is None."""
     if members is None:
         members = await _all_members(cluster, group_id)
     if not members:
@@ -51,7 +51,7 @@ async def remove_members(
 
     answer = await cluster.with_patience(attempt)
     if len(answer.members) != len(members):
-        raise ClientError(f"not all members of group '{group_id}' were answered for")
+        raise ClientError(f"the answer for group '{group_id}' lacks members")
     return {
         member: KafkaError(error_code(row.error_code)) if row.error_code else None
         for member, row in zip(members, answer.members, strict=True)
@@ -61,7 +61,7 @@ async def remove_members(
 async def _all_members(cluster: Cluster, group_id: str) -> list[Leaver]:
     group = await describe_group(cluster, group_id)
     if group is None:
-        raise ClientError(f"there is no group '{group_id}'")
+        raise ClientError(f"group '{group_id}' does not exist")
     return [
         Leaver(instance_id=one.instance_id) if one.instance_id else Leaver(one.member_id)
         for one in group.members

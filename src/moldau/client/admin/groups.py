@@ -1,5 +1,5 @@
-"""Groups: list, describe, committed offsets, delete. Classic groups and those of the new protocol
-look the same here.
+"""Groups: listing, describing, deleting them, and their committed offsets. Classic groups and those
+of the consumer protocol (KIP-848) look the same here.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -55,10 +55,10 @@ from moldau.types import NO_EPOCH, NO_OFFSET, TopicPartition
 CONSUMER_PROTOCOL_TYPE = "consumer"
 STATE_EMPTY = "Empty"
 STATE_DEAD = "Dead"
-# Several groups in one request; brokers before 3.0 are asked for one.
-# From 10 on topics are named by ids, which do not tell a committed offset of a topic that is gone.
+# The first version with several groups in one request (Kafka 3.0).
+# From 10 on topics are named by ids, and offsets of a deleted topic cannot be named.
 _FETCH_NAMES_VERSION_MAX = OFFSET_FETCH_TOPIC_IDS - 1
-# The first version that says "all of the group's".
+# The first version that can request all offsets of the group.
 _FETCH_ALL_VERSION = 2
 _COMMIT_NAMES_VERSION_MAX = OFFSET_COMMIT_TOPIC_IDS - 1
 # The first versions that carry these filters.
@@ -67,33 +67,44 @@ _KINDS_VERSION = 5
 
 
 class ListedGroup(NamedTuple):
+    """A group in the result of `Admin.list_groups`."""
+
     group_id: str
     state: str
     kind: str
-    """Classic, Consumer, …; empty if the broker is too old to tell."""
+    """Classic, Consumer, …; empty if the broker is too old to report it."""
     protocol_type: str
     coordinator: int
+    """The id of the broker that coordinates the group."""
 
 
 class Member(NamedTuple):
+    """A member of a group."""
+
     member_id: str
     instance_id: str | None
     client_id: str
     host: str
     assignment: tuple[TopicPartition, ...]
+    """The partitions that it has now."""
     target: tuple[TopicPartition, ...] | None
-    """What it will have; None in classic groups, which know no targets."""
+    """The partitions that it will have; None in classic groups."""
     epoch: int | None
+    """None in classic groups."""
 
 
 class Group(NamedTuple):
+    """A group in the result of `Admin.describe_groups`."""
+
     group_id: str
     state: str
     kind: str
+    """Classic or Consumer."""
     assignor: str
     coordinator: int
     members: tuple[Member, ...]
     epoch: int | None = None
+    """None in classic groups; likewise `target_epoch`, the epoch of the target assignment."""
     target_epoch: int | None = None
 
     @property
@@ -103,6 +114,8 @@ class Group(NamedTuple):
 
 
 class Committed(NamedTuple):
+    """The committed offset of a partition: that of the next record to read."""
+
     offset: int
     leader_epoch: int = NO_EPOCH
     metadata: str = ""
@@ -111,7 +124,7 @@ class Committed(NamedTuple):
 async def list_groups(
     cluster: Cluster, *, states: Collection[str] = (), kinds: Collection[str] = ()
 ) -> list[ListedGroup]:
-    """Of all brokers; sorted by name. Those in some states, of some kinds, or all."""
+    """The groups of all brokers in these states and of these kinds, sorted by id."""
     found: dict[str, ListedGroup] = {}
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(kinds))
     oldest = _KINDS_VERSION if kinds else _STATES_VERSION if states else 0
@@ -132,7 +145,7 @@ async def list_groups(
 
 
 async def describe_group(cluster: Cluster, group_id: str) -> Group | None:
-    """None: there is no such group."""
+    """None if the group does not exist."""
 
     async def attempt() -> Group | None:
         node_id = await cluster.coordinator(group_id)
@@ -216,7 +229,7 @@ def _partitions(assignment: Assignment) -> tuple[TopicPartition, ...]:
 
 
 async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, Committed]:
-    """All that the group has committed."""
+    """All committed offsets of the group."""
 
     async def attempt() -> dict[TopicPartition, Committed]:
         connection = await cluster.connection(await cluster.coordinator(group_id))
@@ -253,7 +266,7 @@ def _committed(
 
 
 class CommitIdentity(NamedTuple):
-    """Who commits. As it is: somebody who is no member, which an inactive group allows."""
+    """The member that commits. By default none, which a group without members allows."""
 
     generation: int = -1
     member_id: str = ""
@@ -278,10 +291,10 @@ async def commit_each(
     offsets: Mapping[TopicPartition, Committed],
     identity: CommitIdentity | None = None,
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Gives what became of each; errors that may pass are tried again."""
+    """The error of each partition, or None; errors that may pass are retried."""
     if not offsets:
         return {}
-    who = identity or CommitIdentity()
+    committer = identity or CommitIdentity()
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for partition, committed in offsets.items():
         topic = topics.setdefault(partition.topic, OffsetCommitRequestTopic(name=partition.topic))
@@ -297,9 +310,9 @@ async def commit_each(
     async def attempt() -> dict[TopicPartition, KafkaError | None]:
         request = OffsetCommitRequest(
             group_id=group_id,
-            generation_id_or_member_epoch=who.generation,
-            member_id=who.member_id,
-            group_instance_id=who.instance_id,
+            generation_id_or_member_epoch=committer.generation,
+            member_id=committer.member_id,
+            group_instance_id=committer.instance_id,
             topics=list(topics.values()),
         )
         answer = await cluster.ask_coordinator(
@@ -345,7 +358,7 @@ async def delete_groups(
 async def delete_offsets(
     cluster: Cluster, group_id: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Of topics that no member is subscribed to."""
+    """Deletes committed offsets of topics that no member is subscribed to."""
     topics: dict[str, OffsetDeleteRequestTopic] = {}
     for partition in partitions:
         topic = topics.setdefault(partition.topic, OffsetDeleteRequestTopic(name=partition.topic))

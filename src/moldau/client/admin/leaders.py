@@ -1,4 +1,4 @@
-"""Elections that are asked for: back to the preferred replica, or to one that may lack records."""
+"""Elections on request: of the preferred replica, or of one that may lack records."""
 
 from collections.abc import Iterable
 
@@ -20,7 +20,9 @@ _UNCLEAN_VERSION = 1
 async def elect_leaders(
     cluster: Cluster, kind: ElectionType, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Of some partitions, or of all if that is None; then only those that changed are told."""
+    """Elects leaders of some partitions, or of all if that is None. Of all, only those that
+    changed are in the result.
+    """
     topics: dict[str, TopicPartitions] = {}
     for name, number in partitions or ():
         topics.setdefault(name, TopicPartitions(topic=name)).partitions.append(number)

@@ -1,4 +1,4 @@
-"""Log directories of brokers: what lies in them, and moving replicas between them."""
+"""Log directories of brokers: their replicas, and moving replicas between them."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -32,17 +32,23 @@ class DamagedRange(NamedTuple):
 
 
 class Replica(NamedTuple):
+    """A replica of a partition in a log directory."""
+
     partition: TopicPartition
     size_bytes: int
     offset_lag: int
+    """How many records the high watermark is ahead; of a future replica, the current replica."""
     is_future: bool
+    """Whether it is being moved to this directory."""
     damaged: tuple[DamagedRange, ...] = ()
-    """Only brokers of this project tell."""
+    """Unreadable offsets; only Moldau's brokers report them."""
     is_offline: bool = False
-    """The damage takes all of it offline."""
+    """Whether damage keeps the whole replica offline."""
 
 
 class LogDirectory(NamedTuple):
+    """A log directory of a broker. Sizes are -1 if the broker does not report them."""
+
     node_id: int
     path: str
     error: ErrorCode
@@ -94,7 +100,7 @@ def _damage(row: object) -> tuple[tuple[DamagedRange, ...], bool]:
 async def alter_replica_log_dirs(
     cluster: Cluster, node_id: int, moves: Mapping[TopicPartition, str]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Partition -> the directory of that broker that its replica should lie in."""
+    """Moves the replica of each partition to a directory of that broker."""
     directories: dict[str, dict[str, AlterReplicaLogDirTopic]] = {}
     for (name, number), path in moves.items():
         topics = directories.setdefault(path, {})

@@ -1,4 +1,6 @@
-"""ListOffsets: the first, the last, by time; and DeleteRecords, which moves the first."""
+"""ListOffsets, which finds the first and last offset or one by time, and DeleteRecords, which moves
+the first.
+"""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -25,20 +27,24 @@ from moldau.types import CONSUMER_REPLICA, TopicPartition
 
 Result = TypeVar("Result")
 Rows: TypeAlias = dict[TopicPartition, tuple[int, Result]]
-"""The number of an error, 0 for none, and what was found."""
+"""An error code, 0 for none, and the result."""
 
 EARLIEST = ListOffsetsTimestamp.EARLIEST
 LATEST = ListOffsetsTimestamp.LATEST
 MAX_TIMESTAMP = ListOffsetsTimestamp.MAX_TIMESTAMP
 HIGH_WATERMARK = -1
-"""Given to delete_records: everything that is committed."""
+"""For delete_records: the offset after all committed records."""
 
 
 class FoundOffset(NamedTuple):
+    """An offset that `Admin.list_offsets` found."""
+
     offset: int
-    """NO_OFFSET: there is no such record."""
+    """-1 if no record matches."""
     timestamp: int
+    """Of the record, in milliseconds since 1970; -1 for EARLIEST and LATEST."""
     leader_epoch: int
+    """Of the leader that wrote the record; -1 if it is unknown."""
 
 
 async def list_offsets(
@@ -46,12 +52,14 @@ async def list_offsets(
     wanted: Mapping[TopicPartition, int],
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, FoundOffset]:
-    """`wanted` maps to a time in ms, or to one of ListOffsetsTimestamp."""
+    """Finds an offset for each partition, by a time in ms or a ListOffsetsTimestamp. Raises the
+    first error of a partition.
+    """
     found: dict[TopicPartition, FoundOffset] = {}
-    for partition, one in (await list_offsets_each(cluster, wanted, isolation)).items():
-        if isinstance(one, MoldauError):
-            raise one
-        found[partition] = one
+    for partition, result in (await list_offsets_each(cluster, wanted, isolation)).items():
+        if isinstance(result, MoldauError):
+            raise result
+        found[partition] = result
     return found
 
 
@@ -60,7 +68,7 @@ async def list_offsets_each(
     wanted: Mapping[TopicPartition, int],
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, FoundOffset | MoldauError]:
-    """As `list_offsets`; what one partition is refused says nothing about the others."""
+    """As `list_offsets`, with the error of a partition as its result."""
     oldest = max((LIST_OFFSETS_SPECIAL.get(time, 0) for time in wanted.values()), default=0)
 
     async def ask(node_id: int, partitions: list[TopicPartition]) -> Rows[FoundOffset]:
@@ -88,12 +96,12 @@ async def _ask_leaders(
     partitions: Collection[TopicPartition],
     ask: Callable[[int, list[TopicPartition]], Awaitable[Rows[Result]]],
 ) -> dict[TopicPartition, Result | MoldauError]:
-    """Each leader for its own. Where leaders move meanwhile, the new ones are asked."""
+    """Asks each leader for its partitions. Where leaders move meanwhile, the new ones are asked."""
     done: dict[TopicPartition, Result | MoldauError] = {}
     missing: dict[TopicPartition, MoldauError] = {}
     passing: dict[TopicPartition, KafkaError] = {}
 
-    async def ask_for_the_rest() -> None:
+    async def ask_for_the_others() -> None:
         passing.clear()
         left = [one for one in partitions if one not in done and one not in missing]
         for node_id, led in (await cluster.by_leader(left)).items():
@@ -110,7 +118,7 @@ async def _ask_leaders(
 
     missing |= await _missing(cluster, partitions)
     try:
-        await cluster.with_patience(ask_for_the_rest)
+        await cluster.with_patience(ask_for_the_others)
     except KafkaError:
         if not passing:
             raise
@@ -121,16 +129,16 @@ async def _ask_leaders(
 async def _missing(
     cluster: Cluster, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, MoldauError]:
-    """What does not exist."""
+    """The errors of the partitions that do not exist."""
     refused: dict[TopicPartition, MoldauError] = {}
     for name in dict.fromkeys(partition.topic for partition in partitions):
-        mine = [partition for partition in partitions if partition.topic == name]
+        of_topic = [partition for partition in partitions if partition.topic == name]
         try:
             topic = await cluster.topic(name)
         except UnknownTopicError as error:
-            refused |= dict.fromkeys(mine, error)
+            refused |= dict.fromkeys(of_topic, error)
             continue
-        for partition in mine:
+        for partition in of_topic:
             try:
                 topic.partition(partition.partition)
             except ClientError as error:
@@ -153,7 +161,7 @@ def _by_topic(
 async def delete_records(
     cluster: Cluster, before: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int | MoldauError]:
-    """Deletes records below these offsets; gives the first offset of each partition then."""
+    """Deletes records before these offsets. Returns the first remaining one of each partition."""
 
     async def ask(node_id: int, partitions: list[TopicPartition]) -> Rows[int]:
         topics: dict[str, DeleteRecordsTopic] = {}
@@ -178,7 +186,7 @@ async def delete_records(
 async def offset_ranges(
     cluster: Cluster, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """First offset and the one behind the last."""
+    """The first offset and the end offset of each partition."""
     starts = await list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
     ends = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
-    return {one: (starts[one].offset, ends[one].offset) for one in partitions}
+    return {key: (starts[key].offset, ends[key].offset) for key in partitions}

@@ -1,4 +1,4 @@
-"""The controllers' quorum: who leads, who votes, how far each is."""
+"""The controllers' quorum: its leader, its voters, and how far each has replicated."""
 
 from typing import NamedTuple
 
@@ -18,20 +18,26 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 class QuorumReplica(NamedTuple):
+    """A voter or observer of the metadata quorum. Times are in milliseconds since 1970."""
+
     node_id: int
     directory_id: Uuid
     log_end_offset: int
     last_fetch_ms: int
-    """-1: not known."""
+    """-1 if it is unknown; likewise `last_caught_up_ms`."""
     last_caught_up_ms: int
 
 
 class QuorumListener(NamedTuple):
+    """A listener of a voter."""
+
     name: str
     address: Address
 
 
 class DescribedQuorum(NamedTuple):
+    """The result of `Admin.describe_quorum`."""
+
     leader_id: int
     leader_epoch: int
     high_watermark: int
@@ -48,7 +54,7 @@ async def describe_quorum(cluster: Cluster) -> DescribedQuorum:
     check(answer.error_code, answer.error_message)
     rows = [row for one in answer.topics for row in one.partitions]
     if len(rows) != 1:
-        raise ClientError("the broker does not say how the quorum is")
+        raise ClientError("the broker did not describe the quorum")
     (found,) = rows
     check(found.error_code, found.error_message)
     listeners = {

@@ -1,5 +1,5 @@
-"""Topics as DescribeTopicPartitions tells them: page by page, with the replicas that may lead
-though they are not in sync (KIP-966). Brokers before 3.8 are asked for Metadata.
+"""Topics from DescribeTopicPartitions: page by page, with the replicas that may lead though they
+are not in sync (KIP-966). Brokers before 3.8 get a Metadata request instead.
 """
 
 from collections.abc import Collection
@@ -63,7 +63,7 @@ def _take(
     name = row.name or ""
     match row.error_code:
         case ErrorCode.NONE:
-            # A page may begin in the midst of a topic.
+            # A page may begin in the middle of a topic.
             before = described.get(name)
             partitions = before.partitions if isinstance(before, Topic) else {}
             partitions |= {one.partition_index: _partition(one) for one in row.partitions}

@@ -1,4 +1,4 @@
-"""Topics: create, delete, more partitions."""
+"""Topics: creating and deleting them, and adding partitions."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
@@ -30,8 +30,8 @@ from moldau.protocol.messages.delete_topics import (
 from moldau.types import NO_LEADER, Uuid
 
 BROKERS_DEFAULT = -1
-_NOT_TOLD = -1
-# Names and ids in one field; brokers before 2.8 know names only.
+_UNREPORTED = -1
+# The first version with names and ids in one field; brokers before 2.8 know names only.
 _DELETE_STATES_VERSION = 6
 # The first version that leaves numbers to the broker (2.4).
 _DEFAULTS_VERSION = 4
@@ -40,15 +40,19 @@ _SEEN_PATIENCE_MS = 10_000
 
 @frozen(kw_only=True)
 class NewTopic:
+    """A topic to create. -1 partitions or replicas stand for the defaults of the broker."""
+
     name: str
     partitions: int = BROKERS_DEFAULT
     replication_factor: int = BROKERS_DEFAULT
     configs: Mapping[str, str] = field(default_factory=dict)
     assignment: Sequence[Sequence[int]] = ()
-    """Replicas of each partition, if not left to the controller."""
+    """The replicas of each partition; empty leaves them to the controller."""
 
 
 class CreatedTopic(NamedTuple):
+    """A topic that `Admin.create_topics` created."""
+
     name: str
     topic_id: Uuid
     partitions: int
@@ -76,13 +80,15 @@ async def create_topics(
             )
         )
     if not validate_only:
-        await _wait_until_seen(cluster, [n for n, o in made.items() if isinstance(o, CreatedTopic)])
-    return {name: _with_numbers(cluster, one) for name, one in made.items()}
+        await _wait_until_seen(
+            cluster, [name for name, topic in made.items() if isinstance(topic, CreatedTopic)]
+        )
+    return {name: _with_numbers(cluster, topic) for name, topic in made.items()}
 
 
 def _with_numbers(cluster: Cluster, made: CreatedTopic | KafkaError) -> CreatedTopic | KafkaError:
-    """Brokers before 2.4 do not tell what they made."""
-    if isinstance(made, KafkaError) or made.partitions != _NOT_TOLD:
+    """Takes the numbers from the metadata: brokers before 2.4 do not report what they created."""
+    if isinstance(made, KafkaError) or made.partitions != _UNREPORTED:
         return made
     topic = cluster.known.topics.get(made.name)
     if topic is None or not topic.partitions:
@@ -114,11 +120,11 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
 
 
 async def _wait_until_seen(cluster: Cluster, names: Collection[str]) -> None:
-    """The controller answers before the brokers have heard: the next command should find them."""
+    """Waits until the brokers know the topics, which the controller does not before it answers."""
     if not names:
         return
 
-    async def look() -> None:
+    async def check_leaders() -> None:
         found = await cluster.metadata(names)
         waits = found.missing or any(
             partition.leader == NO_LEADER
@@ -128,7 +134,7 @@ async def _wait_until_seen(cluster: Cluster, names: Collection[str]) -> None:
         if waits:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the topic has no leaders yet")
 
-    await cluster.with_patience(look, patience_ms=_SEEN_PATIENCE_MS)
+    await cluster.with_patience(check_leaders, patience_ms=_SEEN_PATIENCE_MS)
 
 
 async def delete_topics(cluster: Cluster, names: Collection[str]) -> dict[str, KafkaError | None]:
@@ -173,7 +179,7 @@ async def add_partitions(
     assignment: Sequence[Sequence[int]] | None = None,
     validate_only: bool = False,
 ) -> None:
-    """`total` is how many there are then; `assignment` has the replicas of the new ones."""
+    """Raises the number of partitions to `total`; `assignment` has the replicas of the new ones."""
     replicas = None
     if assignment is not None:
         replicas = [CreatePartitionsAssignment(broker_ids=list(one)) for one in assignment]
@@ -192,7 +198,9 @@ async def add_partitions(
 
 
 def check_controller(codes: Iterable[int]) -> None:
-    """A broker that is not the controller says so for every item: another has to be asked."""
+    """Raises NOT_CONTROLLER, which a former controller reports for every item, so that the call is
+    retried.
+    """
     if ErrorCode.NOT_CONTROLLER in codes:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "the controller has moved")
 

@@ -1,6 +1,5 @@
-"""Transactions: list, describe, the producers of partitions, and ending what nobody else ends.
-
-A transaction hangs if a partition waits for its end and no coordinator knows that it should.
+"""Transactions: listing and describing them, the producers of partitions, and aborting transactions
+that hang. A transaction hangs if it is open in a partition and no coordinator knows it there.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -39,7 +38,7 @@ from moldau.types import TopicPartition
 
 NO_TIME = -1
 ANY_DURATION = -1
-# A broker has much to do for each; Kafka's tool asks for as many at a time.
+# A partition costs the broker much work; Kafka's tool sends as many in a request.
 PARTITIONS_AT_ONCE = 500
 # The first versions that carry these filters.
 _DURATION_VERSION = 1
@@ -47,7 +46,7 @@ _PATTERN_VERSION = 2
 
 
 class TransactionFilter(NamedTuple):
-    """What is empty lets everything pass."""
+    """Which transactions to list. A field that keeps its default excludes nothing."""
 
     states: Sequence[str] = ()
     producer_ids: Sequence[int] = ()
@@ -57,6 +56,8 @@ class TransactionFilter(NamedTuple):
 
 
 class ListedTransaction(NamedTuple):
+    """A transactional id in the result of `Admin.list_transactions`."""
+
     transactional_id: str
     producer_id: int
     state: str
@@ -64,6 +65,8 @@ class ListedTransaction(NamedTuple):
 
 
 class Transaction(NamedTuple):
+    """A transactional id in the result of `Admin.describe_transactions`."""
+
     transactional_id: str
     coordinator: int
     producer_id: int
@@ -71,13 +74,13 @@ class Transaction(NamedTuple):
     state: str
     timeout_ms: int
     start_ms: int | None
-    """None: none is open."""
+    """None if no transaction is open."""
     partitions: tuple[TopicPartition, ...]
-    """Written to, and not told yet how it ended."""
+    """The partitions of the open transaction that have no end marker yet."""
 
 
 class PartitionProducer(NamedTuple):
-    """What a partition knows of a producer."""
+    """An active producer of a partition."""
 
     partition: TopicPartition
     producer_id: int
@@ -86,13 +89,15 @@ class PartitionProducer(NamedTuple):
     last_sequence: int
     last_timestamp_ms: int
     start_offset: int | None
-    """Of its open transaction."""
+    """Where its open transaction starts; None if none is open."""
 
 
 async def list_transactions(
     cluster: Cluster, wanted: TransactionFilter | None = None
 ) -> tuple[list[ListedTransaction], list[str]]:
-    """Of all brokers, sorted; and the states among the wanted that a broker does not know."""
+    """The transactional ids of all brokers, sorted, and the states of the filter that a broker does
+    not know.
+    """
     wanted = wanted or TransactionFilter()
     found: list[ListedTransaction] = []
     unknown: set[str] = set()
@@ -124,7 +129,7 @@ async def list_transactions(
 async def describe_transactions(
     cluster: Cluster, transactional_ids: Iterable[str]
 ) -> dict[str, Transaction | None]:
-    """None: there is no such id."""
+    """None stands for an id that no coordinator knows."""
     return {name: await _describe(cluster, name) for name in dict.fromkeys(transactional_ids)}
 
 
@@ -165,10 +170,12 @@ def _transaction(state: TransactionState, coordinator: int) -> Transaction:
 async def describe_producers(
     cluster: Cluster, partitions: Collection[TopicPartition], broker_id: int | None = None
 ) -> list[PartitionProducer]:
-    """As the leaders know them, or one broker that has replicas; sorted by partition."""
+    """The producers of partitions, sorted by partition, as their leaders know them or one broker
+    that has replicas.
+    """
     found: dict[TopicPartition, list[PartitionProducer]] = {}
 
-    async def ask_for_the_rest() -> None:
+    async def ask_for_the_others() -> None:
         left = [one for one in partitions if one not in found]
         if broker_id is None:
             by_broker = await cluster.by_leader(left)
@@ -184,7 +191,7 @@ async def describe_producers(
         if passing is not None:
             raise passing
 
-    await cluster.with_patience(ask_for_the_rest)
+    await cluster.with_patience(ask_for_the_others)
     return sorted(one for producers in found.values() for one in producers)
 
 
@@ -198,7 +205,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> list[TopicRequest]:
 def _take_producers(
     answer: DescribeProducersResponse, found: dict[TopicPartition, list[PartitionProducer]]
 ) -> KafkaError | None:
-    """Gives an error that may pass, raises one that will not."""
+    """Returns an error that may pass, raises any other."""
     passing = None
     for topic in answer.topics:
         for row in topic.partitions:
@@ -232,7 +239,7 @@ async def find_hanging(
     longer_than_ms: int,
     broker_id: int | None = None,
 ) -> list[PartitionProducer]:
-    """Open for longer than any transaction may be, and no coordinator will end them."""
+    """Transactions that have been open for longer and that no coordinator will end."""
     now_ms = cluster.clock.wall_ms()
     candidates = [
         producer
@@ -246,7 +253,7 @@ async def find_hanging(
     listed, _ = await list_transactions(cluster, TransactionFilter(producer_ids=producer_ids))
     names = {one.producer_id: one.transactional_id for one in listed}
     known = await describe_transactions(cluster, names.values())
-    # A partition leaves the coordinator's list when it has its marker.
+    # The coordinator removes a partition from its list once the marker is written.
     expected = {
         (names[one.producer_id], partition)
         for one in listed
@@ -261,7 +268,7 @@ async def find_hanging(
 async def find_open(
     cluster: Cluster, partition: TopicPartition, start_offset: int
 ) -> PartitionProducer:
-    """Whose open transaction begins there."""
+    """The producer whose open transaction starts at this offset."""
     for producer in await describe_producers(cluster, [partition]):
         if producer.start_offset == start_offset:
             return producer
@@ -269,12 +276,12 @@ async def find_open(
 
 
 async def abort_open(cluster: Cluster, producer: PartitionProducer) -> None:
-    """Writes the marker that nobody else will write."""
+    """Writes the abort marker that no coordinator will write."""
     topic, number = producer.partition
     marker = WritableTxnMarker(
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,
-        # A producer that never ended a transaction was met by no coordinator; 0 fences none.
+        # -1 if no coordinator has written a marker for this producer yet; 0 fences no coordinator.
         coordinator_epoch=max(producer.coordinator_epoch, 0),
         transaction_result=False,
         topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[number])],
@@ -284,21 +291,21 @@ async def abort_open(cluster: Cluster, producer: PartitionProducer) -> None:
         node_id = await cluster.leader(producer.partition)
         request = WriteTxnMarkersRequest(markers=[marker])
         answer = await cluster.ask(node_id, request, WriteTxnMarkersResponse)
-        told = [
+        errors = [
             row.error_code
             for result in answer.markers
             for topic in result.topics
             for row in topic.partitions
         ]
-        if len(told) != 1:
-            raise ClientError(f"broker {node_id} does not say what became of {producer.partition}")
-        check(told[0], f"aborting the transaction on {producer.partition}")
+        if len(errors) != 1:
+            raise ClientError(f"broker {node_id} did not report a result for {producer.partition}")
+        check(errors[0], f"aborting the transaction on {producer.partition}")
 
     await cluster.with_patience(attempt)
 
 
 async def force_terminate(cluster: Cluster, transactional_id: str) -> None:
-    """Takes the id over for a moment: what it has open is aborted, who uses it is fenced."""
+    """Fences the producer with this id, which also aborts its open transaction."""
 
     async def attempt() -> None:
         node_id = await cluster.coordinator(transactional_id, CoordinatorType.TRANSACTION)

@@ -1,5 +1,5 @@
-"""Objects of the user that see records and outcomes on their way. What they do wrong is logged and
-harms nobody, as with Kafka's own clients.
+"""Interceptors: objects of the user that see records and outcomes. Their errors are logged and have
+no other effect, as with Kafka's own clients.
 """
 
 import logging
@@ -12,16 +12,16 @@ _log = logging.getLogger(__name__)
 
 
 def interceptors_of(given: Iterable[Any]) -> list[Any]:
-    """Of `interceptor.classes`: objects, or classes to make them of."""
+    """The interceptors of the setting `interceptor.classes`: objects, or classes to instantiate."""
     return [_made(one) for one in given]
 
 
-def ask(interceptor: Any, name: str, *arguments: Any) -> Any:
-    """None if it does not care or fails."""
+def notify(interceptor: Any, name: str, *arguments: Any) -> Any:
+    """Calls a method of an interceptor. None if it has no such method, or if that fails."""
     method = getattr(interceptor, name, None)
     try:
         return None if method is None else method(*arguments)
-    except Exception:  # noqa: BLE001 - it is the user's
+    except Exception:  # noqa: BLE001 - from the user's code
         _log.exception("%s of an interceptor failed", name)
         return None
 

@@ -1,4 +1,4 @@
-"""What a cluster says about itself: brokers, topics, partitions and their leaders."""
+"""Metadata of a cluster: brokers, topics, partitions and their leaders."""
 
 from typing import NamedTuple
 
@@ -14,8 +14,8 @@ from moldau.protocol.messages.metadata import (
 )
 from moldau.types import NO_LEADER, TopicPartition, Uuid
 
-# Kafka marks a partition so while it has no leader, or while its leader is away; all else that a
-# partition's row says still holds.
+# Errors of a partition without a leader, or whose leader is unreachable; all other fields of its
+# row are valid.
 _PASSING = frozenset(
     {ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE}
 )
@@ -23,34 +23,48 @@ _PASSING |= {ErrorCode.LISTENER_NOT_FOUND}
 
 
 class Broker(NamedTuple):
+    """A broker and its address."""
+
     node_id: int
     address: Address
     rack: str | None
 
 
 class Partition(NamedTuple):
+    """A partition with its leader and replicas, all by the ids of their brokers."""
+
     number: int
     leader: int
-    """NO_LEADER if there is none now."""
+    """-1 if there is none now."""
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    """The in-sync replicas."""
     offline: tuple[int, ...]
     eligible_leaders: tuple[int, ...] = ()
-    """Have everything that was acknowledged, though they are not in sync. `describe_topics` alone
-    tells these and the next, of brokers since 4.0.
+    """Replicas that have all acknowledged records though they are not in sync. Only
+    `describe_topics` reports these and `last_known_leaders`, from brokers since 4.0.
     """
     last_known_leaders: tuple[int, ...] = ()
 
 
 class Topic(NamedTuple):
+    """A topic and its partitions, by number."""
+
     name: str
     topic_id: Uuid
     is_internal: bool
     partitions: dict[int, Partition]
 
     def partition(self, index: int) -> Partition:
-        """Raises ClientError if it has none of this number."""
+        """Returns one partition.
+
+        Args:
+            index: Number of the partition.
+
+        Raises:
+            ClientError: The topic has no such partition.
+        """
         if index not in self.partitions:
             count = len(self.partitions)
             counted = "1 partition" if count == 1 else f"{count} partitions"
@@ -72,9 +86,9 @@ class ClusterMetadata(NamedTuple):
     brokers: dict[int, Broker]
     topics: dict[str, Topic]
     missing: frozenset[str]
-    """Topics that were asked for and do not exist."""
+    """Requested topics that do not exist."""
     failures: dict[str, MoldauError]
-    """Topics that are there but may not be seen, or are not ready."""
+    """The errors of topics that exist but may not be described, or are not ready."""
 
 
 def read_metadata(answer: MetadataResponse) -> ClusterMetadata:

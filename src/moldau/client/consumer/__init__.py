@@ -1,1 +1,3 @@
-"""The consumer: one engine under two clients, for asyncio and for threads."""
+"""The consumer: one engine, used by the asyncio client and, in a thread of its own, by the blocking
+one. Decisions are in `core.consumer`.
+"""

@@ -1,4 +1,4 @@
-"""The consumer for asyncio. What waits is a coroutine; what does not is a plain function."""
+"""The asyncio consumer. A method that may wait is a coroutine; any other is a plain function."""
 
 import inspect
 import re
@@ -9,17 +9,17 @@ from typing import Any, Self, Unpack
 from moldau.client.arguments.consumer import ConsumerArguments
 from moldau.client.config import client_config
 from moldau.client.consumer.arguments import (
-    Place,
+    AnyPartition,
     count_of,
+    partitions_of,
     pattern_of,
-    places_of,
     topic_of,
     topics_of,
     wait_ms,
 )
 from moldau.client.consumer.columns import ArrowOptions, take_table
 from moldau.client.consumer.engine import Engine
-from moldau.client.consumer.iteration import HandingOut
+from moldau.client.consumer.iteration import RecordLoop
 from moldau.client.consumer.offsets_api import OffsetMethods
 from moldau.config.client_settings.consumer import ConsumerConfig
 from moldau.protocol.records.record_loops import ConsumerRecord
@@ -45,31 +45,34 @@ async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class Consumer(OffsetMethods):
-    """Reads topics, alone or as a member of a group. Subscribe or assign, and then poll or iterate.
+    """Reads records from topics, alone or as a member of a group.
 
-    >>> import asyncio
-    >>> from moldau.aio import Producer
-    >>> from moldau.testing import broker
-    >>> async def main(address):
-    ...     async with Producer(address) as producer:
-    ...         await producer.send_many("greetings", [b"hello", b"ahoj"])
-    ...     async with Consumer(address, group_id="g", auto_offset_reset="earliest") as consumer:
-    ...         consumer.subscribe("greetings")
-    ...         async for record in consumer:
-    ...             print(record.offset, record.value)
-    ...             if record.offset == 1:
-    ...                 break
-    ...         await consumer.commit({("greetings", 0): 2})
-    ...         print(await consumer.committed([("greetings", 0)]))
-    >>> with broker() as node:
-    ...     asyncio.run(main(node.bootstrap))  # doctest: +ELLIPSIS
-    0 b'hello'
-    1 b'ahoj'
-    {TopicPartition(topic='greetings', partition=0): OffsetAndMetadata(offset=2, ...)}
+    `subscribe` to topics or `assign` partitions first, then `poll` or iterate.
 
-    All of Kafka's settings are taken, as `config={"max.poll.records": 100}` or as
-    `max_poll_records=100`. It belongs to one event loop and is used by one task at a time;
-    `wakeup` alone may be called by anybody.
+    It belongs to one event loop, where one task at a time may use it. Only `wakeup` may be called
+    from other tasks and threads.
+
+    Examples:
+        >>> import asyncio
+        >>> from moldau.aio import Producer
+        >>> from moldau.testing import broker
+        >>> async def main(address):
+        ...     async with Producer(address) as producer:
+        ...         await producer.send_many("greetings", [b"hello", b"ahoj"])
+        ...     reading = {"group_id": "g", "auto_offset_reset": "earliest"}
+        ...     async with Consumer(address, **reading) as consumer:
+        ...         consumer.subscribe("greetings")
+        ...         async for record in consumer:
+        ...             print(record.offset, record.value)
+        ...             if record.offset == 1:
+        ...                 break
+        ...         await consumer.commit({("greetings", 0): 2})
+        ...         print(await consumer.committed([("greetings", 0)]))
+        >>> with broker() as node:
+        ...     asyncio.run(main(node.bootstrap))  # doctest: +ELLIPSIS
+        0 b'hello'
+        1 b'ahoj'
+        {TopicPartition(topic='greetings', partition=0): OffsetAndMetadata(offset=2, ...)}
     """
 
     def __init__(
@@ -79,9 +82,20 @@ class Consumer(OffsetMethods):
         config: Mapping[str, Any] | None = None,
         **settings: Unpack[ConsumerArguments],
     ) -> None:
+        """Checks the settings. The first call opens the first connection.
+
+        Args:
+            bootstrap_servers: Addresses of brokers to start from, `"host:port"`: a list, or a text
+                with commas.
+            config: Settings by Kafka's names, `{"max.poll.records": 100}`.
+            **settings: Settings as arguments, `max_poll_records=100`.
+
+        Raises:
+            ConfigError: A setting is unknown, given twice, or has a wrong value.
+        """
         super().__init__(Engine(consumer_config(bootstrap_servers, config, settings), _call))
-        self._out = HandingOut(self._engine.positions)
-        self._engine.before_use = self._out.settle
+        self._records = RecordLoop(self._engine.positions)
+        self._engine.before_use = self._records.update_positions
 
     async def __aenter__(self) -> Self:
         return self
@@ -95,11 +109,19 @@ class Consumer(OffsetMethods):
         await self.close()
 
     async def close(self, timeout: float = CLOSE_PATIENCE_S) -> None:  # noqa: ASYNC109 - Kafka's
-        """Commits if that is automatic, leaves the group, and lets go of everything."""
+        """Leaves the group and closes all connections. Closing twice does nothing.
+
+        With enable.auto.commit the positions are committed before.
+
+        Args:
+            timeout: How many seconds committing and leaving may take.
+        """
         await self._engine.close(wait_ms(timeout))
 
     def wakeup(self) -> None:
-        """Ends a poll that waits, or the next one, with WakeupError. Any thread may call it."""
+        """Makes the poll that waits now, or the next one, raise WakeupError. Any thread may call
+        it.
+        """
         self._engine.wakeup()
 
     # What is read.
@@ -111,34 +133,68 @@ class Consumer(OffsetMethods):
         pattern: str | re.Pattern[str] | None = None,
         listener: object = None,
     ) -> None:
-        """Instead of what was subscribed before. `pattern` has to match a topic's whole name. A
-        `listener` may have on_partitions_assigned, on_partitions_revoked and on_partitions_lost;
-        each gets a list of partitions, while a poll waits for it.
+        """Subscribes to topics, in place of an earlier subscription.
+
+        The partitions are shared among the members of the group; a poll joins it.
+
+        Args:
+            topics: A topic name, or several.
+            pattern: Instead of `topics`: a regular expression for whole topic names. Topics that
+                are created later are included.
+            listener: An object with any of the methods on_partitions_assigned,
+                on_partitions_revoked and on_partitions_lost. Each is called with a list of
+                partitions while a poll waits, in the thread or task that polls.
+
+        Raises:
+            ConfigError: There is no group.id.
+            ClientError: Partitions are assigned by hand, or the arguments are wrong.
         """
         self._engine.subscribe(topics_of(topics, pattern), pattern_of(pattern), listener)
 
     async def unsubscribe(self) -> None:
-        """Leaves the group and gives up all partitions, subscribed or assigned."""
+        """Leaves the group and gives up all partitions, whether subscribed or assigned."""
         await self._engine.unsubscribe()
 
     def subscription(self) -> set[str]:
-        """The topics that were subscribed to, or that match the pattern now."""
+        """Returns the topics that are subscribed to, or that match the pattern now."""
         return set(self._engine.subscribed_topics)
 
-    def assign(self, partitions: Iterable[Place]) -> None:
-        """Instead of what was assigned before, without the help of a group."""
-        self._engine.assign(places_of(partitions))
+    def assign(self, partitions: Iterable[AnyPartition]) -> None:
+        """Assigns partitions by hand, in place of an earlier assignment.
+
+        Nothing is shared with other members of the group then; group.id, if there is one, only
+        keeps committed offsets.
+
+        Args:
+            partitions: The partitions, each a `TopicPartition` or a tuple of topic and number.
+
+        Raises:
+            ClientError: Topics are subscribed.
+        """
+        self._engine.assign(partitions_of(partitions))
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read now."""
+        """Returns the partitions that are assigned now, by the group or by hand."""
         return set(self._engine.positions.partitions)
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """All partitions of a topic. Raises UnknownTopicError."""
+        """Returns all partitions of a topic, assigned or not.
+
+        Args:
+            topic: Name of the topic.
+
+        Raises:
+            UnknownTopicError: The topic does not exist.
+        """
         return await self._engine.partitions_for(topic_of(topic))
 
     def metrics(self) -> dict[str, float]:
-        """What was counted since the start, and how things are now."""
+        """Returns the consumer's metrics by name.
+
+        Counted since the start: records_consumed, fetches_answered, fetches_failed, fetched_bytes,
+        commits_done, commits_failed, heartbeats_answered, rebalances, polls_too_late. Current
+        values: assigned_partitions, buffered_bytes, records_lag_max.
+        """
         return self._engine.metrics()
 
     # Reading.
@@ -148,27 +204,53 @@ class Consumer(OffsetMethods):
         timeout: float | None = 1.0,  # noqa: ASYNC109 - Kafka's
         max_records: int | None = None,
     ) -> list[ConsumerRecord]:
-        """Records as soon as there are some, none when `timeout` seconds are over."""
+        """Waits for records, and returns those that have arrived.
+
+        Polling also keeps the membership in the group: max.poll.interval.ms may pass between two
+        polls at most.
+
+        Args:
+            timeout: How many seconds to wait for the first record; None for no limit.
+            max_records: How many records to return at most; None for max.poll.records.
+
+        Returns:
+            The records, in order within each partition; an empty list if none came in time.
+
+        Raises:
+            WakeupError: `wakeup` was called.
+            NoOffsetError: A partition has no committed offset, and auto.offset.reset is none.
+            DamagedRecordsError: The next batch is damaged.
+            DeserializationError: A deserializer refused the next record.
+            LogTruncationError: The log no longer has the records that were read before.
+            ClientError: Nothing is subscribed or assigned.
+        """
         count = count_of(max_records, self._engine.config.max_poll_records)
         patience_ms = wait_ms(timeout)
-        rest = self._out.take_left(count)
+        rest = self._records.take_left(count)
         if rest:
             return rest
         return await self._engine.poll(patience_ms, count)
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        """Iterates over records without an end. A record counts as processed when the next one is
+        requested.
+        """
         return self._each()
 
     async def _each(self) -> AsyncIterator[ConsumerRecord]:
-        """One by one, without an end. What was given last counts as done when the next is asked
-        for.
-        """
         while True:
-            for record in self._out.begin(self._out.take_left() or await self.poll(None)):
+            for record in self._records.begin(self._records.take_left() or await self.poll(None)):
                 yield record
 
     async def batches(self, max_records: int | None = None) -> AsyncIterator[list[ConsumerRecord]]:
-        """Lists of records, without an end."""
+        """Iterates over lists of records without an end, each as `poll` returns it.
+
+        Args:
+            max_records: How many records a list has at most; None for max.poll.records.
+
+        Yields:
+            A list with at least one record.
+        """
         while True:
             yield await self.poll(None, max_records)
 
@@ -179,22 +261,40 @@ class Consumer(OffsetMethods):
         columns: Collection[str] | None = None,
         max_bytes: int | None = None,
     ) -> Any:
-        """A `pyarrow.Table` of what came, without a Python object for each record; it has no rows
-        if nothing came in time. `.to_pandas()`, `polars.from_arrow` and DuckDB take it as it is.
-        It ends behind the batch that reaches `max_bytes` (32 MiB), decompressed.
+        """Waits for records, and returns them as an Arrow table without a Python object for each.
+
+        pandas (`table.to_pandas()`), Polars (`polars.from_arrow`) and DuckDB read such tables.
+
+        Args:
+            timeout: How many seconds to wait for the first record; None for no limit.
+            columns: Which of `key`, `value`, `topic`, `partition`, `offset`, `timestamp`,
+                `timestampType` and `headers` the table has; None for all.
+            max_bytes: The table ends after the batch that reaches this size, decompressed; None
+                for 32 MiB.
+
+        Returns:
+            A `pyarrow.Table`, without rows if nothing came in time.
         """
         options = ArrowOptions.of(columns, max_bytes)
-        if self._out.is_holding:
-            self._out.put_back()
+        if self._records.is_holding:
+            self._records.put_back()
         await self._engine.wait_until(lambda: self._engine.fetching.has_ready, wait_ms(timeout))
         table = take_table(self._engine.fetching, options)
-        self._engine.fetching.look()
+        self._engine.fetching.fetch_more()
         return table
 
     async def arrow(
         self, *, columns: Collection[str] | None = None, max_bytes: int | None = None
     ) -> AsyncIterator[Any]:
-        """Tables with rows, without an end."""
+        """Iterates over Arrow tables without an end, each as `fetch_arrow` returns it.
+
+        Args:
+            columns: As in `fetch_arrow`.
+            max_bytes: As in `fetch_arrow`.
+
+        Yields:
+            A `pyarrow.Table` with at least one row.
+        """
         while True:
             table = await self.fetch_arrow(None, columns=columns, max_bytes=max_bytes)
             if table.num_rows:

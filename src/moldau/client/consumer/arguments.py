@@ -1,4 +1,6 @@
-"""What a user gives to a consumer, checked: whatever is wrong gets one line that says so."""
+"""Checks the arguments of a consumer's methods. A wrong one raises ClientError, with one line that
+says what to write instead.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,9 +12,9 @@ from moldau.types import OFFSET_MAX, TopicPartition
 
 FOREVER_MS = 2**31
 
-Place = TopicPartition | tuple[str, int]
-CommitOffsets = Mapping[Place, OffsetAndMetadata | int] | None
-"""An offset alone stands for one without metadata; None: what was handed out."""
+AnyPartition = TopicPartition | tuple[str, int]
+CommitOffsets = Mapping[AnyPartition, OffsetAndMetadata | int] | None
+"""An int is an offset without metadata; None stands for the positions of the consumer."""
 
 
 def pattern_of(pattern: str | re.Pattern[str] | None) -> re.Pattern[str] | None:
@@ -21,7 +23,7 @@ def pattern_of(pattern: str | re.Pattern[str] | None) -> re.Pattern[str] | None:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise ClientError(f"the pattern '{pattern}' is no regular expression: {error}") from None
+        raise ClientError(f"the pattern '{pattern}' is not a regular expression: {error}") from None
 
 
 def topics_of(topics: str | Iterable[Any] | None, pattern: object) -> list[str]:
@@ -31,83 +33,83 @@ def topics_of(topics: str | Iterable[Any] | None, pattern: object) -> list[str]:
         return []
     names = [topics] if isinstance(topics, str) else list(topics)
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise ClientError("topics are names, and there is at least one; to end, unsubscribe")
+        raise ClientError("subscribe() needs at least one topic name; use unsubscribe() to stop")
     return names
 
 
 def topic_of(name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise ClientError(f"{name!r} is no topic's name")
+        raise ClientError(f"{name!r} is not a topic name")
     return name
 
 
-def place_of(given: Any) -> TopicPartition:
-    is_pair = isinstance(given, tuple) and len(given) == 2
-    if not is_pair or not isinstance(given[0], str) or not _is_number(given[1]) or given[1] < 0:
-        raise ClientError(f"a partition is a topic's name and a number, not {given!r}")
-    return TopicPartition(*given)
+def partition_of(value: Any) -> TopicPartition:
+    is_pair = isinstance(value, tuple) and len(value) == 2
+    if not is_pair or not isinstance(value[0], str) or not _is_number(value[1]) or value[1] < 0:
+        raise ClientError(f"expected a partition, (topic, number), got {value!r}")
+    return TopicPartition(*value)
 
 
-def places_of(given: Iterable[Any]) -> list[TopicPartition]:
-    if not isinstance(given, Iterable):
-        raise ClientError(f"partitions are a list of topics' names and numbers, not {given!r}")
-    return [place_of(one) for one in given]
+def partitions_of(value: Iterable[Any]) -> list[TopicPartition]:
+    if not isinstance(value, Iterable):
+        raise ClientError(f"expected a list of partitions, (topic, number), got {value!r}")
+    return [partition_of(one) for one in value]
 
 
-def position_of(given: int | OffsetAndMetadata) -> OffsetAndMetadata:
-    at = given
-    if isinstance(given, int) and not isinstance(given, bool):
-        at = OffsetAndMetadata(given)
+def position_of(value: int | OffsetAndMetadata) -> OffsetAndMetadata:
+    at = value
+    if isinstance(value, int) and not isinstance(value, bool):
+        at = OffsetAndMetadata(value)
     if not isinstance(at, OffsetAndMetadata) or not 0 <= at.offset <= OFFSET_MAX:
-        raise ClientError(f"{given!r} is no offset; the first one is 0")
+        raise ClientError(f"{value!r} is not an offset; the first one is 0")
     return at
 
 
-def offsets_of(given: CommitOffsets) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    if given is None:
+def offsets_of(value: CommitOffsets) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    if value is None:
         return None
-    if not isinstance(given, Mapping):
-        raise ClientError(f"offsets are a dict of partitions and their offsets, not {given!r}")
+    if not isinstance(value, Mapping):
+        raise ClientError(f"expected a dict of partitions and offsets, got {value!r}")
     found: dict[TopicPartition, OffsetAndMetadata] = {}
-    for one, at in given.items():
-        place = place_of(one)
+    for one, at in value.items():
+        partition = partition_of(one)
         try:
-            found[place] = position_of(at)
+            found[partition] = position_of(at)
         except ClientError:
-            raise ClientError(f"{at!r} is no offset to commit for {place}") from None
+            raise ClientError(f"{at!r} is not an offset to commit for {partition}") from None
     return found
 
 
-def times_of(given: Mapping[Place, int]) -> dict[TopicPartition, int]:
-    for time_ms in given.values():
+def times_of(value: Mapping[AnyPartition, int]) -> dict[TopicPartition, int]:
+    for time_ms in value.values():
         time_of(time_ms)
-    return {place_of(one): time_ms for one, time_ms in given.items()}
+    return {partition_of(one): time_ms for one, time_ms in value.items()}
 
 
 def time_of(time_ms: int) -> int:
     if not _is_number(time_ms) or time_ms < 0:
-        raise ClientError(f"{time_ms!r} is no time in milliseconds since 1970")
+        raise ClientError(f"{time_ms!r} is not a time in milliseconds since 1970")
     return time_ms
 
 
-def count_of(max_records: int | None, usual: int) -> int:
+def count_of(max_records: int | None, default: int) -> int:
     if max_records is None:
-        return usual
+        return default
     if not _is_number(max_records) or max_records < 1:
-        raise ClientError(f"max_records={max_records!r} is no number of records to give")
+        raise ClientError(f"max_records={max_records!r} is not a number of records; give 1 or more")
     return max_records
 
 
 def wait_ms(timeout: float | None) -> float:
-    """None waits as long as it takes."""
+    """From seconds to milliseconds; None waits without a limit."""
     if timeout is None:
         return FOREVER_MS
     if not isinstance(timeout, int | float):
-        raise ClientError(f"timeout={timeout!r} is no number of seconds")
+        raise ClientError(f"timeout={timeout!r} is not a number of seconds")
     if timeout < 0:
         raise ClientError(f"timeout={timeout} is negative; it is in seconds")
     return timeout * 1000
 
 
-def _is_number(given: object) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool)
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

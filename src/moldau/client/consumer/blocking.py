@@ -1,5 +1,5 @@
-"""The consumer that waits. A thread of its own fetches ahead and keeps the place in the group; what
-is there already is handed out without asking that thread.
+"""The blocking consumer. A thread of its own fetches ahead and keeps the membership in the group;
+records that have arrived are taken from it without waiting for that thread.
 """
 
 import re
@@ -9,12 +9,13 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from moldau.client.arguments.consumer import ConsumerArguments
+from moldau.client.consumer import aio
 from moldau.client.consumer.aio import CLOSE_PATIENCE_S, consumer_config
 from moldau.client.consumer.arguments import (
-    Place,
+    AnyPartition,
     count_of,
+    partitions_of,
     pattern_of,
-    places_of,
     topic_of,
     topics_of,
     wait_ms,
@@ -22,44 +23,48 @@ from moldau.client.consumer.arguments import (
 from moldau.client.consumer.blocking_offsets_api import BlockingOffsetMethods
 from moldau.client.consumer.columns import ArrowOptions, take_table
 from moldau.client.consumer.engine import Engine
-from moldau.client.consumer.iteration import HandingOut
+from moldau.client.consumer.iteration import RecordLoop
 from moldau.client.consumer.offsets_api import OffsetMethods
 from moldau.client.consumer.user_calls import UserCalls
 from moldau.client.loop_thread import LoopThread
+from moldau.client.twin_docs import documented_by
 from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
 
 class Consumer(BlockingOffsetMethods):
-    """Reads topics, alone or as a member of a group. Subscribe or assign, and then poll or iterate.
+    """Reads records from topics, alone or as a member of a group.
 
-    >>> from moldau import Producer
-    >>> from moldau.testing import broker
-    >>> def greet(address):
-    ...     with Producer(address) as producer:
-    ...         producer.send_many("greetings", [b"hello", b"ahoj"])
-    ...     with Consumer(address, group_id="g", auto_offset_reset="earliest") as consumer:
-    ...         consumer.subscribe("greetings")
-    ...         for record in consumer:
-    ...             print(record.offset, record.value)
-    ...             if record.offset == 1:
-    ...                 break
-    ...         consumer.seek_to_beginning()
-    ...         print(consumer.fetch_arrow(timeout=30)["value"].to_pylist())
-    ...         consumer.commit()
-    ...         print(consumer.committed([("greetings", 0)])["greetings", 0].offset)
-    >>> with broker() as node:
-    ...     greet(node.bootstrap)
-    0 b'hello'
-    1 b'ahoj'
-    [b'hello', b'ahoj']
-    2
+    `subscribe` to topics or `assign` partitions first, then `poll` or iterate.
 
-    All of Kafka's settings are taken, as `config={"max.poll.records": 100}` or as
-    `max_poll_records=100`. One thread at a time uses it; `wakeup` alone may be called by others.
-    Callbacks run in the thread that polls. A process that was forked has to make its own.
+    One thread at a time may use it. Only `wakeup` may be called from other threads. Callbacks run
+    in the thread that polls. A forked process needs a consumer of its own.
+
+    Examples:
+        >>> from moldau import Producer
+        >>> from moldau.testing import broker
+        >>> def greet(address):
+        ...     with Producer(address) as producer:
+        ...         producer.send_many("greetings", [b"hello", b"ahoj"])
+        ...     with Consumer(address, group_id="g", auto_offset_reset="earliest") as consumer:
+        ...         consumer.subscribe("greetings")
+        ...         for record in consumer:
+        ...             print(record.offset, record.value)
+        ...             if record.offset == 1:
+        ...                 break
+        ...         consumer.seek_to_beginning()
+        ...         print(consumer.fetch_arrow(timeout=30)["value"].to_pylist())
+        ...         consumer.commit()
+        ...         print(consumer.committed([("greetings", 0)])["greetings", 0].offset)
+        >>> with broker() as node:
+        ...     greet(node.bootstrap)
+        0 b'hello'
+        1 b'ahoj'
+        [b'hello', b'ahoj']
+        2
     """
 
+    @documented_by(aio.Consumer.__init__)
     def __init__(
         self,
         bootstrap_servers: str | list[str] | None = None,
@@ -75,8 +80,8 @@ class Consumer(BlockingOffsetMethods):
         except BaseException:
             self._thread.close()
             raise
-        self._out = HandingOut(self._engine.positions)
-        self._engine.before_use = self._out.settle
+        self._records = RecordLoop(self._engine.positions)
+        self._engine.before_use = self._records.update_positions
         self._count = made.max_poll_records
         super().__init__(OffsetMethods(self._engine), calls)
 
@@ -96,8 +101,8 @@ class Consumer(BlockingOffsetMethods):
     ) -> None:
         self.close()
 
+    @documented_by(aio.Consumer.close)
     def close(self, timeout: float = CLOSE_PATIENCE_S) -> None:
-        """Commits if that is automatic, leaves the group, and lets go of everything."""
         if not self._thread.is_usable:
             return
         patience_ms = wait_ms(timeout)
@@ -108,12 +113,13 @@ class Consumer(BlockingOffsetMethods):
             self._thread.close()
             self._calls.leave()
 
+    @documented_by(aio.Consumer.wakeup)
     def wakeup(self) -> None:
-        """Ends a poll that waits, or the next one, with WakeupError. Any thread may call it."""
         self._engine.wakeup()
 
     # What is read.
 
+    @documented_by(aio.Consumer.subscribe)
     def subscribe(
         self,
         topics: str | Iterable[str] | None = None,
@@ -121,49 +127,45 @@ class Consumer(BlockingOffsetMethods):
         pattern: str | re.Pattern[str] | None = None,
         listener: object = None,
     ) -> None:
-        """Instead of what was subscribed before. `pattern` has to match a topic's whole name. A
-        `listener` may have on_partitions_assigned, on_partitions_revoked and on_partitions_lost;
-        each gets a list of partitions, in the thread that polls.
-        """
         names = topics_of(topics, pattern)
         self._do(self._engine.subscribe, names, pattern_of(pattern), listener)
 
+    @documented_by(aio.Consumer.unsubscribe)
     def unsubscribe(self) -> None:
-        """Leaves the group and gives up all partitions, subscribed or assigned."""
         self._calls.run(self._engine.unsubscribe())
 
+    @documented_by(aio.Consumer.subscription)
     def subscription(self) -> set[str]:
-        """The topics that were subscribed to, or that match the pattern now."""
         return set(self._engine.subscribed_topics)
 
-    def assign(self, partitions: Iterable[Place]) -> None:
-        """Instead of what was assigned before, without the help of a group."""
-        self._do(self._engine.assign, places_of(partitions))
+    @documented_by(aio.Consumer.assign)
+    def assign(self, partitions: Iterable[AnyPartition]) -> None:
+        self._do(self._engine.assign, partitions_of(partitions))
 
+    @documented_by(aio.Consumer.assignment)
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read now."""
         return set(self._engine.positions.partitions)
 
+    @documented_by(aio.Consumer.partitions_for)
     def partitions_for(self, topic: str) -> list[TopicPartition]:
-        """All partitions of a topic. Raises UnknownTopicError."""
         return self._calls.run(self._engine.partitions_for(topic_of(topic)))
 
+    @documented_by(aio.Consumer.metrics)
     def metrics(self) -> dict[str, float]:
-        """What was counted since the start, and how things are now."""
         return self._engine.metrics()
 
     # Reading.
 
+    @documented_by(aio.Consumer.poll)
     def poll(
         self, timeout: float | None = 1.0, max_records: int | None = None
     ) -> list[ConsumerRecord]:
-        """Records as soon as there are some, none when `timeout` seconds are over."""
         count = self._count if max_records is None else count_of(max_records, 0)
         patience_ms = wait_ms(timeout)
         calls = self._calls
         calls.enter()
         try:
-            rest = self._out.take_left(count)
+            rest = self._records.take_left(count)
             if rest:
                 return rest
             found = self._engine.take_now(count)
@@ -174,20 +176,21 @@ class Consumer(BlockingOffsetMethods):
         return calls.run(self._engine.poll(patience_ms, count))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """One by one, without an end. What was given last counts as done when the next is asked
-        for.
+        """Iterates over records without an end. A record counts as processed when the next one is
+        requested.
         """
         return chain.from_iterable(self._runs())
 
     def _runs(self) -> Iterator[Iterator[ConsumerRecord]]:
         while True:
-            yield self._out.begin(self._out.take_left() or self.poll(None))
+            yield self._records.begin(self._records.take_left() or self.poll(None))
 
+    @documented_by(aio.Consumer.batches)
     def batches(self, max_records: int | None = None) -> Iterator[list[ConsumerRecord]]:
-        """Lists of records, without an end."""
         while True:
             yield self.poll(None, max_records)
 
+    @documented_by(aio.Consumer.fetch_arrow)
     def fetch_arrow(
         self,
         timeout: float | None = 1.0,
@@ -195,30 +198,26 @@ class Consumer(BlockingOffsetMethods):
         columns: Collection[str] | None = None,
         max_bytes: int | None = None,
     ) -> Any:
-        """A `pyarrow.Table` of what came, without a Python object for each record; it has no rows
-        if nothing came in time. `.to_pandas()`, `polars.from_arrow` and DuckDB take it as it is.
-        It ends behind the batch that reaches `max_bytes` (32 MiB), decompressed.
-        """
         options = ArrowOptions.of(columns, max_bytes)
         engine = self._engine
         patience_ms = wait_ms(timeout)
         self._calls.enter()
         try:
-            if self._out.is_holding:
-                self._do(self._out.put_back)
+            if self._records.is_holding:
+                self._do(self._records.put_back)
             if not (engine.begin_taking() and engine.fetching.has_ready):
                 ready = engine.wait_until(lambda: engine.fetching.has_ready, patience_ms)
                 self._calls.run(ready)
             table = take_table(engine.fetching, options)
-            engine.look_soon()
+            engine.fetch_soon()
         finally:
             self._calls.leave()
         return table
 
+    @documented_by(aio.Consumer.arrow)
     def arrow(
         self, *, columns: Collection[str] | None = None, max_bytes: int | None = None
     ) -> Iterator[Any]:
-        """Tables with rows, without an end."""
         while True:
             table = self.fetch_arrow(None, columns=columns, max_bytes=max_bytes)
             if table.num_rows:

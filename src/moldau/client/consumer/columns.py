@@ -1,4 +1,4 @@
-"""What was fetched, as Arrow tables."""
+"""Fetched records as Arrow tables."""
 
 from collections.abc import Collection
 from typing import Any
@@ -16,7 +16,7 @@ from moldau.protocol.records.arrow import (
 )
 from moldau.protocol.records.compression import STORED_OUTPUT_BYTES_MAX
 
-# Tables of this size are cheap to make and small enough for a cache.
+# Tables of this size are cheap to make and fit into a cache.
 _BYTES_MAX_DEFAULT = 32 << 20
 
 
@@ -31,15 +31,16 @@ class ArrowOptions:
         unknown = [name for name in chosen if name not in COLUMNS]
         if unknown or not chosen:
             raise ClientError(
-                f"there is no column {', '.join(unknown) or 'chosen'}; "
-                f"choose of {', '.join(COLUMNS)}"
+                f"unknown column {', '.join(unknown)}; choose from {', '.join(COLUMNS)}"
+                if unknown
+                else f"no column chosen; choose from {', '.join(COLUMNS)}"
             )
         return cls(chosen, _BYTES_MAX_DEFAULT if max_bytes is None else max_bytes)
 
 
 def take_table(fetching: Fetching, options: ArrowOptions) -> Any:
-    """Everything that is there, up to the size; at least one batch of a producer if there is any.
-    What cannot be decoded stays, and is told again, until the user seeks behind it.
+    """All records that have arrived, up to the size, but at least one batch. A batch that cannot be
+    decoded stays, and raises again, until a seek past it.
     """
     pa = imported_pyarrow()
     batches: list[Any] = []
@@ -60,7 +61,7 @@ def take_table(fetching: Fetching, options: ArrowOptions) -> Any:
         except MoldauError:
             if batches:
                 break
-            # What comes before it is handed out first.
+            # The batches before the damaged one are returned first.
             decoded = decode_scanned_to_arrow(fetched.buffer, fetched.visible, read, 1)
         batches.append(decoded.rows)
         size_bytes += decoded.size_bytes

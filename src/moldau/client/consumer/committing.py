@@ -1,4 +1,6 @@
-"""Commits of one consumer: by itself, or when its user says so."""
+"""Commits offsets of one consumer, automatically or on request. An older commit never overtakes a
+newer one.
+"""
 
 import asyncio
 import logging
@@ -7,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from moldau.client.cluster.cluster import Cluster
-from moldau.client.cluster.interceptors import ask
+from moldau.client.cluster.interceptors import notify
 from moldau.client.consumer.counters import Counts
 from moldau.client.consumer.group import Group
 from moldau.client.consumer.offsets import (
@@ -50,14 +52,14 @@ class Committing:
         self._counts = counts
         self._on_done = on_done
         self._tasks = Tasks()
-        # One after the other: an older commit must never overtake a newer one.
+        # One commit at a time, so that an older one never overtakes a newer one.
         self._turn = asyncio.Lock()
         self.interceptors: list[Any] = []
         self.for_user: deque[tuple[Callback, Offsets, MoldauError | None]] = deque()
         """Callbacks that the next poll calls."""
 
     async def finish(self, patience_ms: float) -> None:
-        """Waits for what is under way."""
+        """Waits for the commits in progress."""
         clock = self._cluster.clock
         deadline_ms = clock.mono_ms() + patience_ms
         while len(self._tasks) and clock.mono_ms() < deadline_ms:
@@ -73,13 +75,15 @@ class Committing:
         return self._member().committer
 
     def _committer_now(self) -> GroupMetadata:
-        """Who has subscribed and lost its place must not pass for somebody without a group."""
-        who = self.committer()
-        if who.generation_id == NO_GENERATION and self._member().machine.topics:
-            raise not_a_member(who.group_id)
-        return who
+        """Refuses a subscribed consumer that is not a member now: its commit must not look like one
+        of a consumer without membership.
+        """
+        identity = self.committer()
+        if identity.generation_id == NO_GENERATION and self._member().machine.topics:
+            raise not_a_member(identity.group_id)
+        return identity
 
-    # When the user says so.
+    # On request.
 
     async def commit(self, offsets: Offsets | None, patience_ms: float | None = None) -> None:
         """Raises CommitFailedError if the group has moved on."""
@@ -88,13 +92,13 @@ class Committing:
             self._member()
             return
         async with self._turn:
-            who = self._committer_now()
+            identity = self._committer_now()
             try:
                 await self._cluster.with_patience(
-                    lambda: commit(self._cluster, who, wanted), patience_ms=patience_ms
+                    lambda: commit(self._cluster, identity, wanted), patience_ms=patience_ms
                 )
             except CommitRefusedError as error:
-                self._note_refusal(who, error)
+                self._note_refusal(identity, error)
                 raise too_late(error) from None
             except MoldauError:
                 self._counts.commits_failed += 1
@@ -104,9 +108,9 @@ class Committing:
     def commit_async(self, offsets: Offsets | None, callback: Callback | None) -> None:
         wanted = self._positions.consumed() if offsets is None else dict(offsets)
         self._member()
-        _ = self._tasks.start(self._commit_and_tell(wanted, callback), "commit")
+        _ = self._tasks.start(self._commit_with_callback(wanted, callback), "commit")
 
-    async def _commit_and_tell(self, wanted: Offsets, callback: Callback | None) -> None:
+    async def _commit_with_callback(self, wanted: Offsets, callback: Callback | None) -> None:
         problem: MoldauError | None = None
         try:
             await self._commit_once(wanted)
@@ -117,49 +121,49 @@ class Committing:
             self._on_done()
 
     async def _commit_once(self, wanted: Offsets) -> None:
-        """It is not tried again: the next commit says more."""
+        """Not retried: the next commit includes these offsets."""
         if not wanted:
             return
         async with self._turn:
-            who = self._committer_now()
+            identity = self._committer_now()
             try:
-                await commit(self._cluster, who, wanted)
+                await commit(self._cluster, identity, wanted)
             except CommitRefusedError as error:
-                self._note_refusal(who, error)
+                self._note_refusal(identity, error)
                 raise too_late(error) from None
             except MoldauError:
                 self._counts.commits_failed += 1
-                self._cluster.forget_coordinator(who.group_id)
+                self._cluster.forget_coordinator(identity.group_id)
                 raise
             self._note(wanted)
 
     def _note(self, offsets: Offsets) -> None:
         self._counts.commits += 1
         self.auto.committed(offsets)
-        for one in self.interceptors:
-            ask(one, "on_commit", offsets)
+        for interceptor in self.interceptors:
+            notify(interceptor, "on_commit", offsets)
 
-    def _note_refusal(self, who: GroupMetadata, error: CommitRefusedError) -> None:
+    def _note_refusal(self, identity: GroupMetadata, error: CommitRefusedError) -> None:
         self._counts.commits_failed += 1
-        self._member().step(CommitRefused(who.generation_id, error.code))
+        self._member().step(CommitRefused(identity.generation_id, error.code))
         self._on_done()
 
-    # By itself.
+    # Automatically.
 
-    def look(self) -> None:
-        """In a poll: what was handed out before it is done with."""
+    def commit_if_due(self) -> None:
+        """Called in a poll: the records of earlier polls count as processed."""
         now_ms = self._cluster.clock.mono_ms()
         if self.auto.is_due(now_ms):
-            self.look_at_once()
+            self.commit_now()
 
-    def look_at_once(self) -> None:
+    def commit_now(self) -> None:
         if not self.auto.is_enabled or self._group is None:
             return
         if self.auto.due_ms != float("inf"):
             self.auto.sent(self._cluster.clock.mono_ms())
-        news = self.auto.news(self._positions.consumed())
-        if news:
-            _ = self._tasks.start(self._commit_quietly(news), "commit by itself")
+        changed = self.auto.news(self._positions.consumed())
+        if changed:
+            _ = self._tasks.start(self._commit_quietly(changed), "automatic commit")
 
     async def _commit_quietly(self, wanted: Offsets) -> None:
         clock = self._cluster.clock
@@ -172,20 +176,20 @@ class Committing:
     async def before_giving_up(
         self, partitions: Collection[TopicPartition], patience_ms: float
     ) -> None:
-        """The next reader begins where this one ends."""
+        """Commits before partitions go to other members, which resume from there."""
         if not self.auto.is_enabled or self._group is None:
             return
         consumed = self._positions.consumed()
         wanted = {one: at for one, at in consumed.items() if one in set(partitions)}
-        news = self.auto.news(wanted)
-        if not news:
+        changed = self.auto.news(wanted)
+        if not changed:
             return
         try:
-            await self.commit(news, patience_ms)
+            await self.commit(changed, patience_ms)
         except MoldauError as error:
             _log.warning("offsets were not committed before a rebalance: %s", error)
 
-    # Asking.
+    # Looking up.
 
     async def committed(
         self, partitions: Collection[TopicPartition], *, is_stable: bool = True

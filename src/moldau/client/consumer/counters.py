@@ -1,8 +1,8 @@
-"""What a consumer counts."""
+"""Counters of a consumer, for `Consumer.metrics`."""
 
 
 class Counts:
-    """Since its start."""
+    """Everything is counted since the start of the consumer."""
 
     __slots__ = (
         "commits",

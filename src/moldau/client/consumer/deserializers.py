@@ -1,4 +1,4 @@
-"""What turns bytes into keys and values: names, Kafka's classes, or functions of the user."""
+"""Deserializers of keys and values: by name, by Kafka's class names, or functions of the user."""
 
 import json
 import struct
@@ -47,7 +47,7 @@ _BY_NAME: dict[str, Deserializer | None] = {
 
 
 def deserializer(setting: str, value: Any) -> Deserializer | None:
-    """None leaves the bytes. Raises ConfigError."""
+    """The function for a setting; None leaves bytes as they are. Raises ConfigError."""
     if value is None:
         return None
     if callable(value):

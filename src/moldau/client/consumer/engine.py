@@ -1,5 +1,5 @@
-"""One consumer at work, in one event loop: what is subscribed, what is assigned, what is handed
-out. The faces call it. What says so runs in the user's thread, while nobody waits in `poll`.
+"""The consumer in its event loop: subscription, assignment, positions and polling. The blocking and
+the asyncio client call it. Methods marked "in the user's thread" run there while no poll waits.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any
 
 from moldau.client.cluster.cluster import Cluster
-from moldau.client.cluster.interceptors import ask, interceptors_of
+from moldau.client.cluster.interceptors import interceptors_of, notify
 from moldau.client.cluster.metadata import ClusterMetadata
 from moldau.client.cluster.metadata_watch import MetadataWatch
 from moldau.client.cluster.settings import cluster_settings
@@ -33,7 +33,7 @@ from moldau.types import TopicPartition
 _log = logging.getLogger(__name__)
 
 CallUser = Callable[..., Awaitable[Any]]
-"""Calls a function of the user's where the user expects it, and waits for it."""
+"""Calls a function of the user in the user's own thread or task, and waits for it."""
 
 
 class Engine:
@@ -48,7 +48,7 @@ class Engine:
         self.fetching = Fetching(
             self.cluster, self._watch, self.positions, self._options, self.changed
         )
-        self.fetching.on_room = self.look_soon
+        self.fetching.on_room = self.fetch_soon
         counts = self.fetching.counts
         self.group = None if membership is None else Group(self.cluster, membership, self, counts)
         self.committing = Committing(
@@ -65,7 +65,7 @@ class Engine:
         self.interceptors = interceptors_of(config.interceptor_classes)
         self.committing.interceptors = self.interceptors
         self.before_use: Callable[[], None] = lambda: None
-        """Sets positions right that a loop over records has not told yet."""
+        """Updates the positions after a loop over records, which does not report each record."""
         self.topics: tuple[str, ...] = ()
         self.pattern: re.Pattern[str] | None = None
         self._listener: Any = None
@@ -74,7 +74,7 @@ class Engine:
         self._locating: set[tuple[PartitionState, int]] = set()
         self._polled_ms = 0.0
         self._is_polling = False
-        self._is_woken = False
+        self._must_wake = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closing = False
         self.is_closed = False
@@ -83,7 +83,7 @@ class Engine:
     # Life.
 
     def start(self) -> None:
-        """In its event loop. Nothing is connected before something is asked for."""
+        """Begins in the running event loop. The first request opens the first connection."""
         if self.is_closed:
             raise ClosedError("this consumer is closed")
         self.before_use()
@@ -97,7 +97,7 @@ class Engine:
             raise ClientError("a consumer belongs to the event loop that it was first used in")
 
     async def close(self, patience_ms: float) -> None:
-        """Commits, leaves the group and lets everything go. Closing twice is fine."""
+        """Commits, leaves the group and closes all connections. Closing twice does nothing."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -105,9 +105,9 @@ class Engine:
         try:
             if self._loop is not None:
                 async with self.cluster.clock.timeout(patience_ms):
-                    await self._say_goodbye(patience_ms)
+                    await self._commit_and_leave(patience_ms)
         except (TimeoutError, MoldauError) as error:
-            _log.warning("the consumer was closed before it was done: %s", error)
+            _log.warning("closing the consumer was cut short: %s", error)
         finally:
             self.is_closed = True
             await self.fetching.close()
@@ -117,13 +117,13 @@ class Engine:
             await self.cluster.__aexit__(None, None, None)
             self.changed()
 
-    async def _say_goodbye(self, patience_ms: float) -> None:
+    async def _commit_and_leave(self, patience_ms: float) -> None:
         problem: Exception | None = None
         try:
             await self._give_up_all(patience_ms)
             await self.committing.finish(patience_ms)
             await self._run_commit_callbacks()
-        except Exception as error:  # noqa: BLE001 - a listener's or a callback's
+        except Exception as error:  # noqa: BLE001 - from a listener or a callback
             problem = error
         if self.group is not None:
             await self.group.leave()
@@ -142,14 +142,14 @@ class Engine:
         self._change.set()
 
     def wakeup(self) -> None:
-        """From any thread: whoever polls, or polls next, gets WakeupError."""
-        self._is_woken = True
+        """From any thread: the current or the next poll raises WakeupError."""
+        self._must_wake = True
         if self._loop is not None and not self.is_closed:
             with contextlib.suppress(RuntimeError):
-                # It may be closed this moment.
+                # The loop may be closed at this moment.
                 self._loop.call_soon_threadsafe(self._change.set)
 
-    # What is read.
+    # Subscription and assignment.
 
     def subscribe(
         self, topics: Collection[str], pattern: re.Pattern[str] | None, listener: Any
@@ -188,7 +188,7 @@ class Engine:
         if self.is_subscribed:
             raise ClientError("topics are subscribed; unsubscribe before assigning by hand")
         wanted = [TopicPartition(*one) for one in partitions]
-        self.committing.look_at_once()
+        self.committing.commit_now()
         self._take(wanted)
 
     def _take(self, partitions: Iterable[TopicPartition]) -> None:
@@ -198,9 +198,9 @@ class Engine:
         if not self.is_subscribed:
             self._watch.watch_only({one.topic for one in self.positions.partitions})
         self._locate()
-        self.fetching.look()
+        self.fetching.fetch_more()
 
-    # What the group asks of its consumer.
+    # What the group calls.
 
     @property
     def polled_ms(self) -> float:
@@ -211,7 +211,7 @@ class Engine:
             await self.committing.before_giving_up(effect.revoked, self.config.request_timeout_ms)
         try:
             if effect.revoked:
-                await self._tell_listener("lost" if effect.is_lost else "revoked", effect.revoked)
+                await self._call_listener("lost" if effect.is_lost else "revoked", effect.revoked)
         finally:
             self.positions.remove(effect.revoked)
 
@@ -225,19 +225,19 @@ class Engine:
         if effect.revoked:
             await self.give_up(Prepare(effect.revoked, False))
         self._take(effect.partitions)
-        await self._tell_listener("assigned", effect.added)
+        await self._call_listener("assigned", effect.added)
 
-    async def _tell_listener(self, what: str, partitions: tuple[TopicPartition, ...]) -> None:
-        told = getattr(self._listener, f"on_partitions_{what}", None)
-        if told is None and what == "lost":
-            told = getattr(self._listener, "on_partitions_revoked", None)
-        if told is not None:
-            await self._call_user(told, list(partitions))
+    async def _call_listener(self, what: str, partitions: tuple[TopicPartition, ...]) -> None:
+        method = getattr(self._listener, f"on_partitions_{what}", None)
+        if method is None and what == "lost":
+            method = getattr(self._listener, "on_partitions_revoked", None)
+        if method is not None:
+            await self._call_user(method, list(partitions))
 
     # Positions.
 
     def _locate(self) -> None:
-        """Where to begin: what the group committed, or what auto.offset.reset says."""
+        """Finds missing positions: committed offsets, or what auto.offset.reset says."""
         lost = [
             state
             for state in self.positions
@@ -270,7 +270,7 @@ class Engine:
                     self.fetching.fail(
                         NoOffsetError(
                             f"{state.partition} has no committed offset, and auto.offset.reset is "
-                            "none; seek to where you want to begin"
+                            "none; seek to the offset to begin with"
                         ),
                         state,
                     )
@@ -282,7 +282,7 @@ class Engine:
         finally:
             self._locating -= marks
             self.changed()
-        self.fetching.look()
+        self.fetching.fetch_more()
 
     def _note_metadata(self, found: ClusterMetadata) -> None:
         if self.pattern is not None and self.group is not None:
@@ -294,15 +294,15 @@ class Engine:
             ]
             self.group.step(Subscribed(tuple(matching)))
         if self.group is not None:
-            self.group.look_at(found)
-        self._warn_of(found)
+            self.group.note_metadata(found)
+        self._note_problems(found)
         if not found.topics.keys() >= set(self.topics):
-            # It may be made, or get a leader, any moment.
+            # It may be created, or get a leader, at any moment.
             self._watch.refresh_soon()
         self.changed()
-        self.fetching.look()
+        self.fetching.fetch_more()
 
-    def _warn_of(self, found: ClusterMetadata) -> None:
+    def _note_problems(self, found: ClusterMetadata) -> None:
         for name in found.missing - self._warned:
             self._warned.add(name)
             _log.warning("topic '%s' does not exist yet", name)
@@ -311,20 +311,20 @@ class Engine:
             if name in read and not self.cluster.may_pass(error):
                 self.fetching.fail(error)
 
-    # Handing out.
+    # Polling.
 
     def take_now(self, count: int) -> list[ConsumerRecord] | None:
-        """In the user's thread: what is there already. None: `poll` has to be asked."""
+        """In the user's thread: records that have arrived already. None: call `poll`."""
         if not self.begin_taking():
             return None
-        records, should_look = self.fetching.take(count)
-        if should_look:
-            self.look_soon()
+        records, has_room = self.fetching.take(count)
+        if has_room:
+            self.fetch_soon()
         return self._intercepted(records) if records else None
 
     def begin_taking(self) -> bool:
-        """In the user's thread: whether it may take what is there, without the duties of a poll."""
-        if self._is_woken or self.is_closed or self.committing.for_user:
+        """In the user's thread: whether it may take records without the duties of a poll."""
+        if self._must_wake or self.is_closed or self.committing.for_user:
             return False
         if self.group is not None and self.group.needs_user:
             return False
@@ -334,36 +334,36 @@ class Engine:
         self._polled_ms = now_ms
         return True
 
-    def look_soon(self) -> None:
-        """From any thread: there may be room to fetch more."""
+    def fetch_soon(self) -> None:
+        """From any thread: lets the event loop check for room to fetch more."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self.fetching.look)
+            self._loop.call_soon_threadsafe(self.fetching.fetch_more)
 
     async def poll(self, timeout_ms: float, count: int) -> list[ConsumerRecord]:
-        """At least one record, unless none came in time."""
+        """At least one record, unless none arrived in time."""
         records: list[ConsumerRecord] = []
 
         def take() -> bool:
-            taken, should_look = self.fetching.take(count)
+            taken, has_room = self.fetching.take(count)
             records.extend(taken)
-            if should_look:
-                self.fetching.look()
+            if has_room:
+                self.fetching.fetch_more()
             return bool(taken)
 
         await self.wait_until(take, timeout_ms)
         return self._intercepted(records)
 
     async def wait_until(self, take: Callable[[], bool], timeout_ms: float) -> bool:
-        """Does what has to be done in a poll, until `take` has got something."""
+        """Does the duties of a poll until `take` succeeds. False if the time is over before."""
         self.start()
         if not self.is_subscribed and not len(self.positions):
             raise ClientError("nothing is subscribed or assigned; there is nothing to poll")
         if self._is_polling:
-            raise ClientError("another poll of this consumer is under way")
+            raise ClientError("another poll of this consumer is running")
         deadline_ms = self.cluster.clock.mono_ms() + timeout_ms
         self._is_polling = True
         try:
-            # Who polls without ever waiting still lets the fetches and heartbeats go on.
+            # A user that polls without waiting must not stop fetches and heartbeats.
             await asyncio.sleep(0)
             while True:
                 self._change.clear()
@@ -381,13 +381,13 @@ class Engine:
     async def _do_duties(self) -> None:
         if self.is_closed:
             raise ClosedError("this consumer is closed")
-        if self._is_woken:
-            self._is_woken = False
-            raise WakeupError("somebody called wakeup")
+        if self._must_wake:
+            self._must_wake = False
+            raise WakeupError("wakeup() was called")
         await self._run_commit_callbacks()
         if self.group is not None and self.is_subscribed:
             await self.group.advance()
-        self.committing.look()
+        self.committing.commit_if_due()
         self.fetching.raise_error()
         self._locate()
 
@@ -397,7 +397,7 @@ class Engine:
             await self._call_user(callback, offsets, problem)
 
     async def _wait_for_change(self, left_ms: float) -> None:
-        """Returns no later than the next automatic commit is due."""
+        """Waits for a change, or until the time is over or the next automatic commit is due."""
         clock = self.cluster.clock
         until_commit_ms = self.committing.auto.due_ms - clock.mono_ms()
         pause_ms = min(left_ms, max(until_commit_ms, 0))
@@ -408,13 +408,13 @@ class Engine:
             timer.cancel()
 
     def _intercepted(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        for one in self.interceptors:
-            given = ask(one, "on_consume", records)
-            records = records if given is None else given
+        for interceptor in self.interceptors:
+            changed = notify(interceptor, "on_consume", records)
+            records = records if changed is None else changed
         return records
 
     async def until_known(self, partition: TopicPartition, patience_ms: float) -> int:
-        """The position; waits until it is found."""
+        """The position in a partition; waits until it is known."""
         self.start()
         clock = self.cluster.clock
         deadline_ms = clock.mono_ms() + patience_ms
@@ -433,21 +433,21 @@ class Engine:
     def seek(self, partition: TopicPartition, at: OffsetAndMetadata) -> None:
         self.start()
         self.state_of(partition).seek(at.offset, at.leader_epoch)
-        self.fetching.look()
+        self.fetching.fetch_more()
 
     def reset(self, partitions: Iterable[TopicPartition], policy: ResetPolicy) -> None:
         self.start()
         for state in [self.state_of(one) for one in partitions]:
             state.want_reset(policy)
-        self.fetching.look()
+        self.fetching.fetch_more()
 
     def pause(self, partitions: Collection[TopicPartition], *, is_paused: bool) -> None:
-        """All that are assigned if none is named."""
+        """Pauses or resumes partitions; all that are assigned if none is named."""
         self.start()
         for state in [self.state_of(one) for one in partitions] or list(self.positions):
             state.is_paused = is_paused
         self.fetching.paused()
-        self.fetching.look()
+        self.fetching.fetch_more()
 
     @property
     def subscribed_topics(self) -> tuple[str, ...]:

@@ -1,23 +1,25 @@
-"""What a consumer's user may have to act on."""
+"""Errors that the user of a consumer may have to handle."""
 
 from moldau.client.errors import ClientError
 from moldau.types import TopicPartition
 
 
 class WakeupError(ClientError):
-    """Somebody called `wakeup`."""
+    """`wakeup` was called while a poll waited, or before it."""
 
 
 class NoOffsetError(ClientError):
-    """There is no position to begin with, and auto.offset.reset=none wants none to be made up."""
+    """A partition has no position to begin with, and auto.offset.reset=none forbids a default."""
 
 
 class LogTruncationError(ClientError):
-    """The log is shorter than what was read of it: a new leader does not have these records."""
+    """The log is shorter than what was read from it: a new leader lacks these records."""
 
 
 class CommitFailedError(ClientError):
-    """The group does not take this commit: it has moved on. What was read may be read again."""
+    """The group refused a commit, because this consumer is no longer a member or a rebalance is in
+    progress. The records may be read again.
+    """
 
     def __init__(self, detail: str, *, is_retriable: bool = False) -> None:
         super().__init__(detail)
@@ -26,8 +28,7 @@ class CommitFailedError(ClientError):
 
 class DamagedRecordsError(ClientError):
     """The batch at the position is damaged: the broker cannot read it from its disk, or it arrived
-    with a wrong checksum. The position stays in front of it: `seek` to an offset after it to
-    continue.
+    with a wrong checksum. The position stays before it: `seek` to an offset after it to continue.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class DamagedRecordsError(ClientError):
         problem: str | None = None,
         next_offset: int | None = None,
     ) -> None:
-        """`problem`: what is wrong with a batch that arrived; None if the broker refused it."""
+        """`problem` describes the damage of a batch that arrived; None if the broker could not read
+        it.
+        """
         text = (
             f"{partition} is damaged at offset {offset} on the broker's disk; "
             f"`moldau topics describe {partition.topic}` shows the damaged offsets, "
@@ -47,7 +50,7 @@ class DamagedRecordsError(ClientError):
             after = "an offset after it" if next_offset is None else str(next_offset)
             text = (
                 f"the batch at offset {offset} of {partition} arrived damaged ({problem}); "
-                f"seek to {after} to leave it out"
+                f"seek to {after} to skip it"
             )
         super().__init__(text)
         self.partition = partition
@@ -56,14 +59,14 @@ class DamagedRecordsError(ClientError):
 
 
 class DeserializationError(ClientError):
-    """A key or a value that its deserializer does not take. The position stays in front of it:
-    `seek` behind it to go on.
+    """A deserializer refused a key or a value. The position stays before the record: `seek` past it
+    to continue.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, cause: Exception) -> None:
         super().__init__(
             f"{partition} has a record at offset {offset} that cannot be read: {cause}; "
-            f"seek to {offset + 1} to leave it out"
+            f"seek to {offset + 1} to skip it"
         )
         self.partition = partition
         self.offset = offset

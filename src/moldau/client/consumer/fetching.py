@@ -1,6 +1,6 @@
-"""Fetches ahead of what is handed out. At most one request is under way with each broker; what came
-waits until it is taken, and no more is asked for than the memory bounds allow. Everything runs in
-the event loop but `take`, which the user's thread may call.
+"""Fetches ahead of the user. At most one request per broker is in flight. What arrives waits until
+it is taken, within bounds of memory. Everything runs in the event loop except `take`, which the
+user's thread may call.
 """
 
 from collections import deque
@@ -50,7 +50,7 @@ _SESSION_GONE = {
 
 
 class _Failed:
-    """What went wrong, and for whom."""
+    """An error, and the partition that it concerns if it is only one."""
 
     __slots__ = ("_state", "_version", "error")
 
@@ -84,23 +84,23 @@ class Fetching:
         self._failures: dict[int, int] = {}
         self._ready: deque[Fetched] = deque()
         self._held: list[Fetched] = []
-        """Of paused partitions."""
+        """Fetched from partitions that are paused now."""
         self._tasks = Tasks()
         self._failed: _Failed | None = None
         self.counts = Counts()
         self.wants_room = False
-        """Something could be fetched if more were taken."""
+        """Whether a lack of room keeps a partition from being fetched."""
         self.on_room: Callable[[], None] = lambda: None
-        """Called by whoever throws away what was in the way, in whatever thread that is."""
+        """Called when stale records are dropped, in the thread that drops them."""
 
     async def close(self) -> None:
         await self._seeking.close()
         await self._tasks.close()
 
-    # Handing out: the user's thread.
+    # Taking records: the user's thread.
 
     def take(self, count: int) -> tuple[list[ConsumerRecord], bool]:
-        """Up to so many records, and whether the event loop should `look` again."""
+        """Up to `count` records, and whether the event loop should fetch more."""
         into: list[ConsumerRecord] = []
         has_room = False
         while len(into) < count and (fetched := self._next_ready()) is not None:
@@ -117,11 +117,11 @@ class Fetching:
         return into, has_room and self.wants_room
 
     def first_ready(self) -> Fetched | None:
-        """For readers of columns, who say what they handed out of it."""
+        """For readers of columns, which report with `handed_out` how much they took."""
         return self._next_ready()
 
     def handed_out(self, fetched: Fetched, count: int) -> None:
-        """So many batches of the first that is ready."""
+        """Notes that `count` batches of `first_ready` were taken."""
         if not fetched.hand_out(count):
             self._ready.popleft()
 
@@ -148,15 +148,15 @@ class Fetching:
         return DeserializationError(fetched.state.partition, position, error)
 
     def raise_error(self) -> None:
-        """What no further fetch would cure; told once, and not to who has sought since."""
+        """Raises an error that no further fetch would cure, once, unless a seek has outdated it."""
         failed, self._failed = self._failed, None
         if failed is not None and not failed.is_stale:
             raise failed.error
 
-    # Deciding what to ask.
+    # Deciding what to fetch.
 
-    def look(self) -> None:
-        """Asks everybody who is not being asked for what can be fetched now."""
+    def fetch_more(self) -> None:
+        """Sends a request to every broker without one in flight, for all that can be fetched now."""
         self.wants_room = False
         now_ms = self._cluster.clock.mono_ms()
         buffered_bytes = self._buffered_bytes()
@@ -174,16 +174,16 @@ class Fetching:
                 self.wants_room = True
             else:
                 by_node.setdefault(node_id, {})[state.partition] = self._row(state)
-        # Behind the loop: that is where new leaders are noticed.
-        self._seeking.look()
+        # After the loop, which is where new leaders are noticed.
+        self._seeking.find_positions()
         for node_id, rows in by_node.items():
             self._under_way.add(node_id)
-            # Now, with the offsets: a seek may come before the task begins.
+            # The versions belong to the offsets above: a seek may come before the task begins.
             versions = {one: known.version for one in rows if (known := self._positions.get(one))}
             self._start(self._fetch(node_id, rows, versions), f"fetch from {node_id}")
 
     def _buffered_bytes(self) -> int:
-        """What nobody may take makes way if it is in the way of others."""
+        """Records of paused partitions are dropped if they leave no room for others."""
         buffered_bytes = sum(state.buffered_bytes for state in self._positions)
         if not self._held or buffered_bytes < self._options.buffer_bytes_max:
             return buffered_bytes
@@ -195,7 +195,7 @@ class Fetching:
         return sum(state.buffered_bytes for state in self._positions)
 
     def paused(self) -> None:
-        """Some are, or are not any more: what came for them is kept for later, or is next."""
+        """Some partitions were paused or resumed: their records are set aside, or become ready."""
         found = [*self._held, *self._ready]
         self._held = [one for one in found if one.state.is_paused]
         self._ready = deque(one for one in found if not one.state.is_paused)
@@ -227,19 +227,19 @@ class Fetching:
             self.fail(error)
 
     def fail(self, error: BaseException, state: PartitionState | None = None) -> None:
-        """`state`: where, if it is about one partition as it is now."""
+        """The next poll raises the error. `state`: the partition that it concerns, if only one."""
         if self._failed is None or self._failed.is_stale:
             self._failed = _Failed(error, state)
         self._on_change()
 
     def _note_found(self, error: MoldauError | None, state: PartitionState | None) -> None:
-        """A position was found, or cannot be."""
+        """A position was found, or cannot be found."""
         if error is not None:
             self.fail(error, state)
         self._on_change()
-        self.look()
+        self.fetch_more()
 
-    # Asking.
+    # Requests.
 
     async def _fetch(
         self,
@@ -249,17 +249,17 @@ class Fetching:
     ) -> None:
         session = self._sessions.setdefault(node_id, FetchSession())
         try:
-            answer = await self._ask(node_id, session.plan(rows), rows)
+            answer = await self._send(node_id, session.plan(rows), rows)
             check(answer.error_code, f"fetching from broker {node_id}")
             session.answered(answer.session_id)
             self._failures.pop(node_id, None)
             self.counts.fetches += 1
-            self._take_answer(node_id, answer, versions)
+            self._take_response(node_id, answer, versions)
         except MoldauError as error:
             await self._recover(node_id, session, error)
         finally:
             self._under_way.discard(node_id)
-        self.look()
+        self.fetch_more()
 
     async def _recover(self, node_id: int, session: FetchSession, error: MoldauError) -> None:
         code = error.code if isinstance(error, KafkaError) else None
@@ -278,7 +278,7 @@ class Fetching:
         self._watch.refresh_soon()
         await self._cluster.clock.sleep(self._cluster.pause_ms(failures))
 
-    async def _ask(
+    async def _send(
         self, node_id: int, plan: SessionPlan, rows: Mapping[TopicPartition, FetchRow]
     ) -> FetchResponse:
         topics: dict[str, FetchTopic] = {}
@@ -321,9 +321,9 @@ class Fetching:
             timeout_ms=options.request_timeout_ms + options.max_wait_ms,
         )
 
-    # Taking answers.
+    # Responses.
 
-    def _take_answer(
+    def _take_response(
         self, node_id: int, answer: FetchResponse, versions: Mapping[TopicPartition, int]
     ) -> None:
         endpoints = [
@@ -340,10 +340,10 @@ class Fetching:
                 try:
                     self._take_row(node_id, state, row, endpoints)
                 except MoldauError as error:
-                    # The next answer would be the same: not at once.
+                    # The next response would be the same, so it is delayed.
                     pause_ms = self._cluster.pause_ms(1)
                     state.not_before_ms = self._cluster.clock.mono_ms() + pause_ms
-                    self._cluster.clock.call_later(pause_ms, self.look)
+                    self._cluster.clock.call_later(pause_ms, self.fetch_more)
                     self.fail(error, state)
 
     def _take_row(
@@ -369,7 +369,7 @@ class Fetching:
 
     def _out_of_range(self, node_id: int, state: PartitionState) -> None:
         if node_id == state.preferred_replica:
-            # A follower may be behind; the leader knows better.
+            # A follower may lag; the leader decides.
             state.preferred_replica = NO_NODE
             return
         self._seeking.lost(state)

@@ -1,5 +1,5 @@
-"""A membership at work: does what its core decides. Requests run in the background and answers are
-steps; what concerns the user waits for the user's next poll.
+"""Executes the effects that the membership's state machine decides. Requests run in the background,
+and their responses are its events. Effects that concern the user wait for the next poll.
 """
 
 import logging
@@ -50,7 +50,7 @@ from moldau.protocol.wire.schema import Message
 
 _log = logging.getLogger(__name__)
 
-# Answers come in order, and joining may take minutes.
+# Responses come in order, and joining may take minutes, so groups use a connection of their own.
 _LANE = "group"
 _JOIN_GRACE_MS = 5_000
 _LEAVE_PATIENCE_MS = 3_000
@@ -66,14 +66,14 @@ class Owner(Protocol):
     def changed(self) -> None: ...
 
     def watch_too(self, topics: Collection[str]) -> None:
-        """What this member shared out."""
+        """Watches the topics that this member assigned as leader."""
 
     def refresh_soon(self) -> None:
-        """Some of it could not be seen."""
+        """Refreshes metadata, because a topic could not be described."""
 
     @property
     def polled_ms(self) -> float:
-        """When the user was last there; now if it is there."""
+        """The time of the last poll; the current time during one."""
 
 
 class Group:
@@ -88,13 +88,13 @@ class Group:
         self._assignors: dict[str, Assignor] = {one.name: one for one in options.assignors}
         self._for_user: deque[Prepare | Assigned] = deque()
         self._error: MoldauError | None = None
-        self._shared: dict[str, int] = {}
-        """Partitions of each topic when this member shared them out."""
-        self._is_unsure = False
-        """Whether a topic could not be seen then."""
+        self._assigned_counts: dict[str, int] = {}
+        """Number of partitions of each topic when this member assigned them as leader."""
+        self._lacks_topics = False
+        """Whether a topic could not be described then."""
         self._failures = 0
         self._tasks = Tasks()
-        self._is_beating = False
+        self._sends_heartbeats = False
 
     @property
     def group_id(self) -> str:
@@ -115,11 +115,11 @@ class Group:
     def needs_user(self) -> bool:
         return bool(self._for_user) or self._error is not None or self.machine.needs_user
 
-    # The user is there.
+    # In a poll.
 
     async def advance(self) -> None:
-        """Goes as far as it can without waiting for the coordinator. Raises what the user has to
-        know.
+        """Does what a poll has to do for the group, without waiting for the coordinator. Raises
+        errors that the user has to handle.
         """
         while True:
             if self._error is not None:
@@ -140,28 +140,28 @@ class Group:
             try:
                 await self._owner.give_up(effect)
             finally:
-                # What a listener raises is the user's; the group goes on.
+                # An error of a listener is raised to the user; the rebalance continues.
                 self.step(Prepared())
         else:
             self._counts.rebalances += 1
-            if self._is_unsure:
-                # Only now: a change that is noticed in a rebalance leads to no other one.
-                self._is_unsure = False
+            if self._lacks_topics:
+                # Not earlier: a change that is noticed during a rebalance causes no other one.
+                self._lacks_topics = False
                 self._owner.refresh_soon()
             await self._owner.take_over(effect)
 
     async def leave(self) -> None:
-        """Tells the coordinator, shortly."""
+        """Sends LeaveGroup, within a short time."""
         await self._tasks.close()
         self._tasks = Tasks()
-        self._is_beating = False
+        self._sends_heartbeats = False
         self._for_user.clear()
         for effect in self.machine.step(Left()):
             if isinstance(effect, Tell):
-                await self._tell(effect.request)
+                await self._leave_group(effect.request)
 
     async def drop(self) -> None:
-        """Ends everything at once."""
+        """Cancels everything at once."""
         await self._tasks.close()
 
     # Steps.
@@ -177,9 +177,11 @@ class Group:
                 case Ask():
                     _ = self._tasks.start(self._ask(effect), f"ask group {self.group_id}")
                 case MakeShares():
-                    _ = self._tasks.start(self._share(effect), f"share out {self.group_id}")
+                    _ = self._tasks.start(
+                        self._assign(effect), f"assign partitions of {self.group_id}"
+                    )
                 case Tell(request):
-                    _ = self._tasks.start(self._tell(request), f"leave {self.group_id}")
+                    _ = self._tasks.start(self._leave_group(request), f"leave {self.group_id}")
                 case Fail(error):
                     self._error = error
         if effects:
@@ -199,7 +201,7 @@ class Group:
             else:
                 self._stop(error)
             return
-        self._begin_beating()
+        self._start_heartbeats()
         self.step(event)
 
     async def _answered(self, request: Message) -> Event:
@@ -226,12 +228,12 @@ class Group:
         self.machine.state = MemberState.FAILED
         self._owner.changed()
 
-    async def _tell(self, request: Message) -> None:
-        """Whether it is heard or not: the session would end by itself."""
+    async def _leave_group(self, request: Message) -> None:
+        """Without an answer the coordinator removes the member when its session times out."""
         assert isinstance(request, LeaveGroupRequest)
         try:
             async with self._cluster.clock.timeout(_LEAVE_PATIENCE_MS):
-                # Not behind a request to join, which may still wait for its answer.
+                # Not on the group's lane, where a JoinGroup may still wait for its response.
                 coordinator = await self._cluster.coordinator(self.group_id)
                 connection = await self._cluster.connection(coordinator)
                 if connection.newest_of(LeaveGroupRequest) < LEAVE_GROUP_MEMBERS:
@@ -243,9 +245,9 @@ class Group:
         except (MoldauError, TimeoutError):
             return
 
-    # Sharing out, as the leader.
+    # Assigning partitions, as the leader.
 
-    async def _share(self, effect: MakeShares) -> None:
+    async def _assign(self, effect: MakeShares) -> None:
         wanted = {topic for one in effect.members.values() for topic in one.topics}
 
         async def attempt() -> ClusterMetadata:
@@ -261,36 +263,36 @@ class Group:
         except MoldauError as error:
             self._stop(error)
             return
-        except Exception as error:  # noqa: BLE001 - an assignor of the user's may raise anything
+        except Exception as error:  # noqa: BLE001 - an assignor may raise anything
             self._stop(ClientError(f"the assignor '{effect.assignor}' failed: {error!r}"))
             return
-        self._shared = {topic: len(topics.get(topic, ())) for topic in wanted}
-        self._is_unsure = bool(found.failures)
+        self._assigned_counts = {topic: len(topics.get(topic, ())) for topic in wanted}
+        self._lacks_topics = bool(found.failures)
         self._owner.watch_too(wanted)
         contents = {member: write_assignment(share) for member, share in shares.items()}
         self.step(SharesMade(effect.generation, contents))
 
-    def look_at(self, found: ClusterMetadata) -> None:
-        """The leader has to notice partitions that were added, and topics that came or went."""
+    def note_metadata(self, found: ClusterMetadata) -> None:
+        """As leader, rejoins when partitions were added, or topics were created or deleted."""
         if not self.machine.is_leader or self.machine.state is not MemberState.STABLE:
             return
-        for topic, count in self._shared.items():
+        for topic, count in self._assigned_counts.items():
             now = found.topics.get(topic)
             is_gone = now is None and topic in found.missing and count > 0
             if is_gone or (now is not None and len(now.partitions) != count):
-                self._shared = {}
-                self.step(RejoinWanted(f"topic {topic} has other partitions now"))
+                self._assigned_counts = {}
+                self.step(RejoinWanted(f"the number of partitions of {topic} has changed"))
                 self._owner.changed()
                 return
 
     # Heartbeats.
 
-    def _begin_beating(self) -> None:
-        if not self._is_beating:
-            self._is_beating = True
-            _ = self._tasks.start(self._beat(), f"heartbeats of {self.group_id}")
+    def _start_heartbeats(self) -> None:
+        if not self._sends_heartbeats:
+            self._sends_heartbeats = True
+            _ = self._tasks.start(self._heartbeats(), f"heartbeats of {self.group_id}")
 
-    async def _beat(self) -> None:
+    async def _heartbeats(self) -> None:
         clock = self._cluster.clock
         interval_ms = self._options.heartbeat_interval_ms
         while True:
@@ -301,23 +303,23 @@ class Group:
             if clock.mono_ms() >= self._poll_deadline_ms():
                 self._counts.polls_late += 1
                 _log.warning(
-                    "group '%s': nobody polled for max.poll.interval.ms=%s; its partitions go to "
-                    "others until the next poll",
+                    "group '%s': no poll within max.poll.interval.ms=%s; its partitions go to "
+                    "other members until the next poll",
                     self.group_id,
                     self._options.max_poll_interval_ms,
                 )
                 self.step(PollExpired())
                 self._owner.changed()
-                # Until the user is back there is nothing to say.
+                # No heartbeats until the next poll.
                 while not self.machine.is_beating:
                     await clock.sleep(interval_ms)
                 continue
-            await self._beat_once()
+            await self._send_heartbeat()
 
     def _poll_deadline_ms(self) -> float:
         return self._owner.polled_ms + self._options.max_poll_interval_ms
 
-    async def _beat_once(self) -> None:
+    async def _send_heartbeat(self) -> None:
         machine = self.machine
         generation, member_id = machine.generation, machine.member_id
         try:

@@ -1,4 +1,4 @@
-"""A group's committed offsets, asked for and changed by a member of it."""
+"""Committed offsets of a group: looking them up, and committing as a member."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from moldau.protocol.versions import (
 from moldau.types import NO_OFFSET, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-# From version 10 on topics are named by ids, which do not tell a topic that was made again.
+# From version 10 on topics are named by ids, and a topic that was created again has another one.
 _NOT_A_MEMBER = {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -39,7 +39,7 @@ _NOT_A_MEMBER = {
 
 
 class GroupMetadata(NamedTuple):
-    """Who commits. Without a generation: somebody who is no member, if the group allows it."""
+    """The identity of a consumer in its group. Without a generation it is not a member."""
 
     group_id: str
     generation_id: int = -1
@@ -48,10 +48,10 @@ class GroupMetadata(NamedTuple):
 
 
 class CommitRefusedError(KafkaError):
-    """The coordinator does not know the member that committed, or not any more."""
+    """The coordinator does not know the member that committed, or no longer."""
 
 
-async def commit(cluster: Cluster, who: GroupMetadata, offsets: Offsets) -> None:
+async def commit(cluster: Cluster, identity: GroupMetadata, offsets: Offsets) -> None:
     """One attempt. Raises KafkaError, ChannelError or CommitFailedError."""
     topics: dict[str, OffsetCommitRequestTopic] = {}
     for (name, number), at in offsets.items():
@@ -65,27 +65,27 @@ async def commit(cluster: Cluster, who: GroupMetadata, offsets: Offsets) -> None
             )
         )
     request = OffsetCommitRequest(
-        group_id=who.group_id,
-        generation_id_or_member_epoch=who.generation_id,
-        member_id=who.member_id,
-        group_instance_id=who.group_instance_id,
+        group_id=identity.group_id,
+        generation_id_or_member_epoch=identity.generation_id,
+        member_id=identity.member_id,
+        group_instance_id=identity.group_instance_id,
         topics=list(topics.values()),
     )
     answer = await cluster.ask_coordinator(
-        who.group_id, request, OffsetCommitResponse, newest=OFFSET_COMMIT_TOPIC_IDS - 1
+        identity.group_id, request, OffsetCommitResponse, newest=OFFSET_COMMIT_TOPIC_IDS - 1
     )
     for result in answer.topics:
         for row in result.partitions:
             if row.error_code:
-                where = f"group '{who.group_id}', {result.name}-{row.partition_index}"
+                where = f"group '{identity.group_id}', {result.name}-{row.partition_index}"
                 _refuse(error_code(row.error_code), where)
 
 
 def _refuse(code: ErrorCode, where: str) -> None:
     if code is ErrorCode.REBALANCE_IN_PROGRESS:
         raise CommitFailedError(
-            f"{where}: the group is rebalancing; poll until that is over, then commit what you "
-            "still have",
+            f"{where}: the group is rebalancing; poll until that is over, then commit what "
+            "is still assigned",
             is_retriable=True,
         )
     if code in _NOT_A_MEMBER:
@@ -95,14 +95,14 @@ def _refuse(code: ErrorCode, where: str) -> None:
 
 def too_late(error: CommitRefusedError) -> CommitFailedError:
     return CommitFailedError(
-        f"{error.detail}: the group has given these partitions to others ({error.code.name}); poll "
+        f"{error.detail}: the group has reassigned these partitions ({error.code.name}); poll "
         "more often, or raise max.poll.interval.ms or lower max.poll.records"
     )
 
 
 def not_a_member(group_id: str) -> CommitFailedError:
     return CommitFailedError(
-        f"group '{group_id}': this consumer is no member now, and others may have its partitions; "
+        f"group '{group_id}': this consumer is not a member now, others may have its partitions; "
         "poll to join, and poll more often or raise max.poll.interval.ms or lower max.poll.records "
         "to stay"
     )
@@ -115,8 +115,8 @@ async def committed(
     *,
     is_stable: bool,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """One attempt; without those that nobody committed. `is_stable`: not while a transaction is
-    about to commit them, which is an error that passes.
+    """One attempt; partitions without a committed offset are left out. `is_stable`: fails, with an
+    error that passes, while a transaction is about to commit offsets.
     """
     by_topic: dict[str, list[int]] = {}
     for name, number in partitions:
@@ -125,7 +125,7 @@ async def committed(
     connection = await cluster.connection(node_id)
     if connection.newest_of(OffsetFetchRequest) < OFFSET_FETCH_GROUPS:
         return await _committed_of_one(cluster, group_id, by_topic)
-    # Brokers that are asked this way know what stable means.
+    # Brokers with this version know require_stable.
     request = OffsetFetchRequest(
         groups=[
             OffsetFetchRequestGroup(
@@ -160,7 +160,7 @@ async def committed(
 async def _committed_of_one(
     cluster: Cluster, group_id: str, by_topic: Mapping[str, list[int]]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Brokers before 3.0 are asked for one group, and those before 2.5 know nothing of stable."""
+    """For brokers before 3.0: one group in a request. Those before 2.5 ignore require_stable."""
     request = OffsetFetchRequest(
         group_id=group_id,
         topics=[

@@ -1,15 +1,15 @@
-"""Positions and offsets of the consumer for asyncio: seeking, committing, asking."""
+"""Positions and offsets of the asyncio consumer: seeking, committing, looking up."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from moldau.client.admin.offsets import FoundOffset, list_offsets
 from moldau.client.consumer.arguments import (
+    AnyPartition,
     CommitOffsets,
-    Place,
     offsets_of,
-    place_of,
-    places_of,
+    partition_of,
+    partitions_of,
     position_of,
     time_of,
     times_of,
@@ -23,35 +23,66 @@ from moldau.types import NO_EPOCH, NO_OFFSET, TopicPartition
 
 
 class OffsetAndTimestamp(NamedTuple):
+    """A record that was found by its timestamp."""
+
     offset: int
     timestamp: int
+    """In milliseconds since 1970."""
     leader_epoch: int = NO_EPOCH
+    """Of the leader that wrote the record; -1 if it is unknown."""
 
 
 class OffsetMethods:
+    """The methods of a consumer that concern offsets. A partition is a `TopicPartition`, or a tuple
+    of a topic and a number.
+    """
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     # Seeking.
 
-    def seek(self, partition: Place, offset: int | OffsetAndMetadata) -> None:
-        """The next record to be read there."""
-        self._engine.seek(place_of(partition), position_of(offset))
+    def seek(self, partition: AnyPartition, offset: int | OffsetAndMetadata) -> None:
+        """Sets the position in a partition.
 
-    def seek_to_beginning(self, *partitions: Place) -> None:
-        """Of these, or of all that are assigned."""
+        Args:
+            partition: An assigned partition.
+            offset: The offset of the next record to read, alone or with its leader epoch.
+
+        Raises:
+            ClientError: The partition is not assigned, or the offset is negative.
+        """
+        self._engine.seek(partition_of(partition), position_of(offset))
+
+    def seek_to_beginning(self, *partitions: AnyPartition) -> None:
+        """Sets the position to the first record that exists.
+
+        Args:
+            *partitions: Assigned partitions; none for all that are assigned.
+        """
         self._reset(partitions, EARLIEST)
 
-    def seek_to_end(self, *partitions: Place) -> None:
-        """Of these, or of all that are assigned: only later records are given."""
+    def seek_to_end(self, *partitions: AnyPartition) -> None:
+        """Sets the position after the last record, so that only later records are read.
+
+        Args:
+            *partitions: Assigned partitions; none for all that are assigned.
+        """
         self._reset(partitions, LATEST)
 
-    def _reset(self, places: Iterable[Place], policy: ResetPolicy) -> None:
-        self._engine.reset(places_of(places) or self._engine.positions.partitions, policy)
+    def _reset(self, partitions: Iterable[AnyPartition], policy: ResetPolicy) -> None:
+        self._engine.reset(partitions_of(partitions) or self._engine.positions.partitions, policy)
 
-    async def seek_to_time(self, timestamp_ms: int, *partitions: Place) -> None:
-        """To the first record that is not older; to the end if there is none."""
-        wanted = places_of(partitions) or list(self._engine.positions.partitions)
+    async def seek_to_time(self, timestamp_ms: int, *partitions: AnyPartition) -> None:
+        """Sets the position to the first record that is not older than a time.
+
+        Where all records are older, the position is set to the end.
+
+        Args:
+            timestamp_ms: The time, in milliseconds since 1970.
+            *partitions: Assigned partitions; none for all that are assigned.
+        """
+        wanted = partitions_of(partitions) or list(self._engine.positions.partitions)
         found = await self.offsets_for_times(dict.fromkeys(wanted, time_of(timestamp_ms)))
         for partition, at in found.items():
             if at is None:
@@ -59,73 +90,143 @@ class OffsetMethods:
             else:
                 self._engine.seek(partition, OffsetAndMetadata(at.offset, "", at.leader_epoch))
 
-    def pause(self, *partitions: Place) -> None:
-        """Nothing is given of these, or of all, until they are resumed."""
-        self._engine.pause(places_of(partitions), is_paused=True)
+    def pause(self, *partitions: AnyPartition) -> None:
+        """Stops reading from partitions until `resume`, without giving them up.
 
-    def resume(self, *partitions: Place) -> None:
-        """Gives records of these, or of all, again."""
-        self._engine.pause(places_of(partitions), is_paused=False)
+        Args:
+            *partitions: Assigned partitions; none for all that are assigned.
+        """
+        self._engine.pause(partitions_of(partitions), is_paused=True)
+
+    def resume(self, *partitions: AnyPartition) -> None:
+        """Continues to read from paused partitions.
+
+        Args:
+            *partitions: Assigned partitions; none for all that are assigned.
+        """
+        self._engine.pause(partitions_of(partitions), is_paused=False)
 
     def paused(self) -> set[TopicPartition]:
-        """The partitions that are paused now."""
+        """Returns the partitions that are paused now."""
         return {state.partition for state in self._engine.positions if state.is_paused}
 
-    async def position(self, partition: Place) -> int:
-        """The offset of the next record to be given."""
-        patience_ms = self._engine.config.default_api_timeout_ms
-        return await self._engine.until_known(place_of(partition), patience_ms)
+    async def position(self, partition: AnyPartition) -> int:
+        """Returns the offset of the next record to read, and waits until it is known.
 
-    def lag(self, partition: Place) -> int | None:
-        """Records between the position and the end, as far as the last fetch knew; None before."""
+        Args:
+            partition: An assigned partition.
+
+        Raises:
+            ClientTimeoutError: The position was not found within default.api.timeout.ms.
+            NoOffsetError: Nothing is committed, and auto.offset.reset is none.
+        """
+        patience_ms = self._engine.config.default_api_timeout_ms
+        return await self._engine.until_known(partition_of(partition), patience_ms)
+
+    def lag(self, partition: AnyPartition) -> int | None:
+        """Returns how many records are left to read, as of the last fetch.
+
+        Args:
+            partition: An assigned partition.
+
+        Returns:
+            The number of records between the position and the end; None before the first fetch.
+        """
         self._engine.start()
-        return self._engine.state_of(place_of(partition)).lag
+        return self._engine.state_of(partition_of(partition)).lag
 
     # Committing.
 
     async def commit(self, offsets: CommitOffsets = None) -> None:
-        """Waits until the group has it. Raises CommitFailedError if it does not take it."""
+        """Commits offsets for the group, and waits for the answer.
+
+        Args:
+            offsets: The offset of the next record to read in each partition, alone or as
+                `OffsetAndMetadata`; None for the positions of all assigned partitions.
+
+        Raises:
+            CommitFailedError: This consumer is no longer a member, or the group is rebalancing.
+        """
         self._engine.start()
         await self._engine.committing.commit(offsets_of(offsets))
 
     def commit_async(
         self, offsets: CommitOffsets = None, callback: Callable[..., Any] | None = None
     ) -> None:
-        """Does not wait; `callback(offsets, error)` is called by a later poll."""
+        """Commits offsets for the group without waiting.
+
+        Args:
+            offsets: As in `commit`.
+            callback: A later poll calls `callback(offsets, error)`; the error is None if the
+                offsets are committed.
+        """
         self._engine.start()
         self._engine.committing.commit_async(offsets_of(offsets), callback)
 
     async def committed(
-        self, partitions: Iterable[Place]
+        self, partitions: Iterable[AnyPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where it has nothing."""
+        """Looks up the committed offsets of the group.
+
+        Args:
+            partitions: The partitions, which need not be assigned.
+
+        Returns:
+            For each partition the committed offset; None if there is none.
+        """
         self._engine.start()
-        wanted = places_of(partitions)
+        wanted = partitions_of(partitions)
         found = await self._engine.committing.committed(wanted)
         return {partition: found.get(partition) for partition in wanted}
 
     def group_metadata(self) -> GroupMetadata:
-        """Who this consumer is in its group, for a transaction that commits its offsets."""
+        """Returns the identity of this consumer in its group, for `Producer.send_offsets`."""
         return self._engine.committing.committer()
 
-    # Asking.
+    # Looking up.
 
-    async def beginning_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
-        """The offset of the first record that is there."""
+    async def beginning_offsets(
+        self, partitions: Iterable[AnyPartition]
+    ) -> dict[TopicPartition, int]:
+        """Looks up the first offsets of partitions.
+
+        Args:
+            partitions: The partitions, which need not be assigned.
+
+        Returns:
+            For each partition the offset of its first record.
+        """
         return await self._list(partitions, ListOffsetsTimestamp.EARLIEST)
 
-    async def end_offsets(self, partitions: Iterable[Place]) -> dict[TopicPartition, int]:
-        """Behind the last record that may be read: with read_committed, the last stable offset."""
+    async def end_offsets(self, partitions: Iterable[AnyPartition]) -> dict[TopicPartition, int]:
+        """Looks up the end offsets of partitions.
+
+        Args:
+            partitions: The partitions, which need not be assigned.
+
+        Returns:
+            For each partition the offset after the last record that may be read. With
+            isolation.level=read_committed this is the last stable offset.
+        """
         return await self._list(partitions, ListOffsetsTimestamp.LATEST)
 
-    async def _list(self, places: Iterable[Place], which: int) -> dict[TopicPartition, int]:
-        found = await self._find(dict.fromkeys(places_of(places), which))
+    async def _list(
+        self, partitions: Iterable[AnyPartition], which: int
+    ) -> dict[TopicPartition, int]:
+        found = await self._find(dict.fromkeys(partitions_of(partitions), which))
         return {partition: at.offset for partition, at in found.items()}
 
     async def offsets_for_times(
-        self, times: Mapping[Place, int]
+        self, times: Mapping[AnyPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record that is not older than a time in ms; None if there is none."""
+        """Looks up records by time.
+
+        Args:
+            times: For each partition a time in milliseconds since 1970.
+
+        Returns:
+            For each partition the first record that is not older; None if all are older.
+        """
         found = await self._find(times_of(times))
         return {
             partition: None if at.offset == NO_OFFSET else OffsetAndTimestamp(*at)

@@ -1,4 +1,4 @@
-"""From a consumer's settings to what its parts obey. What is wrong is said before it begins."""
+"""Options of the parts of a consumer, from its settings. Wrong settings raise before it starts."""
 
 import inspect
 from typing import Any
@@ -13,7 +13,7 @@ from moldau.core.consumer.resets import ResetPolicy, parse_reset
 from moldau.frozen import frozen
 from moldau.protocol.enums import IsolationLevel
 
-# What users of Kafka's own client write.
+# The names of the classes of Kafka's own client.
 _JAVA_NAMES = {
     "RangeAssignor": "range",
     "RoundRobinAssignor": "roundrobin",
@@ -21,7 +21,7 @@ _JAVA_NAMES = {
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
 _PREFETCHED = 2
-"""So many answers of one partition may wait to be handed out."""
+"""How many responses of one partition may wait to be taken."""
 
 
 @frozen(kw_only=True)
@@ -32,7 +32,7 @@ class FetchOptions:
     max_wait_ms: int
     partition_bytes: int
     buffer_bytes_max: int
-    """Nothing more is fetched while so much waits to be handed out."""
+    """No more is fetched while this much waits to be taken."""
     partition_buffer_bytes_max: int
     check_crcs: bool
     rack: str
@@ -75,7 +75,7 @@ def fetch_options(config: ConsumerConfig) -> FetchOptions:
 
 
 def group_options(config: ConsumerConfig) -> GroupOptions | None:
-    """None without a group."""
+    """None if there is no group.id."""
     if config.group_protocol.lower() != "classic":
         raise UnsupportedError(
             f"group.protocol={config.group_protocol} is not supported yet, only classic"
@@ -91,7 +91,7 @@ def group_options(config: ConsumerConfig) -> GroupOptions | None:
         )
     assignors = tuple(map(_assignor, config.partition_assignment_strategy))
     if not assignors:
-        raise ConfigError("partition.assignment.strategy is empty; range is the usual one")
+        raise ConfigError("partition.assignment.strategy is empty; range is the usual assignor")
     try:
         common_protocol(assignors)
     except ValueError as error:
@@ -119,13 +119,13 @@ def _assignor(given: Any) -> Assignor:
             part for part in ("name", "protocols", "user_data", "assign") if not hasattr(made, part)
         ]
         if missing:
-            raise ConfigError(f"the assignor {made!r} has no {' and no '.join(missing)}")
+            raise ConfigError(f"the assignor {made!r} lacks {', '.join(missing)}")
         own: Assignor = made
         return own
     name = _JAVA_NAMES.get(given.rsplit(".", 1)[-1], given)
     if name not in ASSIGNORS:
         raise ConfigError(
-            f"partition.assignment.strategy: there is no assignor '{given}', only "
+            f"partition.assignment.strategy: unknown assignor '{given}', known are "
             f"{', '.join(ASSIGNORS)}{did_you_mean(name, ASSIGNORS)}"
         )
     return ASSIGNORS[name]()

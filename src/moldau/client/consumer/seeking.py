@@ -1,5 +1,5 @@
-"""Finds positions that are not known: by the reset policy, and by asking a new leader whether its
-log is the one that was read (KIP-320).
+"""Finds unknown positions by the reset policy, and checks after a change of leader whether the new
+leader has the records that were read (KIP-320).
 """
 
 from collections.abc import Callable, Coroutine
@@ -42,13 +42,13 @@ class Seeking:
     async def close(self) -> None:
         await self._tasks.close()
 
-    def look(self) -> None:
-        """Begins for all that need it and are not being looked for."""
-        resets = [state for state in self._positions if state.reset and self._is_news(state)]
+    def find_positions(self) -> None:
+        """Begins for all partitions that need it and are not in progress."""
+        resets = [state for state in self._positions if state.reset and self._is_waiting(state)]
         if resets:
             self._begin(resets, lambda: self._reset(resets), "find where to begin")
         for state in self._positions:
-            if state.must_validate and state.position is not None and self._is_news(state):
+            if state.must_validate and state.position is not None and self._is_waiting(state):
                 self._begin(
                     [state],
                     lambda state=state: self._validate(state),  # type: ignore[misc]
@@ -69,30 +69,30 @@ class Seeking:
             try:
                 await work()
             except MoldauError as error:
-                # What may pass is begun again, as long as it takes.
+                # An error that may pass is retried without a limit.
                 problem = None if self._cluster.may_pass(error) else error
                 await self._cluster.clock.sleep(self._cluster.pause_ms(1))
             finally:
                 self._under_way -= marks
             if all(state.version != version for state, version in marks):
-                problem = None  # The user has sought or let go meanwhile.
+                problem = None  # Outdated by a seek or a new assignment.
             self._on_found(problem, states[0] if len(states) == 1 else None)
 
         _ = self._tasks.start(tracked(), name)
 
-    def _is_news(self, state: PartitionState) -> bool:
-        # Before its leader is known there is nobody to ask.
+    def _is_waiting(self, state: PartitionState) -> bool:
+        # Without a known leader there is no broker to ask.
         is_led = self._cluster.known.leader_of(state.partition) is not None
         return is_led and (state, state.version) not in self._under_way
 
     def lost(self, state: PartitionState) -> None:
-        """The position is not in the log any more. Raises NoOffsetError, as often as it is found
-        so, if the user wants to decide what then.
+        """The position is no longer in the log: resets it. With auto.offset.reset=none it raises
+        NoOffsetError instead, each time that this is found.
         """
         if self._options.reset.kind is ResetKind.NONE:
             raise NoOffsetError(
-                f"{state.partition} has no offset {state.fetch_offset} any more, and "
-                "auto.offset.reset is none; seek to one that is there"
+                f"{state.partition} no longer has offset {state.fetch_offset}, and "
+                "auto.offset.reset is none; seek to an offset that exists"
             )
         state.want_reset(self._options.reset)
 
@@ -103,11 +103,11 @@ class Seeking:
         found = await list_offsets(self._cluster, wanted, self._options.isolation)
         late = [one for one, at in found.items() if at.offset == NO_OFFSET]
         if late:
-            # Nothing is so young: what comes next is.
+            # No record is that new: begin at the end.
             ends = dict.fromkeys(late, LATEST.timestamp(now_ms))
             found |= await list_offsets(self._cluster, ends, self._options.isolation)
         for state in states:
-            # One that somebody moved before this began wants nothing any more.
+            # A seek before this began has outdated the reset.
             if state.partition in found and state.version == versions[state.partition]:
                 state.seek(found[state.partition].offset)
 
@@ -137,19 +137,19 @@ class Seeking:
             for end in topic.partitions:
                 check(end.error_code, str(state.partition))
                 if state.version == version:
-                    self._judge(state, end.end_offset, end.leader_epoch)
+                    self._compare_end(state, end.end_offset, end.leader_epoch)
 
-    def _judge(self, state: PartitionState, end_offset: int, epoch: int) -> None:
+    def _compare_end(self, state: PartitionState, end_offset: int, epoch: int) -> None:
         state.must_validate = False
         position = state.position
         if end_offset == NO_OFFSET or position is None or end_offset >= state.fetch_offset:
             return
         if self._options.reset.kind is ResetKind.NONE:
-            # Nothing is read from here until the user has sought.
+            # Nothing is read from this partition until a seek.
             state.must_validate = True
             raise LogTruncationError(
                 f"{state.partition} was read up to {position}, its new leader ends at "
-                f"{end_offset}; seek to where you want to go on"
+                f"{end_offset}; seek to the offset to continue with"
             )
         state.seek(min(position, end_offset), epoch)
         state.must_validate = False

@@ -1,5 +1,5 @@
 """Lets the event loop of a blocking client call functions of the user in the user's own thread,
-which waits for the loop meanwhile. A function called so may use the client again.
+which waits for the loop at that time. Such a function may use the client again.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _Call = Callable[[], None]
 
 
 class _Work(Generic[Result]):
-    """Begun and ended in the event loop. None among the calls says that it is over."""
+    """A coroutine, begun and ended in the event loop. None among the calls marks its end."""
 
     def __init__(
         self, work: Coroutine[Any, Any, Result], calls: "SimpleQueue[_Call | None]"
@@ -41,7 +41,7 @@ class _Work(Generic[Result]):
     def _note_end(self, task: "asyncio.Task[Result]") -> None:
         self.is_over = True
         if not task.cancelled():
-            # Looked at, or asyncio would complain if nobody waits for it any more.
+            # Retrieved, or asyncio would warn when no caller waits for it any more.
             task.exception()
         self._calls.put(None)
 
@@ -51,7 +51,7 @@ class _Work(Generic[Result]):
 
 
 class UserCalls:
-    """One thread at a time is inside; it may come in again from a callback."""
+    """Admits one thread at a time, which may enter again from a callback."""
 
     def __init__(self, thread: LoopThread, what: str) -> None:
         self._thread = thread
@@ -64,15 +64,15 @@ class UserCalls:
             raise self._thread.refusal()
         if not self._lock.acquire(blocking=False):
             raise ClientError(
-                f"another thread is using this {self._what}; it is made for one at a time, and "
-                "only wakeup may be called by others"
+                f"another thread is using this {self._what}; only one may use it at a time, and "
+                "only wakeup may be called from others"
             )
 
     def leave(self) -> None:
         self._lock.release()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Does the loop's calls while it waits for the result."""
+        """Runs a coroutine in the event loop; makes the loop's calls while it waits."""
         try:
             self.enter()
         except ClientError:
@@ -87,10 +87,10 @@ class UserCalls:
                 call()
             return begun.result()
         except asyncio.CancelledError:
-            raise ClosedError(f"the {self._what} was closed meanwhile") from None
+            raise ClosedError(f"the {self._what} was closed during the call") from None
         except BaseException:
             if not begun.is_over:
-                # Ctrl-C: nobody waits for it any more, but the next call comes when it is over.
+                # Ctrl-C: cancel it, and return only when it is over.
                 self._thread.call(begun.end)
                 while calls.get() is not None:
                     pass
@@ -100,7 +100,7 @@ class UserCalls:
             self.leave()
 
     async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """In the event loop: what the function gives when the user's thread has called it."""
+        """In the event loop: the result of a function that the user's thread calls."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Any] = loop.create_future()
 
@@ -117,13 +117,13 @@ class UserCalls:
             problem: BaseException | None = None
             try:
                 result = function(*arguments)
-            except Exception as error:  # noqa: BLE001 - it comes out of what the user called
+            except Exception as error:  # noqa: BLE001 - raised in the user's call
                 problem = error
             loop.call_soon_threadsafe(settle, result, problem)
 
         calls = self._calls
         if calls is None:
-            # Nobody waits: the client is being closed by its interpreter.
+            # No thread waits: the interpreter is shutting down.
             return None
         calls.put(run)
         return await outcome

@@ -1,5 +1,5 @@
-"""The blocking producer: records are appended by the thread that sends them, everything else is
-done by a thread of its own.
+"""The blocking producer: the thread that sends a record appends it to a batch, a thread of the
+producer does everything else.
 """
 
 import atexit
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from moldau.client.arguments.producer import ProducerArguments
 from moldau.client.loop_thread import LoopThread
+from moldau.client.producer import aio
 from moldau.client.producer.deliveries import Deliveries, Sent
 from moldau.client.producer.delivery_waiting import ThreadPatience, mark_own_thread
 from moldau.client.producer.record_preparation import Headers, ProducerRecord, in_lists
 from moldau.client.producer.session import ProducerSession
+from moldau.client.twin_docs import documented_by
 from moldau.platforms import after_fork_in_child
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import TopicPartition
@@ -27,19 +29,21 @@ _alive: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
 
 class Producer:
-    """Sends records to topics. Any number of threads may use one producer; a forked process needs
-    one of its own.
+    """Sends records to topics.
 
-    >>> from moldau.testing import broker
-    >>> with broker() as b, Producer(b.bootstrap) as producer:
-    ...     delivery = producer.send("greetings", b"hello", key=b"en")
-    ...     delivery.result(timeout=30).offset
-    0
+    Any number of threads may use it. A forked process needs a producer of its own. `send` returns
+    at once: `delivery.result()` waits for the broker's answer, `delivery.add_callback(function)`
+    does not.
 
-    Settings are Kafka's, as arguments (`linger_ms=20`) or by their names in `config`
-    (`{"linger.ms": 20}`).
+    Examples:
+        >>> from moldau.testing import broker
+        >>> with broker() as b, Producer(b.bootstrap) as producer:
+        ...     delivery = producer.send("greetings", b"hello", key=b"en")
+        ...     delivery.result(timeout=30).offset
+        0
     """
 
+    @documented_by(aio.Producer.__init__)
     def __init__(
         self,
         bootstrap_servers: str | Iterable[str] | None = None,
@@ -47,19 +51,20 @@ class Producer:
         config: Mapping[str, Any] | None = None,
         **settings: Unpack[ProducerArguments],
     ) -> None:
-        self._face = ProducerSession(bootstrap_servers, config, settings)
+        self._session = ProducerSession(bootstrap_servers, config, settings)
         self._thread = LoopThread("moldau-producer")
         self._thread.call(mark_own_thread)
         try:
-            engine = self._thread.run(self._face.open(ThreadPatience(), is_shared=True))
+            engine = self._thread.run(self._session.open(ThreadPatience(), is_shared=True))
         except BaseException:
             self._thread.close()
             raise
         self._appender = engine.appender
         self._append = engine.appender.append
-        self._is_plain = self._face.preparation.is_plain
+        self._is_plain = self._session.preparation.is_plain
         _alive.add(self)
 
+    @documented_by(aio.Producer.send)
     def send(
         self,
         topic: str,
@@ -70,17 +75,16 @@ class Producer:
         timestamp: int | None = None,
         headers: Headers = (),
     ) -> Sent:
-        """Takes the record and returns; it is sent in the background. Waits only if the topic is
-        new here or the memory is full, max.block.ms at most. `delivery.result()` waits for the
-        broker's answer, `delivery.add_callback(fn)` does not.
-
-        >>> from moldau.testing import broker
-        >>> def tell(delivery):
-        ...     print(delivery.exception() or delivery.result().offset)
-        >>> with broker() as b, Producer(b.bootstrap, value_serializer="json") as producer:
-        ...     producer.send("orders", {"id": 7}, headers=[("from", b"web")]).add_callback(tell)
-        ...     producer.flush()
-        0
+        """
+        Examples:
+            >>> from moldau.testing import broker
+            >>> def report(delivery):
+            ...     print(delivery.exception() or delivery.result().offset)
+            >>> with broker() as b, Producer(b.bootstrap, value_serializer="json") as producer:
+            ...     delivery = producer.send("orders", {"id": 7}, headers=[("from", b"web")])
+            ...     delivery.add_callback(report)
+            ...     producer.flush()
+            0
         """
         if self._is_plain:
             delivery = self._append(topic, key, value, partition, timestamp, headers)
@@ -92,10 +96,10 @@ class Producer:
     def _send_slowly(self, record: ProducerRecord) -> Sent:
         if not self._thread.is_usable:
             raise self._thread.refusal()
-        face = self._face
-        record = face.preparation.prepare(record)
+        session = self._session
+        record = session.preparation.prepare(record)
         delivery = None
-        if face.preparation.is_plain or record.partition is not None:
+        if session.preparation.is_plain or record.partition is not None:
             delivery = self._append(
                 record.topic,
                 record.key,
@@ -105,9 +109,10 @@ class Producer:
                 record.headers,
             )
         if delivery is None:
-            delivery = self._thread.run(face.append(record))
-        return face.watch(delivery)
+            delivery = self._thread.run(session.append(record))
+        return session.watch(delivery)
 
+    @documented_by(aio.Producer.send_many)
     def send_many(
         self,
         topic: str,
@@ -117,13 +122,13 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Deliveries:
-        """As `send` for each of them, several times as fast.
-
-        >>> from moldau.testing import broker
-        >>> with broker() as b, Producer(b.bootstrap) as producer:
-        ...     sent = producer.send_many("numbers", [b"1", b"2", b"3"])
-        ...     sum(one.records for one in sent.result(timeout=30))
-        3
+        """
+        Examples:
+            >>> from moldau.testing import broker
+            >>> with broker() as b, Producer(b.bootstrap) as producer:
+            ...     sent = producer.send_many("numbers", [b"1", b"2", b"3"])
+            ...     sum(written.records for written in sent.result(timeout=30))
+            3
         """
         values, keys = in_lists(values, keys)
         pieces: list[Piece] = []
@@ -135,124 +140,117 @@ class Producer:
                 if row >= len(values):
                     break
             key = None if keys is None else keys[row]
-            one = self.send(topic, values[row], key, partition=partition, timestamp=timestamp)
-            pieces.append((one.batch, one.index, 1))
+            delivery = self.send(topic, values[row], key, partition=partition, timestamp=timestamp)
+            pieces.append((delivery.batch, delivery.index, 1))
             row += 1
         return Deliveries(pieces)
 
+    @documented_by(aio.Producer.send_table)
     def send_table(self, topic: str, table: Any, *, partition: int | None = None) -> Deliveries:
-        """A record for each row of a `pyarrow.Table` or `RecordBatch`, a frame of pandas or Polars,
-        or anything else that speaks Arrow's stream interface: column `value` and, if they are
-        there, `key`, `headers`, `timestamp`, `partition`; others are left out. Serializers and
-        interceptors are not asked.
-
-        >>> import pyarrow
-        >>> from moldau.testing import broker
-        >>> table = pyarrow.table({"key": ["a", "b"], "value": ["1", "2"]})
-        >>> with broker() as b, Producer(b.bootstrap) as producer:
-        ...     sum(one.records for one in producer.send_table("rows", table).result(30))
-        2
         """
-        return Deliveries(self._thread.run(self._face.append_table(topic, table, partition)))
+        Examples:
+            >>> import pyarrow
+            >>> from moldau.testing import broker
+            >>> table = pyarrow.table({"key": ["a", "b"], "value": ["1", "2"]})
+            >>> with broker() as b, Producer(b.bootstrap) as producer:
+            ...     sent = producer.send_table("rows", table)
+            ...     sum(written.records for written in sent.result(timeout=30))
+            2
+        """
+        return Deliveries(self._thread.run(self._session.append_table(topic, table, partition)))
 
+    @documented_by(aio.Producer.flush)
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until everything sent so far has an outcome, good or bad; `timeout` is in
-        seconds.
-        """
-        self._thread.run(self._face.opened.flush(), timeout)
+        self._thread.run(self._session.opened.flush(), timeout)
 
+    @documented_by(aio.Producer.partitions_for)
     def partitions_for(self, topic: str) -> list[int]:
-        """The numbers of a topic's partitions."""
-        return sorted(self._thread.run(self._face.opened.topic(topic)).partitions)
+        return sorted(self._thread.run(self._session.opened.topic(topic)).partitions)
 
+    @documented_by(aio.Producer.metrics)
     def metrics(self) -> dict[str, float]:
-        """What was counted since the start."""
-        return self._face.opened.metrics()
+        return self._session.opened.metrics()
 
     @property
+    @documented_by(aio.Producer.retrying)
     def retrying(self) -> KafkaError | None:
-        """What the last attempt met that is made again; None if records get through."""
-        return None if self._face.engine is None else self._face.engine.retrying
+        return None if self._session.engine is None else self._session.engine.retrying
 
     # Transactions.
 
+    @documented_by(aio.Producer.init_transactions)
     def init_transactions(self) -> None:
-        """Ends what an earlier producer with this transactional.id left, and fences it."""
-        self._thread.run(self._face.transactions.init())
+        self._thread.run(self._session.transactions.init())
 
+    @documented_by(aio.Producer.begin_transaction)
     def begin_transaction(self) -> None:
-        """What is sent from now on is read by read_committed readers only after the commit."""
 
         async def begin() -> None:
-            self._face.transactions.begin()
+            self._session.transactions.begin()
 
         self._thread.run(begin())
 
+    @documented_by(aio.Producer.send_offsets)
     def send_offsets(self, offsets: Mapping[TopicPartition, Any], group: Any) -> None:
-        """Commits a consumer's offsets with the transaction. `group`: its `group_metadata()`, or
-        the id of the group.
-        """
-        self._thread.run(self._face.transactions.send_offsets(offsets, group))
+        self._thread.run(self._session.transactions.send_offsets(offsets, group))
 
+    @documented_by(aio.Producer.commit_transaction)
     def commit_transaction(self) -> None:
-        """Waits until everything sent in it is written, and then makes it count."""
-        self._thread.run(self._face.transactions.commit())
+        self._thread.run(self._session.transactions.commit())
 
+    @documented_by(aio.Producer.abort_transaction)
     def abort_transaction(self) -> None:
-        """Nothing sent in it, records or offsets, ever counts."""
-        self._thread.run(self._face.transactions.abort())
+        self._thread.run(self._session.transactions.abort())
 
     @contextlib.contextmanager
+    @documented_by(aio.Producer.transaction)
     def transaction(self) -> Iterator[Self]:
-        """Commits at the end of the block; an error in it aborts. MustAbortError: it was aborted,
-        begin another one. MustStopError: close this producer.
-
-        >>> from moldau.testing import broker
-        >>> with broker() as b, Producer(b.bootstrap, transactional_id="copier") as producer:
-        ...     with producer.transaction():
-        ...         delivery = producer.send("copies", b"all or nothing")
-        ...     delivery.result().offset
-        0
         """
-        if self._face.transactions.is_new:
+        Examples:
+            >>> from moldau.testing import broker
+            >>> with broker() as b, Producer(b.bootstrap, transactional_id="copier") as producer:
+            ...     with producer.transaction():
+            ...         delivery = producer.send("copies", b"all or nothing")
+            ...     delivery.result().offset
+            0
+        """
+        if self._session.transactions.is_new:
             self.init_transactions()
         self.begin_transaction()
         try:
             yield self
         except BaseException:
-            if not self._face.transactions.must_stop:
+            if not self._session.transactions.must_stop:
                 self.abort_transaction()
             raise
         try:
             self.commit_transaction()
         except Exception:
-            if self._face.transactions.must_abort:
+            if self._session.transactions.must_abort:
                 self.abort_transaction()
             raise
 
     # The end.
 
+    @documented_by(aio.Producer.close)
     def close(self, timeout: float | None = None) -> None:
-        """Sends what was taken, `timeout` seconds at most; what is left then fails. Closing twice
-        is fine. An open transaction is aborted.
-        """
         if not self._thread.is_usable:
             return
         self._thread.check_not_own()
         _alive.discard(self)
         self._appender.is_closed = True
         try:
-            # What could not be sent, or ended, is told by its delivery.
+            # The deliveries report what could not be sent.
             with contextlib.suppress(MoldauError):
-                self._thread.run(self._face.finish(), timeout)
-            self._thread.run(self._face.close())
+                self._thread.run(self._session.finish(), timeout)
+            self._thread.run(self._session.close())
         finally:
             self._thread.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_appender"):
             self._appender.is_closed = True
-            self._thread.end_alone(self, self._face.end)
+            self._thread.end_alone(self, self._session.end)
 
     def __enter__(self) -> Self:
         return self
@@ -276,7 +274,7 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
-    """Whoever forgets to close loses nothing that can be sent soon."""
+    """A producer that was not closed still sends what it can within a few seconds."""
     for producer in list(_alive):
         producer.close(_EXIT_PATIENCE_S)
 

@@ -1,4 +1,4 @@
-"""What becomes of many records that were sent in one call."""
+"""The deliveries of many records that were sent in one call."""
 
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple, Protocol
@@ -9,45 +9,68 @@ from moldau.types import NO_OFFSET
 
 
 class WrittenRange(NamedTuple):
-    """Records that follow each other in a partition."""
+    """Consecutive records of one partition."""
 
     topic: str
     partition: int
     first_offset: int
-    """-1 if the broker did not say."""
+    """-1 if the broker did not report it."""
     records: int
+    """How many they are."""
 
 
 class Sent(Protocol):
-    """What became, or will become, of a record that the blocking producer took."""
+    """The delivery of a record that the blocking producer took: pending, done or failed."""
 
     @property
     def batch(self) -> Batch:
-        """What it is sent in; of the producer's inside."""
+        """The batch that carries the record; internal to the producer."""
 
     @property
     def index(self) -> int:
-        """Its place in the batch, from 0."""
+        """The number of the record in its batch, from 0."""
 
     def done(self) -> bool:
-        """Whether its outcome is known."""
+        """Returns whether the record is delivered or has failed."""
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """The error that it failed with, or None; waits as `result` does."""
+        """Waits for the outcome, and returns the error instead of raising it.
+
+        Args:
+            timeout: How many seconds to wait; None for no limit.
+
+        Returns:
+            The error that the record failed with; None if it was delivered.
+
+        Raises:
+            ClientTimeoutError: It took longer.
+        """
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where it was written. Waits for that, `timeout` seconds at most; raises what it failed
-        with.
+        """Waits until the broker has acknowledged the record.
+
+        Args:
+            timeout: How many seconds to wait; None for no limit.
+
+        Returns:
+            The partition and offset that the record was written to.
+
+        Raises:
+            ClientTimeoutError: It took longer; the record may still be delivered.
+            KafkaError: The record failed.
         """
 
     def add_callback(self, fn: Callable[["Sent"], object]) -> None:
-        """`fn(sent)` runs when the outcome is known, in the client's own thread; at once if it is
-        known already.
+        """Adds a function to call when the record is delivered or has failed.
+
+        Args:
+            fn: Called with this delivery, in the producer's own thread; at once, in the calling
+                thread, if the outcome is known already.
         """
 
 
 class Deliveries:
-    """In the order of the records, as far as they share a partition."""
+    """The deliveries of many records. `result` waits for all of them."""
 
     __slots__ = ("_pieces",)
 
@@ -58,18 +81,27 @@ class Deliveries:
         return sum(count for _, _, count in self._pieces)
 
     def __iter__(self) -> Iterator[Sent]:
-        """One for each record; its time is that of the batch's first."""
+        """One delivery for each record; its timestamp is that of the first record in the batch."""
         for batch, first, count in self._pieces:
             for index in range(first, first + count):
                 yield Delivery(batch, index, batch.base_timestamp)
 
     def done(self) -> bool:
-        """Whether the outcome of every record is known."""
-        return all(one.done() for one in self)
+        """Returns whether every record is delivered or has failed."""
+        return all(delivery.done() for delivery in self)
 
     def result(self, timeout: float | None = None) -> list[WrittenRange]:
-        """Waits for all of them, `timeout` seconds at most for each batch; raises the first
-        error.
+        """Waits until the brokers have acknowledged all records.
+
+        Args:
+            timeout: How many seconds to wait for each batch; None for no limit.
+
+        Returns:
+            Where the records were written, in their order within each partition.
+
+        Raises:
+            ClientTimeoutError: It took longer; the records may still be delivered.
+            KafkaError: A record failed; this is the error of the first one.
         """
         found: list[WrittenRange] = []
         for batch, first, count in self._pieces:
@@ -84,7 +116,7 @@ class Deliveries:
 
 
 def _range(batch: Batch, index: int, stop: int) -> WrittenRange:
-    """The records from `index` on that share an outcome with it, which is known and good."""
+    """The records from `index` on that were written together with it."""
     leaf, inner = leaf_of(batch, index)
     assert isinstance(leaf.outcome, Written)
     base = leaf.outcome.base_offset
@@ -93,10 +125,12 @@ def _range(batch: Batch, index: int, stop: int) -> WrittenRange:
 
 
 class AwaitableDeliveries(Deliveries):
+    """The deliveries of many records. Awaiting it waits for all of them, as `result` does."""
+
     __slots__ = ()
 
     def __await__(self) -> Generator[Any, None, list[WrittenRange]]:
-        """All of them; raises the first error."""
+        """Waits for all records; raises the first error."""
         return self._all().__await__()
 
     async def _all(self) -> list[WrittenRange]:

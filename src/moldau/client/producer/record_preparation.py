@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import index
 from typing import Any, NamedTuple, TypeAlias
 
-from moldau.client.cluster.interceptors import ask, interceptors_of
+from moldau.client.cluster.interceptors import interceptors_of, notify
 from moldau.client.errors import ClientError, ConfigError, did_you_mean
 from moldau.client.producer.serializers import as_bytes, serializer_of
 from moldau.config.client_settings.producer import ProducerConfig
@@ -57,7 +57,7 @@ class Preparation:
         the topic is known.
         """
         for interceptor in self._interceptors:
-            record = ask(interceptor, "on_send", record) or record
+            record = notify(interceptor, "on_send", record) or record
         if not isinstance(record, ProducerRecord):
             raise ClientError(f"an interceptor gave {record!r} instead of a record")
         topic: Any = record.topic
@@ -90,11 +90,11 @@ class Preparation:
         error = delivery.exception()
         metadata = None if error is not None else delivery.result()
         for interceptor in self._interceptors:
-            ask(interceptor, "on_acknowledgement", metadata, error)
+            notify(interceptor, "on_acknowledgement", metadata, error)
 
     def close(self) -> None:
         for interceptor in self._interceptors:
-            ask(interceptor, "close")
+            notify(interceptor, "close")
 
 
 def in_lists(

@@ -1,3 +1,3 @@
-"""Records with schemas that a registry keeps, in Confluent's wire format. The libraries that read
-and write them are extras.
+"""Serializers and deserializers with a schema registry, in Confluent's wire format. The library of
+each format is an extra, imported when it is first used.
 """

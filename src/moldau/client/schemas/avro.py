@@ -1,4 +1,4 @@
-"""Values in Avro."""
+"""Avro values. The library is fastavro."""
 
 import io
 import json
@@ -24,8 +24,9 @@ def _fastavro() -> Any:
 
 
 class AvroSerializer:
-    """`Producer(value_serializer=AvroSerializer(registry, schema))`; values are what fastavro
-    takes: dicts for records.
+    """Serializes values in Avro, a dict for each record.
+
+    Use it as `Producer(value_serializer=AvroSerializer(registry, schema))`.
     """
 
     def __init__(
@@ -37,11 +38,26 @@ class AvroSerializer:
         auto_register: bool = True,
         subject: SubjectNaming | None = None,
     ) -> None:
+        """Checks the schema. The first record registers it.
+
+        Args:
+            registry: The registry that keeps the schema.
+            schema: The Avro schema, in JSON.
+            is_key: Whether keys are serialized; this decides about the subject.
+            auto_register: Whether to register a schema that is missing. Without it a missing one
+                is an error.
+            subject: A function of a topic and `is_key` that names the subject; `topic_subject` if
+                it is None.
+
+        Raises:
+            SchemaError: The schema is not valid.
+            ConfigError: The package fastavro is not installed.
+        """
         self._fastavro = _fastavro()
         try:
             self._parsed = self._fastavro.parse_schema(json.loads(schema))
         except Exception as error:  # noqa: BLE001 - the library raises all sorts
-            raise SchemaError(f"no Avro schema: {error}") from None
+            raise SchemaError(f"not an Avro schema: {error}") from None
         self._schema = Schema(schema)
         self._registration = Registration(
             registry, is_key=is_key, auto_register=auto_register, subject=subject
@@ -60,9 +76,22 @@ class AvroSerializer:
 
 
 class AvroDeserializer:
-    """With `schema`, older and newer values are read as that one (Avro's schema resolution)."""
+    """Deserializes Avro values.
+
+    Use it as `Consumer(value_deserializer=AvroDeserializer(registry))`.
+    """
 
     def __init__(self, registry: SchemaRegistry, schema: str | None = None) -> None:
+        """Requests schemas when they are first needed.
+
+        Args:
+            registry: The registry that keeps the schemas.
+            schema: The Avro schema to read all values with, by the rules of schema resolution;
+                None reads each value with the schema it was written with.
+
+        Raises:
+            ConfigError: The package fastavro is not installed.
+        """
         self._fastavro = _fastavro()
         self._registry = registry
         self._reader = None

@@ -1,4 +1,4 @@
-"""Values in JSON that a JSON Schema describes."""
+"""JSON values that a JSON Schema describes. The library is jsonschema."""
 
 import json
 from typing import Any
@@ -26,12 +26,12 @@ def _validator(text: str) -> Any:
         kind = validators.validator_for(schema)
         kind.check_schema(schema)
     except Exception as error:  # noqa: BLE001 - the library raises all sorts
-        raise SchemaError(f"no JSON Schema: {str(error).splitlines()[0]}") from None
+        raise SchemaError(f"not a JSON Schema: {str(error).splitlines()[0]}") from None
     return kind(schema)
 
 
 class JsonSchemaSerializer:
-    """Values as JSON that a schema allows, behind its id."""
+    """Serializes values in JSON, after checking them against a JSON Schema."""
 
     def __init__(
         self,
@@ -42,6 +42,21 @@ class JsonSchemaSerializer:
         auto_register: bool = True,
         subject: SubjectNaming | None = None,
     ) -> None:
+        """Checks the schema. The first record registers it.
+
+        Args:
+            registry: The registry that keeps the schema.
+            schema: The JSON Schema.
+            is_key: Whether keys are serialized; this decides about the subject.
+            auto_register: Whether to register a schema that is missing. Without it a missing one
+                is an error.
+            subject: A function of a topic and `is_key` that names the subject; `topic_subject` if
+                it is None.
+
+        Raises:
+            SchemaError: The schema is not valid.
+            ConfigError: The package jsonschema is not installed.
+        """
         self._validator = _validator(schema)
         self._schema = Schema(schema, _KIND)
         self._registration = Registration(
@@ -60,9 +75,14 @@ class JsonSchemaSerializer:
 
 
 class JsonSchemaDeserializer:
-    """Values are checked against the schema they were written with."""
+    """Deserializes JSON values, and checks them against the schema they were written with."""
 
     def __init__(self, registry: SchemaRegistry) -> None:
+        """Requests schemas when they are first needed.
+
+        Args:
+            registry: The registry that keeps the schemas.
+        """
         self._registry = registry
         self._validators: dict[int, Any] = {}
 

@@ -1,5 +1,5 @@
-"""A schema registry, as Confluent's REST interface has it. Each schema is asked for once; the calls
-wait, in the thread that serializes.
+"""A client of a schema registry with Confluent's REST interface. Each schema is requested once.
+Calls block the thread that serializes.
 """
 
 import base64
@@ -19,11 +19,11 @@ AVRO = "AVRO"
 
 
 class SchemaError(ClientError):
-    """The registry refuses or is not there, or the bytes are not what a schema says."""
+    """The registry refused a request or is unreachable, or a value does not fit its schema."""
 
 
 class Reference(NamedTuple):
-    """A schema that another one needs."""
+    """A schema that another one refers to, by its subject and version."""
 
     name: str
     subject: str
@@ -39,7 +39,7 @@ class Schema(NamedTuple):
 
 
 class SchemaRegistry:
-    """`url` may hold `user:password@`. Any thread may use it."""
+    """A schema registry. Any thread may use it."""
 
     def __init__(
         self,
@@ -49,13 +49,24 @@ class SchemaRegistry:
         headers: Mapping[str, str] | None = None,
         timeout: float = 30,
     ) -> None:
+        """Sends no request yet.
+
+        Args:
+            url: Address of the registry, `http://host:port`; may contain `user:password@`.
+            basic_auth: User and password, if they are not in the address.
+            headers: Additional headers of every request.
+            timeout: How many seconds a request may take.
+
+        Raises:
+            SchemaError: The address is not a URL.
+        """
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise SchemaError(f"'{url}' is no address of a registry; write http://host:port")
+            raise SchemaError(f"'{url}' is not the address of a registry; write http://host:port")
         if parts.username and basic_auth is None:
             basic_auth = parts.username, parts.password or ""
-        place = parts.netloc.rpartition("@")[2]
-        self._url = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
+        location = parts.netloc.rpartition("@")[2]
+        self._url = urlunsplit((parts.scheme, location, parts.path.rstrip("/"), "", ""))
         self._headers = {"Accept": _CONTENT_TYPE, "Content-Type": _CONTENT_TYPE, **(headers or {})}
         if basic_auth is not None:
             token = base64.b64encode(":".join(basic_auth).encode()).decode()
@@ -66,20 +77,60 @@ class SchemaRegistry:
         self._schemas: dict[int, Schema] = {}
 
     def register(self, subject: str, schema: Schema) -> int:
-        """Its id; a schema that is there already keeps it."""
+        """Registers a schema under a subject. A schema that is registered already keeps its id.
+
+        Args:
+            subject: The subject.
+            schema: The schema.
+
+        Returns:
+            The id of the schema.
+
+        Raises:
+            SchemaError: The registry refused it or is unreachable.
+        """
         return self._id(subject, schema, f"/subjects/{quote(subject, safe='')}/versions")
 
     def lookup(self, subject: str, schema: Schema) -> int:
-        """The id of a schema that must be registered already."""
+        """Looks up the id of a schema that is registered already.
+
+        Args:
+            subject: The subject.
+            schema: The schema.
+
+        Returns:
+            The id of the schema.
+
+        Raises:
+            SchemaError: It is not registered, or the registry is unreachable.
+        """
         return self._id(subject, schema, f"/subjects/{quote(subject, safe='')}")
 
     def version(self, subject: str, schema: Schema) -> int:
-        """The version of a schema that is registered under a subject."""
+        """Looks up the version of a schema that is registered under a subject.
+
+        Args:
+            subject: The subject.
+            schema: The schema.
+
+        Returns:
+            The version, counted from 1 within the subject.
+
+        Raises:
+            SchemaError: It is not registered, or the registry is unreachable.
+        """
         answer = self._ask(f"/subjects/{quote(subject, safe='')}", _body(schema))
         return int(answer["version"])
 
     def schema(self, schema_id: int) -> Schema:
-        """The schema with this id."""
+        """Returns the schema with an id, from the registry or from memory.
+
+        Args:
+            schema_id: The id.
+
+        Raises:
+            SchemaError: There is no such schema, or the registry is unreachable.
+        """
         with self._lock:
             found = self._schemas.get(schema_id)
         if found is None:
@@ -96,7 +147,14 @@ class SchemaRegistry:
         return found
 
     def referenced(self, reference: Reference) -> Schema:
-        """The schema that another one refers to."""
+        """Returns the schema that another one refers to.
+
+        Args:
+            reference: The reference, one of `Schema.references`.
+
+        Raises:
+            SchemaError: There is no such schema, or the registry is unreachable.
+        """
         subject = quote(reference.subject, safe="")
         answer = self._ask(f"/subjects/{subject}/versions/{reference.version}")
         return Schema(
@@ -124,16 +182,16 @@ class SchemaRegistry:
                 return json.load(answer)
         except HTTPError as error:
             with error:
-                raise SchemaError(f"the registry refuses: {_reason(error)}") from None
+                raise SchemaError(f"the registry refused the request: {_reason(error)}") from None
         except (URLError, TimeoutError, ValueError) as error:
             reason = getattr(error, "reason", error)
-            raise SchemaError(f"no answer of the registry at {self._url}: {reason}") from None
+            raise SchemaError(f"no answer from the registry at {self._url}: {reason}") from None
 
 
 def _reason(error: HTTPError) -> str:
     try:
-        told = json.load(error)
-        return f"{told['message']} ({told['error_code']})"
+        problem = json.load(error)
+        return f"{problem['message']} ({problem['error_code']})"
     except (ValueError, KeyError, TypeError):
         return f"{error.code} {error.reason}"
 

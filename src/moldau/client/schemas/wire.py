@@ -1,4 +1,4 @@
-"""Confluent's wire format: a zero, the id of the schema in four bytes, the value."""
+"""Confluent's wire format: a zero byte, the id of the schema in four bytes, the value."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -9,11 +9,19 @@ from moldau.client.schemas.registry import Schema, SchemaError, SchemaRegistry
 MAGIC = 0
 HEAD_BYTES = 5
 SubjectNaming: TypeAlias = Callable[[str, bool], str]
-"""Topic, and whether it is the key -> subject."""
+"""The subject for a topic, and for whether keys are serialized."""
 
 
 def topic_subject(topic: str, is_key: bool) -> str:
-    """The subject of a topic's keys or values: Confluent's TopicNameStrategy."""
+    """Names the subject of a topic's keys or values, as Confluent's TopicNameStrategy does.
+
+    Args:
+        topic: Name of the topic.
+        is_key: Whether keys are serialized.
+
+    Returns:
+        `"orders-key"` or `"orders-value"` for the topic `orders`.
+    """
     return f"{topic}-{'key' if is_key else 'value'}"
 
 
@@ -28,7 +36,7 @@ def schema_id_of(content: bytes) -> int:
 
 
 class Registration:
-    """Which id a schema has for a topic."""
+    """The ids of schemas for topics, registered or looked up once."""
 
     def __init__(
         self,
