@@ -140,7 +140,7 @@ def test_a_run_is_seen_stopped_and_gone_on_with(tmp_path: Path) -> None:
             line = f'moldau_pipeline_{name}{{pipeline="seen",query="numbers"}} {float(value)}'
             assert line in metrics
         assert 'moldau_pipeline_batch_duration_seconds{pipeline="seen",query="counted"}' in metrics
-        assert re.search(r"seen runs, process \d+", told.output)
+        assert re.search(r"seen is running, process \d+", told.output)
         assert "Traceback" not in run.errors
 
         after = json.loads(moldau_here("pipeline", "status", path, "--json").output)
@@ -167,5 +167,8 @@ def test_a_run_is_seen_stopped_and_gone_on_with(tmp_path: Path) -> None:
 
     state = tmp_path / ".moldau" / "seen"
     assert state.is_dir()
-    assert moldau_here("pipeline", "reset", path, "--yes").output == "seen begins anew\n"
+    assert (
+        moldau_here("pipeline", "reset", path, "--yes").output
+        == "seen is reset; the next run starts where its sources say\n"
+    )
     assert not state.exists()
