@@ -164,11 +164,8 @@ def test_a_run_is_seen_stopped_and_gone_on_with(tmp_path: Path) -> None:
         rows = dict(re.findall(r"(\S+\.again) +(\d+)", replayed.output))
         assert rows == {"copied.again": "12", "counted.again": "2", f"{tmp_path}/lake.again": "12"}
         assert len(committed_values(node, "copied.again")) == 12
-
     state = tmp_path / ".moldau" / "seen"
     assert state.is_dir()
-    assert (
-        moldau_here("pipeline", "reset", path, "--yes").output
-        == "seen is reset; the next run starts where its sources say\n"
-    )
+    reset = moldau_here("pipeline", "reset", path, "--yes").output
+    assert reset == "seen is reset; the next run starts where its sources say\n"
     assert not state.exists()
