@@ -68,8 +68,8 @@ def test_a_file_declares_tables_and_events(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("me@host", "me:secret@host", "a password does not belong into a pipeline"),
-        ("postgresql://me@host/db", "host=h password = x", "a password does not belong"),
+        ("me@host", "me:secret@host", "a pipeline must not contain a password"),
+        ("postgresql://me@host/db", "host=h password = x", "must not contain a password"),
         ("lag: 10s", "lag: soon", "lag 'soon' is no duration"),
         ("tasks: 4", "taks: 4", "did you mean tasks?"),
         ("    by: changed\n", "", "does not say by which column"),

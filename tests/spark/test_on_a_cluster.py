@@ -147,7 +147,7 @@ def test_a_pipeline_loses_workers_and_is_stopped(
 
         wait_for(is_done, "all batches", WAIT_S * 2)
         told = subprocess.run(moldau("stop", str(file)), capture_output=True, text=True, check=True)
-        assert "ends after its batch" in told.stdout
+        assert "stops after its current batch" in told.stdout
         assert run.wait(WAIT_S) == 0, errors.read_text()[-3000:]
     finally:
         run.kill()

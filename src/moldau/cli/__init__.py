@@ -1,4 +1,6 @@
-"""The command line. Heavy imports wait until they are needed: `moldau --version` stays quick."""
+"""The command line, one folder per noun. Heavy imports wait until they are needed, so that
+`moldau --version` stays quick.
+"""
 
 import sys
 
@@ -8,7 +10,7 @@ FAILED_STATUS = 1
 
 
 def main() -> None:
-    """The `moldau` command. Ends with its status, and never with a traceback for what users do."""
+    """The `moldau` command: exits with its status. A user's mistake never shows a traceback."""
     sys.exit(run(sys.argv[1:]))
 
 
@@ -38,18 +40,19 @@ def _run_app(arguments: list[str]) -> int:
     except typer.Abort:
         return INTERRUPTED_STATUS
     except (MoldauError, OSError) as error:
-        # A pipeline has as many lines as problems; names in them make no more.
-        lines = [printable(_line_of(one)) for one in getattr(error, "problems", [error])]
+        # One line for each problem of a pipeline; a line break in a name must not add another.
+        problems = getattr(error, "problems", [error])
+        lines = [printable(_line_of(problem)) for problem in problems]
         sys.stderr.write("moldau: " + "\n".join(lines) + "\n")
         return FAILED_STATUS
     except Exception as error:
-        # Usage errors: typer has moved their class between its releases, their method stayed.
+        # A usage error: typer moved its class between releases, the method stayed.
         format_message = getattr(error, "format_message", None)
         if format_message is None:
             raise
         context = getattr(error, "ctx", None)
         command = context.command_path if context is not None else "moldau"
-        # Without a message it was a command without arguments, whose help has been shown.
+        # Without a message: a command without arguments, and its help has been shown.
         if message := format_message():
             sys.stderr.write(f"{command}: {printable(message)} Try '{command} --help'.\n")
         return USAGE_STATUS
@@ -57,7 +60,7 @@ def _run_app(arguments: list[str]) -> int:
 
 
 def _line_of(error: object) -> str:
-    """Without the number that Python puts before what the system says."""
+    """The message, for an OSError without its number."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return str(error)

@@ -7,11 +7,10 @@ import typer
 from moldau.cli.lazy_commands import Command, LazyCommand, lazy_group
 from moldau.cli.version import version_text
 
+_NODE = "Node"
 _USE = "Records"
 _ADMINISTER = "Cluster"
 _FILES = "Files"
-
-_NODE = "Node"
 
 
 def _start() -> Command:
@@ -114,19 +113,19 @@ COMMANDS = {
     "start": LazyCommand(_start, "Run a node: broker and controller.", _NODE, needs_locks=True),
     "demo": LazyCommand(
         _demo,
-        "See orders, a node and a pipeline at work.",
+        "Run a broker, a stream of orders and a pipeline.",
         _NODE,
         needs_locks=True,
     ),
     "produce": LazyCommand(_produce, "Write records to a topic.", _USE, True),
-    "consume": LazyCommand(_consume, "Read records of topics.", _USE, True),
-    "offsets": LazyCommand(_offsets, "First and last offsets, by time.", _USE),
+    "consume": LazyCommand(_consume, "Read records from topics.", _USE, True),
+    "offsets": LazyCommand(_offsets, "Show offsets of partitions.", _USE),
     "records": LazyCommand(_records, "Delete records before an offset.", _USE),
-    "topics": LazyCommand(_topics, "Topics and their partitions.", _ADMINISTER),
+    "topics": LazyCommand(_topics, "List, create, alter and delete topics.", _ADMINISTER),
     "groups": LazyCommand(_groups, "Consumer groups: members, lag, offsets.", _ADMINISTER),
     "transactions": LazyCommand(
         _transactions,
-        "Transactions: state, producers, hanging ones.",
+        "Transactions: state, producers, hanging transactions.",
         _ADMINISTER,
     ),
     "configs": LazyCommand(_configs, "Settings of topics, brokers and groups.", _ADMINISTER),
@@ -135,23 +134,23 @@ COMMANDS = {
         "Brokers, controller, features, API versions.",
         _ADMINISTER,
     ),
-    "logdirs": LazyCommand(_logdirs, "Sizes on disk, by broker and directory.", _ADMINISTER),
+    "logdirs": LazyCommand(_logdirs, "Disk usage by broker and log directory.", _ADMINISTER),
     "pipeline": LazyCommand(
         _pipeline,
-        "Pipelines on Spark, in Python or YAML.",
+        "Run pipelines on Spark, in Python or YAML.",
         _USE,
         needs_locks=True,
     ),
     "bench": LazyCommand(_bench, "Measure a broker under load.", _ADMINISTER),
     "storage": LazyCommand(
         _storage,
-        "Format log directories, say whose they are.",
+        "Format and inspect log directories.",
         _FILES,
         needs_locks=True,
     ),
     "dump": LazyCommand(
         _dump,
-        "Show files of a log directory and what is wrong.",
+        "Inspect files of a log directory.",
         _FILES,
         needs_arguments=True,
         needs_locks=True,
@@ -169,8 +168,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(version_text())
         raise typer.Exit
 
@@ -183,7 +182,7 @@ def moldau(
             "--version",
             callback=_show_version,
             is_eager=True,
-            help="Show version, Python, and whether compiled loops are used.",
+            help="Show the version, the Python version, and whether compiled loops are in use.",
         ),
     ] = False,
 ) -> None:

@@ -16,16 +16,16 @@ class LazyCommand(NamedTuple):
     load: Callable[[], Command]
     """Imports the command's module."""
     summary: str
-    """What the list of commands says; the command's own help has the details."""
+    """The line in the list of commands; the command's own help has the details."""
     panel: str
     needs_arguments: bool = False
-    """Without any it shows its help."""
+    """Without arguments the command shows its help."""
     needs_locks: bool = False
-    """It runs a node or opens log directories, which Windows cannot."""
+    """The command runs a node or opens log directories, which Windows does not support."""
 
 
 def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
-    """A group class, for `typer.Typer(cls=…)`, that has these commands."""
+    """A group class for `typer.Typer(cls=…)` with these commands."""
 
     class LazyGroup(TyperGroup):
         def __init__(self, **settings: Any) -> None:
@@ -60,7 +60,7 @@ def _load(name: str, lazy: LazyCommand) -> Any:
 
 
 def new_app(**settings: Any) -> typer.Typer:
-    """A Typer with the house's settings; for a noun with several commands."""
+    """A Typer with our usual settings, for a noun with several commands."""
     return typer.Typer(
         add_completion=False,
         pretty_exceptions_enable=False,

@@ -1,16 +1,16 @@
-"""What `moldau --version` says, and how warnings look on the command line."""
+"""The text of `moldau --version`, and how warnings look on the command line."""
 
 import sys
 import warnings
 
 
 def version_text() -> str:
-    # Not cheap, and every command imports this module.
+    # Imported here: they are slow to import, and every command imports this module.
     import platform
     from importlib.metadata import version
 
     with warnings.catch_warnings():
-        # The same is said below.
+        # The text below says the same as the warning.
         warnings.simplefilter("ignore")
         from moldau.compiled import USE_COMPILED
     loops = "yes" if USE_COMPILED else "no (Python twins)"
@@ -20,7 +20,7 @@ def version_text() -> str:
 
 
 def show_warnings_shortly() -> None:
-    """One line, without the source line that Python would add."""
+    """Show warnings as one line, without the source line that Python adds."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         sys.stderr.write(f"moldau: note: {message}\n")

@@ -1,17 +1,11 @@
-"""Pipelines on Spark, declared: `import moldau.pipelines as mp`. See docs/pipelines.md."""
+"""Declared pipelines on Spark: `import moldau.pipelines as mp`. See docs/pipelines.md.
+
+`declare` turns files into declarations, `compile` turns declarations into Spark frames, `run` runs
+them. Each may use those before it.
+"""
 
 from moldau.core.pipelines.graph import Pipeline, PipelineError
-from moldau.pipelines.declare.api import (
-    example,
-    files,
-    flow,
-    http,
-    pipeline,
-    postgres,
-    sql,
-    table,
-    topic,
-)
+from moldau.pipelines.declare.flows import example, flow, pipeline, sql
 from moldau.pipelines.declare.formats import (
     avro,
     bytes,  # noqa: A004 - used as mp.bytes()
@@ -23,6 +17,8 @@ from moldau.pipelines.declare.formats import (
     text,
 )
 from moldau.pipelines.declare.loading import load
+from moldau.pipelines.declare.sources import files, http, topic
+from moldau.pipelines.declare.tables import postgres, table
 from moldau.protocol.errors import MoldauError
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What pipelines need and `moldau[spark]` brings. Looked at before anything that imports it."""
+"""Checks for the packages that pipelines need, before they are imported."""
 
 from importlib.util import find_spec
 
@@ -21,5 +21,5 @@ def _is_missing(name: str) -> bool:
     try:
         return find_spec(name) is None
     except ValueError:
-        # Of a module that somebody has put in its place.
+        # A module without a spec has been put in its place.
         return True

@@ -56,7 +56,7 @@ def test_log_directories_show_their_replicas(kafka: KafkaCommand) -> None:
     kafka.fill(kafka.topic(), ["x" * 100_000])
     headline = kafka("logdirs", topic).lines[0]
     assert f": {rows[1]['sizeBytes']} B in replicas, " in headline
-    assert "there is no broker 77" in kafka("logdirs", "--brokers", "77", status=1).errors
+    assert "broker 77 does not exist" in kafka("logdirs", "--brokers", "77", status=1).errors
 
 
 def test_log_directories_hide_internal_topics_unless_asked(kafka: KafkaCommand) -> None:
@@ -109,7 +109,7 @@ def test_all_topics_are_listed_if_none_is_named(kafka: KafkaCommand, timed: str)
     assert timed in {row["topic"] for row in kafka.json("offsets")}
     assert "does not exist" in kafka("offsets", "never-there-at-all", status=1).errors
     assert "has no partition 9" in kafka("offsets", f"{timed}:9", status=1).errors
-    assert "is no time" in kafka("offsets", timed, "--at", "noon", status=2).errors
+    assert "is not a time" in kafka("offsets", timed, "--at", "noon", status=2).errors
 
 
 def test_records_are_deleted_up_to_an_offset(kafka: KafkaCommand, tmp_path: Path) -> None:

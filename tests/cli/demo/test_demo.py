@@ -31,8 +31,8 @@ def test_without_spark_the_demo_says_so_and_shows_commands(tmp_path: Path) -> No
     )
     assert (ran.status, ran.errors) == (0, "")
     assert ran.lines[0] == (
-        "Spark is not installed: pip install 'moldau[spark]' brings it. "
-        "Without it, no pipeline is shown, only commands."
+        "Spark is not installed; install it with pip install 'moldau[spark]'. "
+        "The demo shows only commands, and no pipeline."
     )
     assert "vltava" in ran.output
 
@@ -50,7 +50,7 @@ def test_the_demo_stays_up_until_it_is_interrupted(tmp_path: Path) -> None:
         shown += line
         if "bootstrap.servers=" in line:
             break
-    assert "The node stays up until you press Ctrl-C" in shown, shown
+    assert "The node runs until you press Ctrl-C" in shown, shown
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=60)
     assert (process.returncode, rest) == (0, "stopped\n")

@@ -62,7 +62,7 @@ def test_the_type_of_a_group_has_one_spelling(kafka: KafkaCommand, behind: tuple
 def test_groups_of_no_type_or_state_that_there_is_are_refused(kafka: KafkaCommand) -> None:
     for option, what in (("--type", "type"), ("--state", "state")):
         ran = kafka("groups", "list", option, "stable,foo" if what == "state" else "foo", status=2)
-        assert f"groups have no {what} 'foo'; there are " in " ".join(ran.errors.split())
+        assert f"unknown group {what} 'foo'; known are " in " ".join(ran.errors.split())
     assert kafka("groups", "list", "--state", "Preparing_Rebalance", "-q").output == ""
 
 
@@ -109,8 +109,8 @@ def test_an_active_group_is_left_alone(kafka: KafkaCommand) -> None:
     with member(kafka, topic, group):
         ran = kafka("groups", "reset-offsets", group, "-t", topic, "--to-earliest", status=1)
         assert ran.errors == (
-            f"moldau: group '{group}' is Stable; its offsets can only be moved while no member "
-            "is active\n"
+            f"moldau: group '{group}' is Stable; its offsets can only be changed while it has "
+            "no active members\n"
         )
         ran = kafka("groups", "delete", group, "--yes", status=1)
         assert ran.errors == (
@@ -152,7 +152,7 @@ def test_every_way_is_shown_first_and_done_on_demand(
     assert committed(kafka, group) == {0: 4, 1: 5}
     ran = kafka(*options, "--dry-run")
     assert ran.lines[0].split() == ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"]
-    assert "nothing was changed; --execute does it" in ran.errors
+    assert "nothing was changed; use --execute to apply the plan" in ran.errors
     assert committed(kafka, group) == {0: 4, 1: 5}
     (plan,) = kafka.json(*options, "--execute", "--yes")
     assert plan["executed"]
@@ -173,7 +173,7 @@ def test_a_plan_is_exported_changed_and_taken_back(
     assert committed(kafka, group) == {0: 4, 1: 5}
     saved.write_text(f"{topic},0,99\n")
     ran = kafka(*options, "--from-file", saved, "--execute", "--yes")
-    assert f"{topic}-0: 99 is not in the log; its end, 10, is taken" in ran.errors
+    assert f"{topic}-0: offset 99 is not in the log; using its end, 10" in ran.errors
     assert committed(kafka, group) == {0: 10, 1: 5}
     saved.write_text("one,two\n")
     ran = kafka(*options, "--from-file", saved, status=1)
@@ -216,9 +216,9 @@ def test_a_group_that_never_was_can_be_given_offsets(kafka: KafkaCommand) -> Non
         (("-t", "TOPIC"), 2, "choose one of --to-earliest"),
         (("-t", "TOPIC", "--to-earliest", "--to-latest"), 2, "choose one of"),
         (("-t", "TOPIC", "--to-earliest", "--execute", "--dry-run"), 2, "exclude each other"),
-        (("-t", "TOPIC", "--to-datetime", "noon"), 2, "is no time"),
-        (("-t", "TOPIC", "--by-duration", "long"), 2, "is no duration"),
-        (("-t", "TOPIC:x", "--to-earliest"), 2, "is no list of numbers"),
+        (("-t", "TOPIC", "--to-datetime", "noon"), 2, "is not a time"),
+        (("-t", "TOPIC", "--by-duration", "long"), 2, "is not a duration"),
+        (("-t", "TOPIC:x", "--to-earliest"), 2, "is not a list of numbers"),
         (("-t", "TOPIC:9", "--to-earliest"), 1, "has no partition 9"),
         (("-t", "TOPIC", "--shift-by", "1"), 1, "has no committed offset"),
         (("-t", "never-there-at-all", "--to-earliest"), 1, "does not exist"),
@@ -245,7 +245,7 @@ def test_groups_and_their_offsets_are_deleted(kafka: KafkaCommand, behind: tuple
     assert kafka.json("groups", "delete", group, "--yes") == [{"groupId": group, "deleted": True}]
     assert group not in kafka("groups", "list", "-q").lines
     ran = kafka("groups", "describe", group, status=1)
-    assert ran.errors == f"moldau groups describe: there is no group '{group}'\n"
+    assert ran.errors == f"moldau groups describe: group '{group}' does not exist\n"
     ran = kafka("groups", "delete", group, "--yes", status=1)
     assert ran.errors == (
         f"moldau groups delete: {group}: GROUP_ID_NOT_FOUND: The group id does not exist.\n"

@@ -48,7 +48,7 @@ def test_directories_are_looked_at_without_a_configuration(
     assert (alone.status, f"  {tmp_path} is not formatted" in alone.lines) == (1, True)
     for wrong in ((), ("-c", properties, "--dir", one)):
         ran = moldau_here("storage", "info", *(wrong or ("--json",)))
-        assert (ran.status, "say which: --config or --dir." in ran.errors) == (2, True)
+        assert (ran.status, "give either --config or --dir." in ran.errors) == (2, True)
 
 
 def test_a_node_is_formatted_and_known(properties: Path, tmp_path: Path) -> None:

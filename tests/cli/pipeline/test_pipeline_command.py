@@ -23,7 +23,10 @@ def test_a_pipeline_to_begin_with_is_one(tmp_path: Path, name: str) -> None:
     found = mp.load(tmp_path / name)
     assert (found.name, list(found.flows), len(found.examples)) == ("begin", ["big", "per_user"], 1)
     again = moldau_here("pipeline", "init", tmp_path / name)
-    assert (again.status, again.errors) == (1, f"moldau: {tmp_path / name} is there already\n")
+    assert (again.status, again.errors) == (
+        1,
+        f"moldau: {tmp_path / name} already exists; choose another name\n",
+    )
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.*")), ids=lambda path: path.name)
@@ -56,7 +59,7 @@ def test_a_pipeline_that_never_ran(tmp_path: Path) -> None:
     path = tmp_path / "new.yaml"
     moldau_here("pipeline", "init", path)
     assert moldau_here("pipeline", "status", path).output == "new has never run\n"
-    assert moldau_here("pipeline", "stop", path).errors == "moldau: new does not run\n"
+    assert moldau_here("pipeline", "stop", path).errors == "moldau: new is not running\n"
     assert "new has no state at" in moldau_here("pipeline", "reset", path, "--yes").errors
 
 
@@ -132,11 +135,11 @@ def test_a_run_is_watched_and_stopped_from_outside(tmp_path: Path) -> None:
             running.kill()
             running.communicate()
     assert running.returncode == 0, errors[-2000:]
-    assert re.search(r"live runs, process \d+", told)
+    assert re.search(r"live is running, process \d+", told)
     assert re.search(
         r"orders running: batch 0, 1 row, \d+ rows/s, [0-9.]+ K?i?B/s, \d+ ms, lag 0", output
     )
-    assert output.endswith("stopped; the next run goes on from here\n")
+    assert output.endswith("stopped; the next run resumes from here\n")
     assert second.status == 1
     assert "the pipeline runs already, in process" in second.errors
 

@@ -24,7 +24,7 @@ def test_a_missing_extra_is_one_line(tmp_path: Path, command: str, name: str) ->
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--from", "yesterday"), "'yesterday' is no time; write 2026-11-01 or"),
+        (("--from", "yesterday"), "'yesterday' is not a time; write 2026-11-01 or"),
         (
             ("--from", "2026-11-02", "--to", "2026-11-01"),
             "--to 2026-11-01 is not later than --from 2026-11-02",

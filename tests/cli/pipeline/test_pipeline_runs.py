@@ -140,7 +140,7 @@ def test_a_run_is_seen_stopped_and_gone_on_with(tmp_path: Path) -> None:
             line = f'moldau_pipeline_{name}{{pipeline="seen",query="numbers"}} {float(value)}'
             assert line in metrics
         assert 'moldau_pipeline_batch_duration_seconds{pipeline="seen",query="counted"}' in metrics
-        assert re.search(r"seen runs, process \d+", told.output)
+        assert re.search(r"seen is running, process \d+", told.output)
         assert "Traceback" not in run.errors
 
         after = json.loads(moldau_here("pipeline", "status", path, "--json").output)
@@ -164,8 +164,8 @@ def test_a_run_is_seen_stopped_and_gone_on_with(tmp_path: Path) -> None:
         rows = dict(re.findall(r"(\S+\.again) +(\d+)", replayed.output))
         assert rows == {"copied.again": "12", "counted.again": "2", f"{tmp_path}/lake.again": "12"}
         assert len(committed_values(node, "copied.again")) == 12
-
     state = tmp_path / ".moldau" / "seen"
     assert state.is_dir()
-    assert moldau_here("pipeline", "reset", path, "--yes").output == "seen begins anew\n"
+    reset = moldau_here("pipeline", "reset", path, "--yes").output
+    assert reset == "seen is reset; the next run starts where its sources say\n"
     assert not state.exists()

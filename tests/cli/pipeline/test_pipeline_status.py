@@ -51,7 +51,7 @@ def test_numbers_of_the_batch_and_of_the_run_are_told_apart(tmp_path: Path) -> N
     assert lines[2:] == [
         "orders: expectation orders.amount_positive failed for 8 rows of this run",
         "orders: expectation orders.new failed for 1 row of this run",
-        "shop runs, process 7",
+        "shop is running, process 7",
     ]
 
 

@@ -120,7 +120,7 @@ def test_a_long_production_shows_how_far_it_is(kafka: KafkaCommand, tmp_path: Pa
 def test_deleting_asks_a_person_first(kafka: KafkaCommand, typed: bytes, status: int) -> None:
     topic = kafka.topic()
     ended, printed = kafka.on_a_terminal("topics", "delete", topic, typed=typed)
-    assert f"Delete {topic} and all records?" in printed
+    assert f"Delete {topic} and all their records?" in printed
     assert ended == status
     assert (topic in kafka("topics", "list", "-q").lines) == (status != 0)
 

@@ -41,12 +41,12 @@ def test_a_line_without_its_key_stops_the_rest(kafka: KafkaCommand) -> None:
     ran = kafka("produce", topic, "-k", ":", stdin=b"a:1\nno key\nb:2\n", status=1)
     written, why = ran.errors.splitlines()
     assert written.startswith(f"1 record written to {topic}")
-    assert written.endswith(", 1 failed; stopped there, the rest was not sent")
-    assert why == "moldau produce: 1 record failed: line 2: no ':' in it"
+    assert written.endswith(", 1 failed; stopped, the rest was not sent")
+    assert why == "moldau produce: 1 record failed: line 2: no ':' in the line"
     assert kafka("consume", topic).lines == ["1"]
     ran = kafka("produce", topic, "-k", ":", "--keep-going", stdin=b"c:3\nbad\nd:4\n", status=1)
     assert "2 records written" in ran.errors
-    assert "1 record failed: line 2: no ':' in it" in ran.errors
+    assert "1 record failed: line 2: no ':' in the line" in ran.errors
     assert kafka("consume", topic).lines == ["1", "3", "4"]
 
 
@@ -84,11 +84,11 @@ def test_json_goes_round_with_everything_a_record_has(kafka: KafkaCommand) -> No
         ("[1]", "not a JSON object"),
         ('{"val": 1}', "unknown field 'val'"),
         ('{"valueBase64": "?"}', "'?' is not base64"),
-        ('{"headers": [["a"]]}', '["a"] is no header'),
+        ('{"headers": [["a"]]}', '["a"] is not a header'),
         ('{"headers": 7}', "neither an object nor a list"),
-        ('{"partition": -1}', "'-1' is no partition"),
-        ('{"timestamp": "noon"}', "'noon' is no time"),
-        ('{"timestamp": [1]}', "is no time"),
+        ('{"partition": -1}', "'-1' is not a partition"),
+        ('{"timestamp": "noon"}', "'noon' is not a time"),
+        ('{"timestamp": [1]}', "is not a time"),
     ],
 )
 def test_a_line_that_is_no_record_is_named(kafka: KafkaCommand, line: str, reason: str) -> None:
@@ -124,7 +124,7 @@ def test_a_file_that_cannot_be_read_is_said_before_a_topic_is_made(
     ran = kafka("produce", topic, "--create", "-f", "/no/such", status=1)
     assert ran.errors == "moldau: cannot read /no/such: No such file or directory\n"
     ran = kafka("produce", topic, "--create", "--whole", "-f", tmp_path, status=1)
-    assert ran.errors == f"moldau: cannot read {tmp_path}: it is a directory\n"
+    assert ran.errors == f"moldau: cannot read {tmp_path}: is a directory\n"
     assert topic not in kafka("topics", "list", "-q").lines
 
 
@@ -169,7 +169,7 @@ def test_what_the_topic_refuses_is_counted_and_ends_it(kafka: KafkaCommand) -> N
 def test_a_missing_topic_is_made_only_on_demand(kafka: KafkaCommand) -> None:
     name = fresh("madeondemand")
     ran = kafka("produce", name, stdin=b"x\n", status=1)
-    assert ran.errors == f"moldau: topic '{name}' does not exist; --create makes it\n"
+    assert ran.errors == f"moldau: topic '{name}' does not exist; use --create to create it\n"
     kafka("produce", name, "--create", stdin=b"x\n")
     assert kafka("consume", name).lines == ["x"]
 
@@ -331,11 +331,11 @@ def test_a_pattern_that_cannot_be_read_is_said_in_one_line(kafka: KafkaCommand) 
     wrong: list[tuple[tuple[str, ...], int, str]] = [
         (("--pattern", "no-such-.*"), 1, "no topic matches 'no-such-.*'"),
         (("--pattern", "__consumer_.*"), 1, "no topic matches"),
-        (("--pattern", "("), 2, "'(' is no regular expression"),
+        (("--pattern", "("), 2, "'(' is not a regular expression"),
         (("orders", "--include", "o.*"), 2, "name topics, or give a --pattern"),
         (("--json",), 2, "name topics, or give a --pattern"),
-        (("t.*",), 2, "'t.*' is no topic's name; give it as --pattern"),
-        (("orders", "^o", "--group", "g"), 2, "'^o' is no topic's name; give it as --pattern"),
+        (("t.*",), 2, "'t.*' is not a topic name; give it as --pattern"),
+        (("orders", "^o", "--group", "g"), 2, "'^o' is not a topic name; give it as --pattern"),
     ]
     for arguments, status, text in wrong:
         assert text in kafka("consume", *arguments, status=status).errors

@@ -51,7 +51,7 @@ def test_it_tells_why_while_it_tries_again_and_keeps_to_its_patience(refusing: s
     assert ran.status == 1
     first, *others = ran.errors.splitlines()
     assert "KAFKA_STORAGE_ERROR" in first
-    assert first.endswith("; trying again")
+    assert first.endswith("; retrying")
     assert "0 records written" in others[0]
     assert any("the last answer was KAFKA_STORAGE_ERROR" in line for line in others)
 
@@ -61,12 +61,12 @@ def test_it_stops_at_the_first_failure_although_more_input_may_come(refusing: st
         write(process.stdin, b"a\n")
         assert process.wait(ENDS_WITHIN_S) == 1
         assert process.stderr is not None
-        assert b"stopped there" in process.stderr.read()
+        assert b"stopped, the rest" in process.stderr.read()
 
 
 def test_an_interrupt_ends_it_at_once(refusing: str) -> None:
     with produce(refusing, "--patience", "600") as process:
         write(process.stdin, b"a\n")
-        assert "trying again" in read_line(process.stderr)
+        assert "retrying" in read_line(process.stderr)
         process.send_signal(signal.SIGINT)
         assert process.wait(ENDS_WITHIN_S) == 130

@@ -52,7 +52,7 @@ def test_without_a_terminal_nothing_is_destroyed(
     ran = kafka(*command.split(), *arguments, status=2)
     assert ran.output == ""
     assert ran.errors == (
-        f"moldau {command}: this cannot be undone, and nobody is here to ask; add --yes. "
+        f"moldau {command}: this cannot be undone; without a terminal, confirm with --yes. "
         f"Try 'moldau {command} --help'.\n"
     )
     assert state(kafka, topic, group) == before
@@ -85,7 +85,7 @@ def test_a_person_sees_what_is_moved_and_decides(
     move = ("reset-offsets", group, "--topic", topic, "--to-earliest", "--execute")
     ended, printed = kafka.on_a_terminal("groups", *move, typed=typed)
     assert ended == status
-    assert "new offset" in printed.partition("Move these offsets?")[0]
+    assert "new offset" in printed.partition("Change the offsets to these?")[0]
     assert state(kafka, topic, group)[1] == [(topic, offset)]
 
 
@@ -95,5 +95,5 @@ def test_a_person_is_asked_though_the_output_goes_elsewhere(
     topic, _ = written
     delete = ("topics", "delete", topic, "--json")
     status, asked, output = kafka.with_output_elsewhere(*delete, typed=b"y\n")
-    assert (status, f"Delete {topic} and all records?" in asked) == (0, True)
+    assert (status, f"Delete {topic} and all their records?" in asked) == (0, True)
     assert output == f'[{{"name":"{topic}","deleted":true}}]\n'

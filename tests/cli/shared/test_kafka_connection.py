@@ -82,8 +82,8 @@ def test_nobody_there_is_one_line_with_a_hint(arguments: tuple[str, ...]) -> Non
     assert ran.status == 1
     assert ran.output == ""
     assert ran.errors == (
-        "moldau: cannot reach 127.0.0.1:1: nothing listens there; --bootstrap or MOLDAU_BOOTSTRAP "
-        "say where the brokers are\n"
+        "moldau: cannot reach 127.0.0.1:1: nothing listens there; set the brokers with "
+        "--bootstrap or MOLDAU_BOOTSTRAP\n"
     )
 
 

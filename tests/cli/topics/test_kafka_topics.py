@@ -63,7 +63,7 @@ def test_creating_twice_is_an_error_unless_allowed(kafka: KafkaCommand) -> None:
     ran = kafka("topics", "create", name, status=1)
     assert ran.errors.startswith(f"moldau topics create: {name}: TOPIC_ALREADY_EXISTS")
     assert len(ran.errors.splitlines()) == 1
-    assert kafka("topics", "create", name, "--if-not-exists").lines == [f"{name} is there already"]
+    assert kafka("topics", "create", name, "--if-not-exists").lines == [f"{name} already exists"]
 
 
 def test_one_bad_topic_does_not_stop_the_others(kafka: KafkaCommand) -> None:
@@ -141,7 +141,7 @@ def test_a_mistyped_topic_gets_a_suggestion(kafka: KafkaCommand) -> None:
 
 def test_deleting_what_is_not_there(kafka: KafkaCommand) -> None:
     ran = kafka("topics", "delete", "never-there", "--yes", status=1)
-    assert ran.errors == "moldau topics delete: never-there: there is no such topic\n"
+    assert ran.errors == "moldau topics delete: never-there: topic does not exist\n"
     kafka("topics", "delete", "never-there", "--yes", "--if-exists")
 
 

@@ -73,7 +73,7 @@ def test_an_environment_is_for_other_machines(tmp_path: Path) -> None:
     file = written(tmp_path, "orders.py", ORDERS_PYTHON)
     done = CliRunner().invoke(app, ["run", str(file), "--env", "environment.tar.gz"])
     assert isinstance(done.exception, MoldauError)
-    assert "name them with --master" in str(done.exception)
+    assert "add --master" in str(done.exception)
 
 
 def test_a_python_of_the_archive_is_our_own_here(monkeypatch: pytest.MonkeyPatch) -> None:

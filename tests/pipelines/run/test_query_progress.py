@@ -111,14 +111,14 @@ def test_what_came_of_the_orders_is_counted_and_drawn() -> None:
     from rich.console import Console
 
     results = Results(published=60, in_table=50)
-    results.take(DEAD_LETTERS, b"{broken")
+    results.count_record(DEAD_LETTERS, b"{broken")
     for user, total in (("grete", 7.5), ("josef", 3.0), ("josef", 9.0)):
         row = f'{{"start":"2026-11-16T10:07:00.000Z","user":"{user}","total":{total}}}'
-        results.take(PER_USER, row.encode())
+        results.count_record(PER_USER, row.encode())
     results.queries["orders"] = counted(BEGUN, report(0, 100, 100, 150), bad=2)
-    assert results.on_the_way == 9
+    assert results.in_flight == 9
     assert line_of(results) == (
-        "published 60; in the table 50; dead letters 1; on the way 9; pipeline running; "
+        "published 60; in the table 50; dead letters 1; in flight 9; pipeline running; "
         "window 10:07 16.50, most by josef"
     )
     drawing = Console(width=80, force_terminal=False)

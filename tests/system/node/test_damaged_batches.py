@@ -121,7 +121,7 @@ def test_flipped_bits_cost_their_batches_alone(tmp_path: Path, stop: str) -> Non
             assert produce(client, "orders", value(COUNT)) == (0, COUNT)
             assert readable(client) == [*sound, COUNT]
         told = KafkaCommand(node.address)("topics", "describe", "orders").output
-        assert "seek to 2, 5, 7, 9, 13, 16, 22 or 25 to pass them" in told
+        assert "seek to 2, 5, 7, 9, 13, 16, 22 or 25 to skip them" in told
         node.stop()
         for which, place in FLIPS.items():
             flip(written[which], place)

@@ -55,7 +55,7 @@ def test_a_second_signal_forces_and_the_next_start_recovers(tmp_path: Path) -> N
         for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
             node.process.send_signal(number)
         assert node.process.wait(DEADLINE_S) not in {0, -signal.SIGTERM, -signal.SIGINT}
-        assert "stopped at once" in node.errors
+        assert "stopped immediately" in node.errors
         assert not (node.log_folder / CLEAN_STOP_FILE).exists()
         node.start()
         with WireClient(node.address) as client:
@@ -76,7 +76,7 @@ def test_a_second_signal_forces_while_the_stop_waits_for_the_disk(tmp_path: Path
         wait_for(lambda: disk.is_hanging, "the stop to sync its files")
         node.process.send_signal(signal.SIGTERM)
         assert node.process.wait(DEADLINE_S) == 1
-        assert "stopped at once" in node.errors
+        assert "stopped immediately" in node.errors
 
 
 def test_a_client_that_waits_does_not_hold_up_the_stop(tmp_path: Path) -> None:

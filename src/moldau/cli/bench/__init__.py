@@ -1,1 +1,1 @@
-"""`moldau bench`: a broker under load."""
+"""`moldau bench`: measures a broker under load. Uses the clients alone, so any Kafka will do."""

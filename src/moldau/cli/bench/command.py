@@ -1,4 +1,4 @@
-"""`moldau bench`: how much a broker takes, gives, and how fast it answers. Works on any broker."""
+"""`moldau bench`: throughput of writing and reading, and latency. Works with any broker."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,15 +30,15 @@ _Topic = Annotated[
     str | None,
     typer.Argument(
         metavar="TOPIC",
-        help="One that is there; else one is made and deleted.",
+        help="An existing topic (default: a temporary one).",
         autocompletion=complete_topics,
         show_default=False,
     ),
 ]
-_Records = Annotated[int, typer.Option("--records", "-n", min=1, help="How many.")]
+_Records = Annotated[int, typer.Option("--records", "-n", min=1, help="Number of records.")]
 _Size = Annotated[str, typer.Option("--size", "-s", metavar="BYTES", help="Size of each value.")]
 _Partitions = Annotated[
-    int, typer.Option("--partitions", "-p", min=1, help="Partitions of the topic that is created.")
+    int, typer.Option("--partitions", "-p", min=1, help="Partitions of the temporary topic.")
 ]
 
 _RECORDS_AT_ONCE = 10_000
@@ -59,7 +59,7 @@ def produce(  # noqa: PLR0913 - each parameter is an option of the command
     partitions: _Partitions = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Write records as fast as possible, or at a rate, and measure until each is acknowledged.
+    """Write records as fast as possible or at a fixed rate, and measure until the acknowledgement.
 
     [bold]Examples[/]
 
@@ -89,12 +89,12 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
     fetch_size: Annotated[
         str,
         typer.Option(
-            "--fetch-size", metavar="BYTES", help="Bytes of one partition in one answer, at most."
+            "--fetch-size", metavar="BYTES", help="Most bytes of a partition in one response."
         ),
     ] = "1m",
     as_json: AsJson = False,
 ) -> None:
-    """Read records as fast as possible. Without a topic, one is filled first.
+    """Read records as fast as possible. Without a topic, a temporary one is filled first.
 
     [bold]Examples[/]
 
@@ -128,7 +128,7 @@ def latency(
     acks: Acks = AcksChoice.ALL,
     as_json: AsJson = False,
 ) -> None:
-    """One record at a time: how long until it is acknowledged, and until it is read.
+    """Send one record at a time, and measure until it is acknowledged and until it is read.
 
     [bold]Examples[/]
 
@@ -142,21 +142,21 @@ def latency(
     load = Load(records=records, size_bytes=parse_size(size), topic=topic)
     options = producer_settings(connection, acks, CompressionChoice.NONE, 0, "256k")
     reading = connection.client(ConsumerConfig)
-    found = run(
+    measured, acknowledged = run(
         connection, lambda cluster: bench_latency(cluster, load, options, reading), fast=True
     )
     if as_json:
-        document = found.measured.as_json("latency")
-        show_json(document | {"acknowledged": found.acknowledged.as_json()})
+        document = measured.as_json("latency")
+        show_json(document | {"acknowledged": acknowledged.as_json()})
         return
-    typer.echo(f"{found.measured.records} records in {found.measured.seconds:.2f} s")
-    typer.echo(f"acknowledged  {_latencies_text(found.acknowledged)}")
-    typer.echo(f"read          {_latencies_text(found.measured.latencies)}")
+    typer.echo(f"{measured.records} records in {measured.seconds:.2f} s")
+    typer.echo(f"acknowledged  {_latencies_text(acknowledged)}")
+    typer.echo(f"read          {_latencies_text(measured.latencies)}")
 
 
-def _show(what: str, measured: "Measured", *, as_json: bool) -> None:
+def _show(benchmark: str, measured: "Measured", *, as_json: bool) -> None:
     if as_json:
-        show_json(measured.as_json(what))
+        show_json(measured.as_json(benchmark))
     else:
         typer.echo(
             f"{measured.records} records in {measured.seconds:.2f} s: "

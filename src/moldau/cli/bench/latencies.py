@@ -1,4 +1,4 @@
-"""Latencies in buckets of one percent: memory does not grow with what is measured."""
+"""A histogram of latencies in buckets of one percent, so that its memory is bounded."""
 
 import math
 from collections import Counter
@@ -36,12 +36,12 @@ class Latencies:
         return self._max_ms
 
     def percentile_ms(self, percent: float) -> float:
-        """So many percent were not slower; at most one percent too high."""
-        wanted = max(math.ceil(self._count * percent / 100), 1)
+        """The percentile, at most one percent too high."""
+        rank = max(math.ceil(self._count * percent / 100), 1)
         seen = 0
         for bucket in sorted(self._buckets):
             seen += self._buckets[bucket]
-            if seen >= wanted:
+            if seen >= rank:
                 return min(_SMALLEST_MS * math.exp((bucket + 1) * _GROWTH), self._max_ms)
         return 0.0
 

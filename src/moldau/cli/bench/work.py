@@ -1,4 +1,4 @@
-"""The work of `moldau bench`: load for any broker, and what it did with it."""
+"""The work of `moldau bench`: puts load on a broker and measures throughput and latency."""
 
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -20,10 +20,10 @@ from moldau.core.producer.batching import Delivery
 from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
 
-# Between two looks at the clock while sending as fast as possible.
+# So many records are sent before the loop and the progress bar get their turn.
 _BURST = 200
 _SILENCE_MS = 10_000
-_TELL_EVERY_MS = 200
+_UPDATE_EVERY_MS = 200
 
 
 @frozen(kw_only=True)
@@ -32,7 +32,7 @@ class Load:
     size_bytes: int
     rate: float | None = None
     topic: str | None = None
-    """None: one that is made for this and deleted behind it."""
+    """None: a temporary topic, deleted afterwards."""
     partitions: int = 1
 
 
@@ -53,9 +53,9 @@ class Measured:
     def mib_per_s(self) -> float:
         return self.value_bytes / self.seconds / 2**20 if self.seconds else 0.0
 
-    def as_json(self, what: str) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            "bench": what,
+    def as_json(self, benchmark: str) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "bench": benchmark,
             "records": self.records,
             "failed": self.failed,
             "valueBytes": self.value_bytes,
@@ -63,7 +63,7 @@ class Measured:
             "recordsPerSecond": round(self.records_per_s, 1),
             "mibPerSecond": round(self.mib_per_s, 2),
         }
-        return found | (self.latencies.as_json() if len(self.latencies) else {})
+        return document | (self.latencies.as_json() if len(self.latencies) else {})
 
 
 @asynccontextmanager
@@ -72,15 +72,15 @@ async def bench_topic(cluster: Cluster, load: Load) -> AsyncIterator[Topic]:
         yield await cluster.topic(load.topic)
         return
     name = f"moldau-bench-{os.urandom(4).hex()}"
-    wanted = NewTopic(name=name, partitions=load.partitions)
-    # Also who is interrupted while it is made leaves nothing behind.
+    new_topic = NewTopic(name=name, partitions=load.partitions)
+    # An interrupt during the creation must not leave the topic behind either.
     try:
-        (made,) = (await create_topics(cluster, [wanted])).values()
-        if isinstance(made, MoldauError):
-            raise made
+        (created,) = (await create_topics(cluster, [new_topic])).values()
+        if isinstance(created, MoldauError):
+            raise created
         yield await cluster.topic(name)
     finally:
-        # Nobody needs the outcome: the measurement is over.
+        # The outcome does not matter: the measurement is over.
         _ = await delete_topics(cluster, [name])
 
 
@@ -96,8 +96,8 @@ async def _produce(
     measured = Measured()
     clock = cluster.clock
 
-    def take(offered_ms: list[float], first: Delivery) -> None:
-        """Of a batch; all its records are alike, so that none is ever split."""
+    def count_batch(offered_ms: list[float], first: Delivery) -> None:
+        """Counts a batch by its first record. Records are of one size, so no batch is split."""
         error = first.exception()
         if error is not None:
             measured.failed += len(offered_ms)
@@ -106,13 +106,13 @@ async def _produce(
         now_ms = clock.mono_ms()
         measured.records += len(offered_ms)
         measured.value_bytes += len(offered_ms) * load.size_bytes
-        for one_ms in offered_ms:
-            measured.latencies.add(now_ms - one_ms)
+        for record_ms in offered_ms:
+            measured.latencies.add(now_ms - record_ms)
 
     value = os.urandom(load.size_bytes)
     offered_ms: dict[int, list[float]] = {}
     started_ms = clock.mono_ms()
-    teller = _Teller(bar, started_ms)
+    progress = _Progress(bar, started_ms)
     async with Producer(**settings) as producer:
         for sent in range(load.records):
             if load.rate is not None:
@@ -121,43 +121,43 @@ async def _produce(
                     await clock.sleep(wait_ms)
             if sent % _BURST == 0:
                 await clock.sleep(0)
-                teller.tell(measured, clock.mono_ms())
+                progress.update(measured, clock.mono_ms())
                 if measured.error is not None:
                     break
             now_ms = clock.mono_ms()
             delivery = await producer.send(topic.name, value)
             if delivery.index == 0:
                 times = offered_ms[delivery.batch.partition] = []
-                delivery.add_callback(partial(take, times))
+                delivery.add_callback(partial(count_batch, times))
             offered_ms[delivery.batch.partition].append(now_ms)
     measured.seconds = (clock.mono_ms() - started_ms) / 1000
     return measured
 
 
-class _Teller:
-    """Moves the bar now and then."""
+class _Progress:
+    """Updates the progress bar a few times per second."""
 
     def __init__(self, bar: Bar, started_ms: float) -> None:
         self._bar = bar
         self._started_ms = started_ms
-        self._told_ms = started_ms
-        self._told_records = 0
+        self._updated_ms = started_ms
+        self._shown_records = 0
 
-    def tell(self, measured: Measured, now_ms: float) -> None:
-        if now_ms - self._told_ms < _TELL_EVERY_MS:
+    def update(self, measured: Measured, now_ms: float) -> None:
+        if now_ms - self._updated_ms < _UPDATE_EVERY_MS:
             return
         rate = measured.records / (now_ms - self._started_ms) * 1000
         note = f"{rate:,.0f} records/s"
         if len(measured.latencies):
             note += f", p99 {measured.latencies.percentile_ms(99):.1f} ms"
-        self._bar.advance(measured.records - self._told_records, note)
-        self._told_ms, self._told_records = now_ms, measured.records
+        self._bar.advance(measured.records - self._shown_records, note)
+        self._updated_ms, self._shown_records = now_ms, measured.records
 
 
 async def bench_consume(
     cluster: Cluster, load: Load, producer: Mapping[str, Any], consumer: Mapping[str, Any]
 ) -> Measured:
-    """Fills a topic first unless one is named."""
+    """Measures reading; fills a temporary topic first unless a topic is named."""
     async with bench_topic(cluster, load) as topic:
         if load.topic is None:
             with progress_bar("filling", load.records) as bar:
@@ -166,31 +166,31 @@ async def bench_consume(
                 raise filled.error
         start = await start_positions(cluster, topic.topic_partitions, StartAt(Place.BEGINNING))
         ends = await end_positions(cluster, topic.topic_partitions)
-        there = sum(ends[one] - start[one] for one in start)
-        if not there:
+        available = sum(ends[partition] - start[partition] for partition in start)
+        if not available:
             raise ClientError(f"topic '{topic.name}' is empty")
-        wanted = min(load.records, there)
-        with progress_bar("consuming", wanted) as bar:
-            return await _consume(cluster, topic, wanted, consumer, bar)
+        count = min(load.records, available)
+        with progress_bar("consuming", count) as bar:
+            return await _consume(cluster, topic, count, consumer, bar)
 
 
 async def _consume(
-    cluster: Cluster, topic: Topic, wanted: int, settings: Mapping[str, Any], bar: Bar
+    cluster: Cluster, topic: Topic, count: int, settings: Mapping[str, Any], bar: Bar
 ) -> Measured:
     measured = Measured()
     clock = cluster.clock
     started_ms = clock.mono_ms()
-    teller = _Teller(bar, started_ms)
+    progress = _Progress(bar, started_ms)
     async with Consumer(**settings) as consumer:
         consumer.assign(topic.topic_partitions)
         consumer.seek_to_beginning()
-        while measured.records < wanted:
+        while measured.records < count:
             records = await consumer.poll(_SILENCE_MS / 1000)
             if not records:
-                raise ClientError(f"no record for {_SILENCE_MS // 1000} s")
+                raise ClientError(f"no record arrived for {_SILENCE_MS // 1000} s")
             measured.records += len(records)
             measured.value_bytes += sum(len(record.value or b"") for record in records)
-            teller.tell(measured, clock.mono_ms())
+            progress.update(measured, clock.mono_ms())
     measured.seconds = (clock.mono_ms() - started_ms) / 1000
     return measured
 
@@ -203,14 +203,14 @@ class EndToEnd(NamedTuple):
 async def bench_latency(
     cluster: Cluster, load: Load, sending: Mapping[str, Any], reading: Mapping[str, Any]
 ) -> EndToEnd:
-    """One record at a time: sent, acknowledged, read."""
+    """Sends a record, waits for the acknowledgement, reads it; then the next."""
     measured, acknowledged = Measured(), Latencies()
     clock = cluster.clock
     async with bench_topic(cluster, load) as topic:
         value = os.urandom(load.size_bytes)
         began_ms = clock.mono_ms()
         with progress_bar("measuring", load.records) as bar:
-            teller = _Teller(bar, began_ms)
+            progress = _Progress(bar, began_ms)
             async with Producer(**sending) as producer, Consumer(**reading) as consumer:
                 consumer.assign(topic.topic_partitions)
                 consumer.seek_to_end()
@@ -221,10 +221,10 @@ async def bench_latency(
                     await (await producer.send(topic.name, value))
                     acknowledged.add(clock.mono_ms() - started_ms)
                     if not await consumer.poll(_SILENCE_MS / 1000):
-                        raise ClientError(f"a record did not arrive in {_SILENCE_MS // 1000} s")
+                        raise ClientError(f"a record did not arrive within {_SILENCE_MS // 1000} s")
                     measured.latencies.add(clock.mono_ms() - started_ms)
                     measured.records += 1
                     measured.value_bytes += load.size_bytes
-                    teller.tell(measured, clock.mono_ms())
+                    progress.update(measured, clock.mono_ms())
         measured.seconds = (clock.mono_ms() - began_ms) / 1000
     return EndToEnd(measured, acknowledged)

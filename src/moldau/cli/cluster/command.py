@@ -1,4 +1,4 @@
-"""`moldau cluster`: brokers, controller, features, quorum, versions of the protocol."""
+"""`moldau cluster`: brokers, controller, features, quorum, API versions."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -6,7 +6,7 @@ import typer
 
 from moldau.cli.lazy_commands import new_app
 from moldau.cli.shared.connection import Connection, connected, run
-from moldau.cli.shared.escaping import tell
+from moldau.cli.shared.escaping import print_line
 from moldau.cli.shared.output import AsJson, show_json, show_table
 from moldau.cli.shared.parsing import time_text
 
@@ -23,7 +23,7 @@ app = new_app(help="Brokers, controller, features, API versions.", no_args_is_he
 @app.command("describe")
 @connected
 def describe(connection: Connection, as_json: AsJson = False) -> None:
-    """Show brokers, the controller, the features in force, and partitions with damaged records.
+    """Show brokers, the controller, feature levels, and partitions with damaged records.
 
     [bold]Examples[/]
 
@@ -37,15 +37,16 @@ def describe(connection: Connection, as_json: AsJson = False) -> None:
     async def fetch(
         cluster: "Cluster",
     ) -> "tuple[DescribedCluster, ApiVersionsResponse, list[tuple[int, Replica]]]":
-        found = await describe_cluster(cluster)
-        return found, await served_versions(cluster), await damaged_replicas(cluster, found)
+        described = await describe_cluster(cluster)
+        damaged = await damaged_replicas(cluster, described)
+        return described, await served_versions(cluster), damaged
 
-    found, served, damaged = run(connection, fetch)
+    described, served, damaged = run(connection, fetch)
     if as_json:
         show_json(
             {
-                "clusterId": found.cluster_id,
-                "controllerId": found.controller_id,
+                "clusterId": described.cluster_id,
+                "controllerId": described.controller_id,
                 "brokers": [
                     {
                         "brokerId": broker.node_id,
@@ -54,7 +55,7 @@ def describe(connection: Connection, as_json: AsJson = False) -> None:
                         "rack": broker.rack,
                         "fenced": broker.is_fenced,
                     }
-                    for broker in found.brokers
+                    for broker in described.brokers
                 ],
                 "features": _features_json(served),
                 "damaged": _damage_json(damaged),
@@ -67,15 +68,15 @@ def describe(connection: Connection, as_json: AsJson = False) -> None:
             str(broker.address),
             broker.rack or "",
             "fenced" if broker.is_fenced else "running",
-            "controller" if broker.node_id == found.controller_id else "",
+            "controller" if broker.node_id == described.controller_id else "",
         )
-        for broker in found.brokers
+        for broker in described.brokers
     ]
     columns = ("broker", "address", "rack", "state", "role")
-    show_table(columns, rows, title=f"cluster {found.cluster_id}")
+    show_table(columns, rows, title=f"cluster {described.cluster_id}")
     for node_id, replica in damaged:
-        tell(f"damaged: {replica.partition} on broker {node_id}: {damage_text(replica)}")
-    tell()
+        print_line(f"damaged: {replica.partition} on broker {node_id}: {damage_text(replica)}")
+    print_line()
     _show_features(served)
 
 
@@ -97,7 +98,7 @@ def _damage_json(damaged: "list[tuple[int, Replica]]") -> list[dict[str, Any]]:
 @app.command("features")
 @connected
 def features(connection: Connection, as_json: AsJson = False) -> None:
-    """Show feature levels: what is in force and what the broker could do.
+    """Show feature levels: the finalized level and the levels that the broker supports.
 
     [bold]Example[/]
 
@@ -113,15 +114,15 @@ def features(connection: Connection, as_json: AsJson = False) -> None:
 
 
 def _features_json(served: "ApiVersionsResponse") -> list[dict[str, Any]]:
-    finalized = {one.name: one.max_version_level for one in served.finalized_features}
+    finalized = {feature.name: feature.max_version_level for feature in served.finalized_features}
     return [
         {
-            "name": one.name,
-            "level": finalized.get(one.name, 0),
-            "supportedMin": one.min_version,
-            "supportedMax": one.max_version,
+            "name": feature.name,
+            "level": finalized.get(feature.name, 0),
+            "supportedMin": feature.min_version,
+            "supportedMax": feature.max_version,
         }
-        for one in sorted(served.supported_features, key=lambda feature: feature.name)
+        for feature in sorted(served.supported_features, key=lambda feature: feature.name)
     ]
 
 
@@ -136,7 +137,7 @@ def _show_features(served: "ApiVersionsResponse") -> None:
 @app.command("quorum")
 @connected
 def quorum(connection: Connection, as_json: AsJson = False) -> None:
-    """Show the controllers' quorum: leader, voters, observers, how far each is.
+    """Show the controller quorum: its leader, voters and observers, and their lag.
 
     [bold]Example[/]
 
@@ -144,58 +145,63 @@ def quorum(connection: Connection, as_json: AsJson = False) -> None:
     """
     from moldau.client.admin.quorum import describe_quorum
 
-    found = run(connection, describe_quorum)
+    described = run(connection, describe_quorum)
     if as_json:
-        show_json(_quorum_json(found))
+        show_json(_quorum_json(described))
         return
     title = (
-        f"leader {found.leader_id}, epoch {found.leader_epoch}, committed {found.high_watermark}"
+        f"leader {described.leader_id}, epoch {described.leader_epoch}, "
+        f"committed {described.high_watermark}"
     )
-    ends = [one.log_end_offset for one in found.voters]
+    ends = [voter.log_end_offset for voter in described.voters]
     rows = [
         (
-            one.node_id,
+            replica.node_id,
             role,
-            one.log_end_offset,
-            max(ends, default=0) - one.log_end_offset,
-            time_text(one.last_caught_up_ms),
+            replica.log_end_offset,
+            max(ends, default=0) - replica.log_end_offset,
+            time_text(replica.last_caught_up_ms),
         )
-        for role, replicas in (("voter", found.voters), ("observer", found.observers))
-        for one in replicas
+        for role, replicas in (("voter", described.voters), ("observer", described.observers))
+        for replica in replicas
     ]
     show_table(("node", "role", "log end", "lag", "caught up"), rows, title=title)
 
 
-def _quorum_json(found: "DescribedQuorum") -> dict[str, Any]:
+def _quorum_json(described: "DescribedQuorum") -> dict[str, Any]:
     from moldau.types import uuid_text
 
     def replicas(states: "tuple[QuorumReplica, ...]") -> list[dict[str, Any]]:
         return [
             {
-                "nodeId": one.node_id,
-                "directoryId": uuid_text(one.directory_id),
-                "logEnd": one.log_end_offset,
-                "lastFetchTimestamp": one.last_fetch_ms,
-                "lastCaughtUpTimestamp": one.last_caught_up_ms,
+                "nodeId": state.node_id,
+                "directoryId": uuid_text(state.directory_id),
+                "logEnd": state.log_end_offset,
+                "lastFetchTimestamp": state.last_fetch_ms,
+                "lastCaughtUpTimestamp": state.last_caught_up_ms,
             }
-            for one in states
+            for state in states
         ]
 
     return {
-        "leaderId": found.leader_id,
-        "leaderEpoch": found.leader_epoch,
-        "highWatermark": found.high_watermark,
-        "voters": replicas(found.voters),
-        "observers": replicas(found.observers),
+        "leaderId": described.leader_id,
+        "leaderEpoch": described.leader_epoch,
+        "highWatermark": described.high_watermark,
+        "voters": replicas(described.voters),
+        "observers": replicas(described.observers),
         "nodes": [
             {
                 "nodeId": node_id,
                 "listeners": [
-                    {"name": one.name, "host": one.address.host, "port": one.address.port}
-                    for one in listeners
+                    {
+                        "name": listener.name,
+                        "host": listener.address.host,
+                        "port": listener.address.port,
+                    }
+                    for listener in listeners
                 ],
             }
-            for node_id, listeners in found.listeners.items()
+            for node_id, listeners in described.listeners.items()
         ],
     }
 
@@ -205,11 +211,12 @@ def _quorum_json(found: "DescribedQuorum") -> dict[str, Any]:
 def api_versions(
     connection: Connection,
     broker: Annotated[
-        int | None, typer.Option("--broker", help="Ask this broker.", show_default=False)
+        int | None,
+        typer.Option("--broker", help="Query this broker (default: any).", show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which versions of the protocol's APIs a broker serves, and which we would use.
+    """Show the API versions that a broker serves, and those that this client uses.
 
     [bold]Example[/]
 
@@ -222,7 +229,7 @@ def api_versions(
 
     served = run(connection, lambda cluster: served_versions(cluster, broker))
     rows = []
-    for api in sorted(served.api_keys, key=lambda one: one.api_key):
+    for api in sorted(served.api_keys, key=lambda api: api.api_key):
         name, used = str(api.api_key), None
         if api.api_key in API_VERSIONS:
             name = ApiKey(api.api_key).name

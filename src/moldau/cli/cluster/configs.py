@@ -8,7 +8,7 @@ import typer
 
 from moldau.cli.lazy_commands import new_app
 from moldau.cli.shared.connection import Connection, connected, run
-from moldau.cli.shared.escaping import tell
+from moldau.cli.shared.escaping import print_line
 from moldau.cli.shared.output import AsJson, show_json, show_table
 from moldau.cli.shared.parsing import parse_settings
 
@@ -33,13 +33,17 @@ class KindChoice(Enum):
 
 Kind = Annotated[
     KindChoice,
-    typer.Argument(metavar="KIND", help="What the settings belong to.", show_default=False),
+    typer.Argument(
+        metavar="KIND",
+        help=f"Kind of resource: {', '.join(kind.value for kind in KindChoice)}.",
+        show_default=False,
+    ),
 ]
 Name = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="Topic, broker id, group; 'default' for all brokers.",
+        help="Name of the resource: a topic, a broker id ('default': all brokers), a group.",
         show_default=False,
     ),
 ]
@@ -47,7 +51,7 @@ Changes = Annotated[
     list[str],
     typer.Argument(metavar="NAME=VALUE...", help="Settings and their values.", show_default=False),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say whether it would work.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Validate without changing anything.")]
 
 
 def _resource(kind: KindChoice, name: str) -> "ConfigResource":
@@ -58,7 +62,7 @@ def _resource(kind: KindChoice, name: str) -> "ConfigResource":
         if name == DEFAULT_BROKER and kind is KindChoice.BROKER:
             name = ""
         elif not name.isdigit():
-            raise typer.BadParameter(f"'{name}' is no broker id.")
+            raise typer.BadParameter(f"'{name}' is not a broker id.")
     return ConfigResource(ConfigResourceType[kind.name], name)
 
 
@@ -73,17 +77,17 @@ def describe(  # noqa: PLR0913 - each parameter is an option of the command
         typer.Argument(metavar="SETTING...", help="Only these settings.", show_default=False),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Also settings that have their default.")
+        bool, typer.Option("--all", "-a", help="Include settings that have their default.")
     ] = False,
     synonyms: Annotated[
-        bool, typer.Option("--synonyms", "-s", help="Also where else a value could come from.")
+        bool, typer.Option("--synonyms", "-s", help="Show the other sources of each value.")
     ] = False,
     documentation: Annotated[
-        bool, typer.Option("--docs", "-d", help="Also what a setting is for.")
+        bool, typer.Option("--docs", "-d", help="Show the documentation of each setting.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show settings that differ from the default, and where they come from.
+    """Show settings that differ from their default, and where the values come from.
 
     [bold]Examples[/]
 
@@ -108,7 +112,7 @@ def describe(  # noqa: PLR0913 - each parameter is an option of the command
 
     entries = run(connection, fetch)
     if not (everything or keys):
-        entries = [one for one in entries if one.source is not ConfigSource.DEFAULT_CONFIG]
+        entries = [entry for entry in entries if entry.source is not ConfigSource.DEFAULT_CONFIG]
     if as_json:
         show_json([_entry_json(entry) for entry in entries])
         return
@@ -127,7 +131,9 @@ def describe(  # noqa: PLR0913 - each parameter is an option of the command
 
 
 def _synonyms_text(entry: "ConfigEntry") -> str:
-    return " ".join(f"{one.source.name}:{one.name}={one.value}" for one in entry.synonyms)
+    return " ".join(
+        f"{synonym.source.name}:{synonym.name}={synonym.value}" for synonym in entry.synonyms
+    )
 
 
 def _entry_json(entry: "ConfigEntry") -> dict[str, Any]:
@@ -139,8 +145,8 @@ def _entry_json(entry: "ConfigEntry") -> dict[str, Any]:
         "readOnly": entry.is_read_only,
         "sensitive": entry.is_sensitive,
         "synonyms": [
-            {"name": one.name, "value": one.value, "source": one.source.name}
-            for one in entry.synonyms
+            {"name": synonym.name, "value": synonym.value, "source": synonym.source.name}
+            for synonym in entry.synonyms
         ],
         "documentation": entry.documentation,
     }
@@ -151,7 +157,7 @@ def _entry_json(entry: "ConfigEntry") -> dict[str, Any]:
 def set_values(
     connection: Connection, kind: Kind, name: Name, changes: Changes, dry_run: DryRun = False
 ) -> None:
-    """Give settings a value.
+    """Set the value of settings.
 
     [bold]Examples[/]
 
@@ -169,7 +175,7 @@ def set_values(
 def append(
     connection: Connection, kind: Kind, name: Name, changes: Changes, dry_run: DryRun = False
 ) -> None:
-    """Add items to settings that are lists.
+    """Append items to list settings.
 
     [bold]Example[/]
 
@@ -185,7 +191,7 @@ def append(
 def subtract(
     connection: Connection, kind: Kind, name: Name, changes: Changes, dry_run: DryRun = False
 ) -> None:
-    """Take items out of settings that are lists.
+    """Remove items from list settings.
 
     [bold]Example[/]
 
@@ -203,11 +209,12 @@ def delete(
     kind: Kind,
     name: Name,
     keys: Annotated[
-        list[str], typer.Argument(metavar="SETTING...", help="Their names.", show_default=False)
+        list[str],
+        typer.Argument(metavar="SETTING...", help="Names of settings.", show_default=False),
     ],
     dry_run: DryRun = False,
 ) -> None:
-    """Let settings go back to what holds without them.
+    """Delete settings, so that their defaults apply again.
 
     [bold]Example[/]
 
@@ -240,7 +247,7 @@ def _alter(
     run(connection, work)
     plural = "setting" if len(changes) == 1 else "settings"
     verb = "would change" if dry_run else "changed"
-    tell(f"{verb} {len(changes)} {plural} of {kind.value} {name}")
+    print_line(f"{verb} {len(changes)} {plural} of {kind.value} {name}")
 
 
 @app.command("list")
@@ -249,11 +256,11 @@ def list_resources(
     connection: Connection,
     kind: Annotated[
         KindChoice | None,
-        typer.Argument(metavar="KIND", help="All kinds if left out.", show_default=False),
+        typer.Argument(metavar="KIND", help="Kind of resource (default: all).", show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what has settings: topics, brokers, groups, client metrics subscriptions.
+    """List resources with settings: topics, brokers, groups, client metrics subscriptions.
 
     [bold]Example[/]
 
@@ -266,13 +273,13 @@ def list_resources(
 
     async def fetch(cluster: "Cluster") -> list[tuple[str, str]]:
         return [
-            (one.value, name)
-            for one in kinds
-            for name in await list_config_resources(cluster, ConfigResourceType[one.name])
+            (each_kind.value, name)
+            for each_kind in kinds
+            for name in await list_config_resources(cluster, ConfigResourceType[each_kind.name])
         ]
 
     rows = run(connection, fetch)
     if as_json:
-        show_json([{"kind": one, "name": name} for one, name in rows])
+        show_json([{"kind": row_kind, "name": name} for row_kind, name in rows])
     else:
         show_table(("kind", "name"), rows)

@@ -1,4 +1,4 @@
-"""`moldau logdirs`: what lies on the brokers' disks."""
+"""`moldau logdirs`: the log directories of brokers and the sizes of their replicas."""
 
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -6,7 +6,7 @@ import typer
 
 from moldau.cli.shared.completion import complete_topics
 from moldau.cli.shared.connection import Connection, connected, run
-from moldau.cli.shared.escaping import tell
+from moldau.cli.shared.escaping import print_line
 from moldau.cli.shared.output import AsJson, bytes_text, show_json, show_table
 from moldau.cli.shared.parsing import parse_numbers
 
@@ -22,16 +22,16 @@ def logdirs(
         list[str] | None,
         typer.Argument(
             metavar="TOPIC...",
-            help="Only replicas of these topics.",
+            help="Show only replicas of these topics.",
             autocompletion=complete_topics,
             show_default=False,
         ),
     ] = None,
     brokers: Annotated[
-        str | None, typer.Option("--brokers", metavar="1,2", help="Only of these brokers.")
+        str | None, typer.Option("--brokers", metavar="1,2", help="Show only these brokers.")
     ] = None,
     internal: Annotated[
-        bool, typer.Option("--internal", "-i", help="Also topics that brokers keep for themselves.")
+        bool, typer.Option("--internal", "-i", help="Include internal topics.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -50,56 +50,56 @@ def logdirs(
 
     async def fetch(cluster: "Cluster") -> "tuple[list[LogDirectory], _Shown]":
         known = await cluster.brokers()
-        wanted = sorted(known) if brokers is None else parse_numbers(brokers)
-        for node_id in wanted:
+        chosen = sorted(known) if brokers is None else parse_numbers(brokers)
+        for node_id in chosen:
             if node_id not in known:
-                raise ClientError(f"there is no broker {node_id}")
+                raise ClientError(f"broker {node_id} does not exist")
         await cluster.topics(topics or ())
-        found = await describe_log_dirs(cluster, wanted)
+        directories = await describe_log_dirs(cluster, chosen)
         if topics or internal:
-            return found, _Shown(topics=frozenset(topics or ()))
+            return directories, _Shown(topics=frozenset(topics or ()))
         known_topics = (await cluster.metadata(None)).topics.values()
-        hidden = frozenset(one.name for one in known_topics if one.is_internal)
-        return found, _Shown(hidden=hidden)
+        hidden = frozenset(topic.name for topic in known_topics if topic.is_internal)
+        return directories, _Shown(hidden=hidden)
 
-    found, shown = run(connection, fetch)
+    directories, shown = run(connection, fetch)
     if as_json:
-        show_json([_directory_json(one, shown) for one in found])
+        show_json([_directory_json(directory, shown) for directory in directories])
         return
-    for directory in found:
+    for directory in directories:
         rows = [
-            (one.partition.topic, one.partition.partition, bytes_text(one.size_bytes),
-             one.offset_lag, "future" if one.is_future else "")
-            for one in shown.replicas(directory)
+            (replica.partition.topic, replica.partition.partition, bytes_text(replica.size_bytes),
+             replica.offset_lag, "future" if replica.is_future else "")
+            for replica in shown.replicas(directory)
         ]  # fmt: skip
         title = _headline(directory, shown)
         show_table(("topic", "partition", "size", "lag", "kind"), rows, title=title)
-        tell()
+        print_line()
 
 
 class _Shown(NamedTuple):
-    """Which replicas are shown."""
+    """The filter for replicas."""
 
     topics: frozenset[str] = frozenset()
-    """All if there are none."""
+    """Empty: all topics."""
     hidden: frozenset[str] = frozenset()
 
     def replicas(self, directory: "LogDirectory") -> "list[Replica]":
         return [
-            one
-            for one in directory.replicas
-            if one.partition.topic not in self.hidden
-            and (not self.topics or one.partition.topic in self.topics)
+            replica
+            for replica in directory.replicas
+            if replica.partition.topic not in self.hidden
+            and (not self.topics or replica.partition.topic in self.topics)
         ]
 
 
 def _headline(directory: "LogDirectory", shown: _Shown) -> str:
-    total = sum(one.size_bytes for one in shown.replicas(directory))
+    total = sum(replica.size_bytes for replica in shown.replicas(directory))
     parts = [f"broker {directory.node_id}, {directory.path}: {bytes_text(total)} in replicas"]
     if directory.usable_bytes >= 0:
         free, whole = bytes_text(directory.usable_bytes), bytes_text(directory.total_bytes)
         parts.append(f"{free} of {whole} free")
-    internal = sum(one.partition.topic in shown.hidden for one in directory.replicas)
+    internal = sum(replica.partition.topic in shown.hidden for replica in directory.replicas)
     if internal:
         parts.append(f"{internal} of internal topics not shown")
     if directory.error:
@@ -116,12 +116,12 @@ def _directory_json(directory: "LogDirectory", shown: _Shown) -> dict[str, Any]:
         "usableBytes": directory.usable_bytes if directory.usable_bytes >= 0 else None,
         "replicas": [
             {
-                "topic": one.partition.topic,
-                "partition": one.partition.partition,
-                "sizeBytes": one.size_bytes,
-                "offsetLag": one.offset_lag,
-                "future": one.is_future,
+                "topic": replica.partition.topic,
+                "partition": replica.partition.partition,
+                "sizeBytes": replica.size_bytes,
+                "offsetLag": replica.offset_lag,
+                "future": replica.is_future,
             }
-            for one in shown.replicas(directory)
+            for replica in shown.replicas(directory)
         ],
     }

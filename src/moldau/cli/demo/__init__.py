@@ -1,1 +1,3 @@
-"""`moldau demo`: a node, a generator of orders and a pipeline in one terminal."""
+"""`moldau demo`: a broker, a generator of orders and a pipeline in one terminal. `stage` starts and
+stops them in the right order.
+"""

@@ -1,6 +1,6 @@
-"""`moldau demo`: the whole product before the user's eyes. A node, somebody who orders, and a
-pipeline on Spark that cleans and sums the orders and keeps each of them once; without Spark, a few
-commands. It stays up to be tried.
+"""`moldau demo`: a broker, a generator of orders, and a Spark pipeline that cleans and sums the
+orders and stores each of them exactly once; without Spark, a few commands. It keeps running, so
+that users can try it.
 """
 
 import asyncio
@@ -26,25 +26,27 @@ USUAL_FOLDER = Path("moldau-demo")
 NODE_FOLDER = "node"
 
 _Port = Annotated[
-    int | None, typer.Option("--port", "-p", help="Listen here (9092, or a free port).")
+    int | None, typer.Option("--port", "-p", help="Port to listen on (9092, or a free port).")
 ]
 _Dir = Annotated[
-    Path, typer.Option("--dir", help="Keep everything here; the next demo goes on with it.")
+    Path, typer.Option("--dir", help="Directory for all data; the next demo resumes from it.")
 ]
 _Rate = Annotated[int, typer.Option(min=1, help="Orders per second.")]
 _Orders = Annotated[
-    int | None, typer.Option(min=1, help="End when so many more orders are published and written.")
+    int | None,
+    typer.Option(min=1, help="Publish this many orders, and exit when all are written."),
 ]
 _Seconds = Annotated[
-    int | None, typer.Option(min=1, help="Publish so long, and end when all is written.")
+    int | None,
+    typer.Option(min=1, help="Publish for this long, and exit when everything is written."),
 ]
 _Commands = Annotated[
-    bool, typer.Option("--commands", help="Show some commands only, without Spark.")
+    bool, typer.Option("--commands", help="Only show a few commands, without Spark.")
 ]
-_Once = Annotated[bool, typer.Option("--once", help="With --commands: end after the show.")]
+_Once = Annotated[bool, typer.Option("--once", help="With --commands: exit after the show.")]
 
 
-def demo(  # noqa: PLR0913 - what a demo can be told
+def demo(  # noqa: PLR0913 - each parameter is an option of the command
     port: _Port = None,
     directory: _Dir = USUAL_FOLDER,
     rate: _Rate = 200,
@@ -53,7 +55,10 @@ def demo(  # noqa: PLR0913 - what a demo can be told
     commands: _Commands = False,
     once: _Once = False,
 ) -> None:
-    """See the whole product at work: a node, orders, a pipeline that sums and keeps them."""
+    """Run a broker, a generator of orders, and a Spark pipeline that cleans, sums and stores them.
+
+    It runs until Ctrl-C. The next run resumes where this one stopped.
+    """
     set_up_logs("text", "warning")
     missing = None if commands else missing_for_pipelines()
     with contextlib.ExitStack() as cleanup:
@@ -65,7 +70,7 @@ def demo(  # noqa: PLR0913 - what a demo can be told
         node = Node(BrokerConfig.parse(properties), NodeOptions(formats_itself=True))
         if commands or missing is not None:
             if missing is not None:
-                typer.echo(f"{missing}. Without it, no pipeline is shown, only commands.\n")
+                typer.echo(f"{missing}. The demo shows only commands, and no pipeline.\n")
             run_in_loop(_show_commands(node, stays=not once))
         else:
             from moldau.cli.demo.stage import Bounds, Stage
@@ -75,11 +80,11 @@ def demo(  # noqa: PLR0913 - what a demo can be told
 
 
 def missing_for_pipelines() -> str | None:
-    """What a pipeline would need and is not there."""
+    """The requirement of pipelines that is not met, with its remedy; None if all are met."""
     from moldau.pipelines.requirements import missing_packages
 
     if missing_packages():
-        return "Spark is not installed: pip install 'moldau[spark]' brings it"
+        return "Spark is not installed; install it with pip install 'moldau[spark]'"
     from moldau.spark.runtime.java import MissingJavaError, ensure_java
 
     try:
@@ -120,7 +125,7 @@ async def _show_commands(node: Node, *, stays: bool) -> None:
 def _what_next(address: str) -> str:
     option = "" if address.endswith(f":{DEFAULT_PORT}") else f" -b {address}"
     return f"""
-The node stays up until you press Ctrl-C. In another terminal, with .venv/bin on your PATH:
+The node runs until you press Ctrl-C. In another terminal, with .venv/bin on your PATH:
 
   moldau produce {TOPIC}{option}               type lines, end with Ctrl-D
   moldau consume {TOPIC} --follow{option}      see them arrive

@@ -1,4 +1,4 @@
-"""The short show of `moldau demo`: commands, as the user would type them."""
+"""The short form of `moldau demo`: commands, as the user would type them."""
 
 import asyncio
 import os
@@ -29,12 +29,12 @@ async def show_commands(address: str, stop: asyncio.Event) -> None:
 
 
 async def _step(address: str, arguments: tuple[str, ...], lines: tuple[str, ...]) -> None:
-    """One command, as typed in a terminal."""
+    """Runs one command, as typed in a terminal."""
     typed = " ".join(("moldau", *arguments))
-    given = "".join(f"{line}\n" for line in lines)
+    stdin = "".join(f"{line}\n" for line in lines)
     typer.echo("\n" + typer.style(f"$ {typed}", bold=True))
-    if given:
-        typer.echo(given, nl=False)
+    if stdin:
+        typer.echo(stdin, nl=False)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -48,11 +48,11 @@ async def _step(address: str, arguments: tuple[str, ...], lines: tuple[str, ...]
     )
     try:
         async with asyncio.timeout(_STEP_DEADLINE_S):
-            output, _ = await process.communicate(given.encode())
+            output, _ = await process.communicate(stdin.encode())
     except TimeoutError:
         process.kill()
         await process.wait()
-        raise MoldauError(f"`{typed}` did not end in {_STEP_DEADLINE_S} s") from None
+        raise MoldauError(f"`{typed}` did not end within {_STEP_DEADLINE_S} s") from None
     typer.echo(output.decode(), nl=False)
     if process.returncode:
         raise MoldauError(f"`{typed}` failed with status {process.returncode}")

@@ -1,4 +1,4 @@
-"""Who orders in `moldau demo`: a producer at an even rate, with a broken order now and then."""
+"""The generator of `moldau demo`: publishes orders at an even rate, some of them malformed."""
 
 import asyncio
 import json
@@ -23,11 +23,11 @@ _PEOPLE = ("Felice", "Frieda", "Georg", "Gregor", "Grete", "Josef", "Karl", "Len
 
 
 def order(number: int, now: datetime) -> bytes:
-    """Of a number always the same, but for the time."""
-    chance = random.Random(number)  # noqa: S311 - who orders what is no secret
+    """The order with this number: always the same, except for its time."""
+    chance = random.Random(number)  # noqa: S311 - not used for secrets
     if number % _BROKEN_EVERY == _BROKEN_EVERY - 1:
         return f'{{"id": {number}, "user": "Odradek", "amount": '.encode()
-    # Names come in all sorts of letters; the pipeline makes them one.
+    # Names come in upper and lower case; the pipeline normalises them.
     name = chance.choice(_PEOPLE)
     user = chance.choice((name, name.upper(), name.lower()))
     amount = round(chance.paretovariate(1.6) * 9, 2)
@@ -38,12 +38,12 @@ def order(number: int, now: datetime) -> bytes:
 
 
 async def ends_of(admin: Admin, topic: str, partitions: int) -> list[int]:
-    wanted = [TopicPartition(topic, number) for number in range(partitions)]
-    latest = dict.fromkeys(wanted, int(ListOffsetsTimestamp.LATEST))
-    found = await admin.list_offsets(latest)
+    all_partitions = [TopicPartition(topic, number) for number in range(partitions)]
+    latest = dict.fromkeys(all_partitions, int(ListOffsetsTimestamp.LATEST))
+    offsets = await admin.list_offsets(latest)
     ends = []
-    for one in wanted:
-        end = found[one]
+    for partition in all_partitions:
+        end = offsets[partition]
         if isinstance(end, MoldauError):
             raise end
         ends.append(end.offset)
@@ -51,26 +51,26 @@ async def ends_of(admin: Admin, topic: str, partitions: int) -> list[int]:
 
 
 async def publish(bootstrap: str, rate: int, limit: int | None, stop: asyncio.Event) -> None:
-    """Until it is stopped or has published so many. What was published before, also by a run that
-    was killed, is not published again: an order's number follows from its place.
+    """Publishes orders until it is stopped or has reached the limit. A killed run leaves no gaps or
+    duplicates: an order's number follows from its partition and offset.
     """
     async with Admin(bootstrap) as admin:
         next_offsets = await ends_of(admin, TOPIC, PARTITIONS)
     loop = asyncio.get_running_loop()
-    begin, done = loop.time(), 0
+    begin, published = loop.time(), 0
     sent: list[Delivery] = []
     async with Producer(bootstrap) as producer:
-        while not stop.is_set() and done != limit:
-            due = int((loop.time() - begin) * rate) - done
-            for _ in range(due if limit is None else min(due, limit - done)):
-                partition = done % PARTITIONS
+        while not stop.is_set() and published != limit:
+            due = int((loop.time() - begin) * rate) - published
+            for _ in range(due if limit is None else min(due, limit - published)):
+                partition = published % PARTITIONS
                 number = next_offsets[partition] * PARTITIONS + partition
                 next_offsets[partition] += 1
                 value = order(number, datetime.now(UTC))
                 sent.append(
                     await producer.send(TOPIC, value, str(number).encode(), partition=partition)
                 )
-                done += 1
+                published += 1
             for delivery in sent:
                 await delivery
             sent.clear()

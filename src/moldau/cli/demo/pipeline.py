@@ -16,8 +16,8 @@ LOG = "pipeline.log"
 _LINE_BYTES_MAX = 1 << 20
 
 
-def place_file(folder: Path) -> Path:
-    """The pipeline as the user may change it; what is there stays."""
+def write_pipeline_file(folder: Path) -> Path:
+    """Writes the pipeline's file unless it exists, and returns its path. Users may edit it."""
     path = folder / FILE
     if not path.exists():
         path.write_text((files("moldau.pipelines") / FILE).read_text())
@@ -25,13 +25,13 @@ def place_file(folder: Path) -> Path:
 
 
 class PipelineProcess:
-    """It ends with this process, however that ends: its stdin is closed then."""
+    """A process that also ends when this one is killed, because its stdin is closed then."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._log = path.with_name(LOG)
         self._process: asyncio.subprocess.Process | None = None
-        self._is_asked = False
+        self._is_stopping = False
 
     async def start(self, bootstrap: str) -> None:
         arguments = ("pipeline", "run", str(self._path), "--bootstrap", bootstrap)
@@ -48,35 +48,35 @@ class PipelineProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
                 limit=_LINE_BYTES_MAX,
-                # Ctrl-C is for this process, which ends everything in its order.
+                # Ctrl-C must reach only this process, which stops everything in order.
                 start_new_session=True,
             )
 
     async def follow(self, queries: dict[str, QueryProgress]) -> None:
-        """Until it ends. Raises MoldauError if nobody asked for that."""
+        """Collects progress until the process ends. Raises MoldauError if it was not stopped."""
         assert self._process is not None
         assert self._process.stdout is not None
         async for line in self._process.stdout:
-            one = QueryProgress(**json.loads(line))
-            queries[one.query] = one
+            progress = QueryProgress(**json.loads(line))
+            queries[progress.query] = progress
         await self._process.wait()
-        if not self._is_asked:
-            raise MoldauError(f"the pipeline has ended: {self._last_words()}")
+        if not self._is_stopping:
+            raise MoldauError(f"the pipeline has ended: {self._last_error()}")
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
         lines = [line for line in self._log.read_text().splitlines() if line.startswith("moldau:")]
         return lines[-1].removeprefix("moldau: ") if lines else f"see {self._log}"
 
-    def ask_to_end(self) -> None:
-        """After its batch; the second time at once."""
+    def stop(self) -> None:
+        """Stops the pipeline after its batch; the second call kills it."""
         if self._process is None:
             return
         with suppress(ProcessLookupError):
-            if self._is_asked:
+            if self._is_stopping:
                 self._process.kill()
             else:
                 self._process.terminate()
-        self._is_asked = True
+        self._is_stopping = True
 
     async def ended(self) -> None:
         if self._process is not None:

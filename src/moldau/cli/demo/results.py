@@ -1,4 +1,4 @@
-"""What came of the orders of `moldau demo`, read from topics and table as others would read it."""
+"""The results of `moldau demo`, read from its topics and table as any other reader would."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from moldau.cli.demo.orders import PARTITIONS, TOPIC, ends_of
 from moldau.core.pipelines.query_progress import QueryProgress
 
 BIG, PER_USER, DEAD_LETTERS = "orders.big", "orders.per_user", "orders.dlq"
-_LOOK_S = 1.0
+_COUNT_EVERY_S = 1.0
 _RATES_MAX = 60
 _WINDOWS_MAX = 30
 
@@ -23,16 +23,16 @@ class Results:
     dead_letters: int = 0
     big: int = 0
     rates: deque[float] = field(default_factory=lambda: deque(maxlen=_RATES_MAX))
-    """Orders published per second, second by second."""
+    """Orders published per second, one number for each second."""
     windows: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Start -> user -> sum, of the latest windows."""
+    """Start -> user -> sum, for the latest windows."""
     queries: dict[str, QueryProgress] = field(default_factory=dict)
 
     @property
-    def on_the_way(self) -> int:
+    def in_flight(self) -> int:
         return self.published - self.in_table - self.dead_letters
 
-    def take(self, topic: str, value: bytes | None) -> None:
+    def count_record(self, topic: str, value: bytes | None) -> None:
         if topic == DEAD_LETTERS:
             self.dead_letters += 1
         elif topic == BIG:
@@ -44,26 +44,26 @@ class Results:
                 del self.windows[min(self.windows)]
 
     def totals(self) -> list[tuple[str, float]]:
-        """Of each window, the oldest first."""
+        """The sum of each window, the oldest first."""
         return [(start, sum(self.windows[start].values())) for start in sorted(self.windows)]
 
     def leaders(self, count: int) -> list[tuple[str, float]]:
-        """Of the latest window, the largest first."""
+        """Users with the largest sums in the latest window, the largest first."""
         if not self.windows:
             return []
         latest = self.windows[max(self.windows)]
-        return sorted(latest.items(), key=lambda one: -one[1])[:count]
+        return sorted(latest.items(), key=lambda user_sum: -user_sum[1])[:count]
 
 
 class Table:
-    """A folder of Parquet files, each of which is written once."""
+    """A folder of Parquet files that never change."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._rows: dict[Path, int] = {}
 
     def files(self) -> list[Path]:
-        """Not what is still being written, which lies aside."""
+        """Committed files; those still being written are in another folder."""
         return sorted(self._folder.glob("day=*/*.parquet"))
 
     def count(self) -> int:
@@ -86,45 +86,45 @@ class Table:
 
 
 async def follow_topics(bootstrap: str, results: Results) -> None:
-    """For ever. Only what is committed."""
+    """Counts committed records until it is cancelled."""
     async with Consumer(
         bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
     ) as consumer:
-        places = []
+        partitions = []
         for topic in (BIG, PER_USER, DEAD_LETTERS):
-            places += await consumer.partitions_for(topic)
-        consumer.assign(places)
+            partitions += await consumer.partitions_for(topic)
+        consumer.assign(partitions)
         while True:
             for record in await consumer.poll():
-                results.take(record.topic, record.value)
+                results.count_record(record.topic, record.value)
 
 
 async def count_dead_letters(bootstrap: str) -> int:
-    """All that are committed now."""
-    found = 0
+    """Counts the dead letters that are committed now."""
+    count = 0
     async with Consumer(
         bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
     ) as consumer:
-        places = await consumer.partitions_for(DEAD_LETTERS)
-        consumer.assign(places)
-        for place, end in (await consumer.end_offsets(places)).items():
-            while await consumer.position(place) < end:
-                found += len(await consumer.poll())
-    return found
+        partitions = await consumer.partitions_for(DEAD_LETTERS)
+        consumer.assign(partitions)
+        for partition, end in (await consumer.end_offsets(partitions)).items():
+            while await consumer.position(partition) < end:
+                count += len(await consumer.poll())
+    return count
 
 
-async def look_at(bootstrap: str, table: Table, results: Results) -> None:
-    """Once a second, for ever."""
+async def follow_counts(bootstrap: str, table: Table, results: Results) -> None:
+    """Updates the counts once a second until it is cancelled."""
     async with Admin(bootstrap) as admin:
         while True:
-            await look_once(admin, table, results)
-            await asyncio.sleep(_LOOK_S)
+            await update_counts(admin, table, results)
+            await asyncio.sleep(_COUNT_EVERY_S)
 
 
-async def look_once(admin: Admin, table: Table, results: Results) -> None:
-    # In this order: nothing is in the table that is not published.
+async def update_counts(admin: Admin, table: Table, results: Results) -> None:
+    # The table first: it must never seem to hold more orders than are published.
     results.in_table = await asyncio.to_thread(table.count)
     published = sum(await ends_of(admin, TOPIC, PARTITIONS))
     if results.published:
-        results.rates.append((published - results.published) / _LOOK_S)
+        results.rates.append((published - results.published) / _COUNT_EVERY_S)
     results.published = published

@@ -1,4 +1,6 @@
-"""Node, orders, pipeline and view of `moldau demo`, started and ended in the right order."""
+"""Starts and stops the node, the generator, the pipeline and the view of `moldau demo` in the right
+order.
+"""
 
 import asyncio
 import signal
@@ -9,14 +11,14 @@ from moldau.admin import NewTopic
 from moldau.aio import Admin
 from moldau.broker.node.node import Node
 from moldau.cli.demo.orders import PARTITIONS, TOPIC, publish
-from moldau.cli.demo.pipeline import PipelineProcess, place_file
+from moldau.cli.demo.pipeline import PipelineProcess, write_pipeline_file
 from moldau.cli.demo.results import (
     Results,
     Table,
     count_dead_letters,
+    follow_counts,
     follow_topics,
-    look_at,
-    look_once,
+    update_counts,
 )
 from moldau.cli.demo.view import shown
 from moldau.frozen import frozen
@@ -46,37 +48,37 @@ class Stage:
         self._table = Table(folder / _LAKE)
         self._stop = asyncio.Event()
         self._enough = asyncio.Event()
-        """Is published."""
-        self._pipeline = PipelineProcess(place_file(folder))
+        """Set when enough orders are published."""
+        self._pipeline = PipelineProcess(write_pipeline_file(folder))
 
     async def run(self) -> str:
-        """Until it is asked to stop or has done what it should. Gives the last line. Raises
+        """Runs until a signal or the bounds stop it. Returns the last line of output. Raises
         MoldauError.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._asked_to_stop)
+            loop.add_signal_handler(number, self._signal_received)
         await self._node.start()
         try:
-            return await self._play(self._node.client_address)
+            return await self._run_all(self._node.client_address)
         finally:
             await self._node.stop()
 
-    def _asked_to_stop(self) -> None:
+    def _signal_received(self) -> None:
         if self._stop.is_set():
-            self._pipeline.ask_to_end()
+            self._pipeline.stop()
         self._stop.set()
         self._enough.set()
 
-    async def _play(self, address: str) -> str:
-        await self._make_topics(address)
+    async def _run_all(self, address: str) -> str:
+        await self._create_topics(address)
         try:
             async with asyncio.TaskGroup() as group:
                 await self._pipeline.start(address)
                 results = self._results
                 watching = [
                     group.create_task(follow_topics(address, results), name="topics"),
-                    group.create_task(look_at(address, self._table, results), name="counts"),
+                    group.create_task(follow_counts(address, self._table, results), name="counts"),
                     group.create_task(self._draw(address), name="view"),
                     group.create_task(self._watch_node(), name="node"),
                 ]
@@ -86,26 +88,27 @@ class Stage:
                 for task in watching:
                     task.cancel()
         except BaseExceptionGroup as errors:
-            # One is told; the others are what came of it. Nothing is waited for any more.
-            self._pipeline.ask_to_end()
+            # The first error caused the others. Do not wait for the batch: the second call kills.
+            self._pipeline.stop()
             raise _first(errors) from None
         finally:
-            self._pipeline.ask_to_end()
+            self._pipeline.stop()
             await self._pipeline.ended()
         return await self._last_line(address)
 
-    async def _make_topics(self, address: str) -> None:
+    async def _create_topics(self, address: str) -> None:
         from moldau.pipelines import load
         from moldau.pipelines.compile.topics import written_topics
 
-        made = written_topics(load(self._folder / "orders.yaml"))
+        written = written_topics(load(self._folder / "orders.yaml"))
         async with Admin(address) as admin:
-            there = await admin.list_topics()
-            wanted = [NewTopic(name=TOPIC, partitions=PARTITIONS), *made.values()]
-            new = [one for one in wanted if one.name not in there]
-            for name, outcome in (await admin.create_topics(new) if new else {}).items():
+            existing = await admin.list_topics()
+            needed = [NewTopic(name=TOPIC, partitions=PARTITIONS), *written.values()]
+            missing = [topic for topic in needed if topic.name not in existing]
+            outcomes = await admin.create_topics(missing) if missing else {}
+            for name, outcome in outcomes.items():
                 if isinstance(outcome, KafkaError):
-                    raise MoldauError(f"topic {name} cannot be made: {outcome}")
+                    raise MoldauError(f"topic {name} cannot be created: {outcome}")
 
     async def _publish_and_end(self, address: str) -> None:
         bounds = self._bounds
@@ -113,14 +116,14 @@ class Stage:
             asyncio.get_running_loop().call_later(bounds.seconds, self._enough.set)
         await publish(address, bounds.rate, bounds.orders, self._enough)
         if bounds.is_bounded and not self._stop.is_set():
-            await self._all_written(address)
-        self._pipeline.ask_to_end()
+            await self._wait_until_written(address)
+        self._pipeline.stop()
 
-    async def _all_written(self, address: str) -> None:
+    async def _wait_until_written(self, address: str) -> None:
         async with Admin(address) as admin:
             while not self._stop.is_set():
-                await look_once(admin, self._table, self._results)
-                if self._results.on_the_way <= 0:
+                await update_counts(admin, self._table, self._results)
+                if self._results.in_flight <= 0:
                     return
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_DRAW_S):
@@ -128,7 +131,7 @@ class Stage:
 
     async def _draw(self, address: str) -> None:
         heading = [
-            f"A Kafka node runs on {address} for any Kafka client. Ctrl-C stops it all.",
+            f"A Kafka node runs on {address} for any Kafka client. Ctrl-C stops everything.",
             f"  moldau consume orders.big --follow -b {address}",
             f"  moldau groups describe moldau.pipeline.orders.orders -b {address}",
             f"  pipeline: {self._folder / 'orders.yaml'}, table: {self._folder / _LAKE}",
@@ -143,15 +146,15 @@ class Stage:
         raise MoldauError(str(self._node.failure))
 
     async def _last_line(self, address: str) -> str:
-        """Counted anew: the pipeline has ended, and nothing moves any more."""
+        """Counts again: the pipeline has ended, and the numbers no longer change."""
         results = Results()
         async with Admin(address) as admin:
-            await look_once(admin, self._table, results)
+            await update_counts(admin, self._table, results)
         distinct = await asyncio.to_thread(self._table.count_distinct)
         results.dead_letters = await count_dead_letters(address)
         if distinct != results.in_table:
             raise MoldauError(f"{results.in_table - distinct} orders are in the table twice")
-        rest = f" + {results.on_the_way} that the next run takes" if results.on_the_way else ""
+        rest = f" + {results.in_flight} left to the next run" if results.in_flight else ""
         return (
             f"stopped; {results.published} orders published = {results.in_table} in the table, "
             f"each once + {results.dead_letters} dead letters{rest}"

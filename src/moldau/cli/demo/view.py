@@ -1,4 +1,4 @@
-"""How `moldau demo` looks: a picture that changes on a terminal, lines elsewhere."""
+"""The output of `moldau demo`: a live picture on a terminal, lines elsewhere."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ _BAR_WIDTH = 16
 
 @contextmanager
 def shown(results: Results, heading: list[str]) -> Iterator[Callable[[], None]]:
-    """Gives what shows the results as they are now."""
+    """Yields a function that shows the current results."""
     if not sys.stdout.isatty():
         sys.stdout.write("\n".join(heading) + "\n")
         yield _Lines(results)
@@ -29,27 +29,27 @@ def shown(results: Results, heading: list[str]) -> Iterator[Callable[[], None]]:
 
 
 class _Lines:
-    """One whenever something has changed."""
+    """Prints a line whenever something has changed."""
 
     def __init__(self, results: Results) -> None:
         self._results = results
-        self._told = ""
+        self._printed = ""
 
     def __call__(self) -> None:
         line = line_of(self._results)
-        if line != self._told:
-            self._told = line
+        if line != self._printed:
+            self._printed = line
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
 
 
 def line_of(results: Results) -> str:
-    states = {one.state for one in results.queries.values()} or {"starting"}
+    states = {query.state for query in results.queries.values()} or {"starting"}
     parts = [
         f"published {results.published}",
         f"in the table {results.in_table}",
         f"dead letters {results.dead_letters}",
-        f"on the way {results.on_the_way}",
+        f"in flight {results.in_flight}",
         f"pipeline {', '.join(sorted(states))}",
     ]
     if leaders := results.leaders(1):
@@ -92,12 +92,12 @@ class Picture:
         rows = (
             (results.published, "orders published", "bold"),
             (results.in_table, "= in the table lake/orders", "green"),
-            (results.dead_letters, "+ broken, in orders.dlq", "yellow"),
-            (results.on_the_way, "+ on the way", "cyan"),
+            (results.dead_letters, "+ malformed, in orders.dlq", "yellow"),
+            (results.in_flight, "+ in flight", "cyan"),
             (results.big, "above 100, also in orders.big", "dim"),
         )
-        for number, told, style in rows:
-            table.add_row(Text(str(number), style=style), Text(told, style=style))
+        for number, label, style in rows:
+            table.add_row(Text(str(number), style=style), Text(label, style=style))
         return table
 
     def _leaders(self) -> Any:

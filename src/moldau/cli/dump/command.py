@@ -1,4 +1,4 @@
-"""`moldau dump`: shows files of a log directory and says what is wrong with them. Reads only."""
+"""`moldau dump`: shows files of a log directory and their problems. It only reads."""
 
 import sys
 from contextlib import contextmanager
@@ -23,12 +23,12 @@ _PROBLEMS_STATUS = 1
 _PROGRESS_BYTES_MIN = 64 * 1024 * 1024
 
 _HELP = """
-Show log segments, indexes, snapshots and checkpoints of Kafka or Moldau, and say what is wrong.
+Show log segments, indexes, snapshots and checkpoints of Kafka or Moldau, and report problems.
 
 Give files, partition directories (all their files) or log directories (one row per partition).
-On a terminal the result is a table; in a pipe it is the lines of Apache's kafka-dump-log.
+On a terminal the output is a table; in a pipe it has the lines of Apache's kafka-dump-log.
 
-The status is 0 if all is well, 1 if there are problems, 2 if a file could not be read at all.
+The exit status is 0 without problems, 1 with problems, 2 if a file could not be read at all.
 
 [bold]Examples[/]
 
@@ -66,38 +66,39 @@ def dump(  # noqa: PLR0913 - each parameter is an option of the command
         typer.Argument(metavar="FILE...", help="Files or directories.", show_default=False),
     ],
     records: Annotated[
-        bool, typer.Option("--records", "-r", help="Also show the records inside the batches.")
+        bool, typer.Option("--records", "-r", help="Show the records inside the batches too.")
     ] = False,
     check: Annotated[
         bool,
         typer.Option(
-            "--check", "-c", help="Look at everything, records too, but print only problems."
+            "--check", "-c", help="Check everything, records included, and print only problems."
         ),
     ] = False,
     decode: Annotated[
         DecodeChoice,
         typer.Option(
-            help="How to read records of internal topics; auto goes by the directory's name."
+            help="Format of records in internal topics; auto: by the name of the directory."
         ),
     ] = DecodeChoice.AUTO,
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", "-n", min=1, help="Stop each file after so many rows.", show_default=False
+            "--limit", "-n", min=1, help="Stop after N rows of each file.", show_default=False
         ),
     ] = None,
     max_bytes: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Stop each log after so many bytes of batches.", show_default=False
+            min=1, help="Stop after this many bytes of batches of each log.", show_default=False
         ),
     ] = None,
     output: Annotated[
-        FormatChoice, typer.Option("--format", help="auto: table on a terminal, else plain.")
+        FormatChoice,
+        typer.Option("--format", help="Output format; auto: table on a terminal, else plain."),
     ] = FormatChoice.AUTO,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     show_secrets: Annotated[
-        bool, typer.Option("--show-secrets", help="Print stored keys, salts and passwords too.")
+        bool, typer.Option("--show-secrets", help="Print stored keys, salts and passwords.")
     ] = False,
 ) -> None:
     from moldau.storage.inspection import Decoding, InspectionOptions
@@ -135,11 +136,11 @@ class _Dump:
 
     def run(self, paths: list[Path]) -> int:
         is_flowing = self._is_table and not self._problems_only
-        with _progress(paths, is_wanted=not is_flowing) as on_progress:
+        with _progress(paths, is_shown=not is_flowing) as on_progress:
             for path in paths:
                 self._dump(path, on_progress)
         self._renderer.close()
-        self._tell_sum()
+        self._print_summary()
         if self._problems:
             return self._status or _PROBLEMS_STATUS
         return self._status
@@ -167,13 +168,13 @@ class _Dump:
             if isinstance(item, Problem):
                 self._problems += 1
             elif isinstance(item, Remark) and item.is_unread:
-                # Or nobody could tell it from a file that is well.
+                # Shown even with --check: else it would look like a file without problems.
                 self._unread += 1
             elif self._problems_only:
                 continue
             show(item)
 
-    def _tell_sum(self) -> None:
+    def _print_summary(self) -> None:
         if self._problems:
             plural = "" if self._problems == 1 else "s"
             sys.stdout.flush()
@@ -197,9 +198,9 @@ def _choose(output: FormatChoice, *, records: bool) -> "tuple[Renderer, bool]":
 
 
 @contextmanager
-def _progress(paths: list[Path], *, is_wanted: bool) -> "Iterator[Callable[[int], None] | None]":
-    """A bar on stderr while a large dump goes elsewhere or prints little."""
-    total_bytes = _size_bytes(paths) if is_wanted and sys.stderr.isatty() else 0
+def _progress(paths: list[Path], *, is_shown: bool) -> "Iterator[Callable[[int], None] | None]":
+    """A bar on stderr while a large dump is redirected or prints little."""
+    total_bytes = _size_bytes(paths) if is_shown and sys.stderr.isatty() else 0
     if total_bytes < _PROGRESS_BYTES_MIN:
         yield None
         return
@@ -213,7 +214,7 @@ def _progress(paths: list[Path], *, is_wanted: bool) -> "Iterator[Callable[[int]
 
 
 def _size_bytes(paths: list[Path]) -> int:
-    """Of the logs alone: indexes are small, and sparse files would count for what they are not."""
+    """Size of the logs alone: indexes are small, and sparse files take less than their size."""
     total = 0
     for path in paths:
         logs = path.rglob("*.log") if path.is_dir() else [path]

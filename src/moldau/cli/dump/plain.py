@@ -1,5 +1,5 @@
-"""Findings as lines: `PlainLines` prints what Apache's kafka-dump-log prints, so that scripts that
-read it go on working; `JsonLines` prints one object per line. Tables are in `tables.py`.
+"""Findings as lines: `PlainLines` prints them as Apache's kafka-dump-log does, so that scripts keep
+working; `JsonLines` prints one object per line. Tables are in `tables.py`.
 """
 
 import re
@@ -37,7 +37,7 @@ _MARKERS = frozenset({"ABORT", "COMMIT"})
 class Renderer(Protocol):
     def show(self, item: Item) -> None: ...
     def close(self) -> None:
-        """Print what is still held back."""
+        """Print rows that are still held back."""
 
 
 def shown_path(path: Path) -> str:
@@ -117,10 +117,10 @@ class JsonLines:
 
 
 def _complaint_object(item: Problem | Remark) -> dict[str, Any]:
-    found = {"file": str(item.path), "position": item.position, "what": item.what}
+    fields = {"file": str(item.path), "position": item.position, "what": item.what}
     if isinstance(item, Problem):
-        return {"type": "problem", **found, "toDo": item.remedy}
-    return {"type": "note", **found}
+        return {"type": "problem", **fields, "toDo": item.remedy}
+    return {"type": "note", **fields}
 
 
 def _camel_keys(facts: Iterable[tuple[str, int | str]]) -> dict[str, int | str]:

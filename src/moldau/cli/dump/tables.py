@@ -1,5 +1,5 @@
-"""Findings as tables for a terminal. Rows are printed in pages, so that a file of any size flows by
-in bounded memory; the columns keep their widths from page to page.
+"""Findings as tables for a terminal. Rows are printed in pages, so that a file of any size needs
+bounded memory; the columns keep their widths from page to page.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ from moldau.storage.inspection.items import (
 
 _PAGE_ROWS = 100
 _EMPTY = Text("-", "dim")
-# Between columns; and what a column keeps however narrow the terminal is.
+# The gap between columns, and the least widths on a narrow terminal.
 _GAP = 2
 _WIDE_MIN = 12
 _NAME_MIN = 40
@@ -52,7 +52,7 @@ Cell = str | Text
 class Column:
     title: str
     is_number: bool = False
-    # Gives way when the terminal is narrow, and is then cut with an ellipsis.
+    # Shrinks when the terminal is narrow, and is then cut with an ellipsis.
     is_wide: bool = False
     width_min: int = _WIDE_MIN
     # Left out when the terminal is narrow; the highest first.
@@ -108,7 +108,7 @@ class Pages:
         return min(self._widths[index], self._columns[index].width_min)
 
     def _choose_columns(self) -> list[int]:
-        """What fits; the rest is in the other formats."""
+        """The columns that fit; the other formats have all of them."""
         shown = [
             index
             for index, column in enumerate(self._columns)
@@ -196,18 +196,18 @@ class Tables:
 
     def _heading(self, kind: str, name: str, facts: Sequence[tuple[str, int | str]]) -> None:
         self._end_table()
-        told = "".join(f", {fact_name} {fact}" for fact_name, fact in facts)
+        facts_text = "".join(f", {fact_name} {fact}" for fact_name, fact in facts)
         self._console.print()
         self._console.print(
-            f"[bold cyan]{escape(name)}[/] [dim]{kind}{escape(told)}[/]", soft_wrap=True
+            f"[bold cyan]{escape(name)}[/] [dim]{kind}{escape(facts_text)}[/]", soft_wrap=True
         )
 
     def _end_file(self, end: FileEnd) -> None:
         self._end_table()
-        told = ", ".join(_counted(count, name) for name, count in end.counts)
+        counts = ", ".join(_counted(count, name) for name, count in end.counts)
         if end.next_offset is not None:
-            told += f", next offset {end.next_offset}"
-        self._console.print(f"  [dim]{told}[/]")
+            counts += f", next offset {end.next_offset}"
+        self._console.print(f"  [dim]{counts}[/]")
 
     def _end_directory(self, end: DirectoryEnd) -> None:
         self._end_table()
@@ -218,9 +218,9 @@ class Tables:
 
     def _problem(self, problem: Problem) -> None:
         self._flush()
-        place = "" if problem.position is None else f": position {problem.position}"
+        position = "" if problem.position is None else f": position {problem.position}"
         self._console.print(
-            f"[bold red]problem:[/] {escape(shown_path(problem.path))}{place}: "
+            f"[bold red]problem:[/] {escape(shown_path(problem.path))}{position}: "
             f"[red]{escape(problem.what)}[/]; to do: {escape(problem.remedy)}",
             soft_wrap=True,
         )
@@ -232,7 +232,7 @@ def _counted(count: int, plural: str) -> str:
 
 
 def shown_time(timestamp_ms: int) -> str:
-    """UTC, as a log would print it; a number that is no time stays a number."""
+    """In UTC, as a log would print it; a number outside the range of times stays a number."""
     if timestamp_ms < 0:
         return "-"
     try:
@@ -325,11 +325,11 @@ def _record(row: RecordFound) -> list[Cell]:
 
 
 def _decoded_record(row: RecordFound) -> Table:
-    """Not cut: what a coordinator stored is what one is looking for."""
-    found = Table.grid(padding=(0, 2, 0, 0))
-    found.add_column(justify="right", min_width=7, no_wrap=True)
-    found.add_column(no_wrap=True)
-    found.add_column(overflow="fold")
+    """Never cut: the stored fields are what the user is looking for."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(justify="right", min_width=7, no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
     content = Text()
     key, value = row.decoded_key, row.decoded_value
     if key is not None:
@@ -342,8 +342,8 @@ def _decoded_record(row: RecordFound) -> Table:
         content.append(f" {_pairs(value.fields)}", "dim" if key and not row.is_control else "")
     elif row.value is None:
         content.append(" deleted", "yellow")
-    found.add_row(str(row.offset), shown_time(row.timestamp), content)
-    return found
+    grid.add_row(str(row.offset), shown_time(row.timestamp), content)
+    return grid
 
 
 def _bytes(content: bytes | None) -> Cell:

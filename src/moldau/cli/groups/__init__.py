@@ -1,1 +1,3 @@
-"""`moldau groups`: members, lag, and resetting offsets."""
+"""`moldau groups`: members, lag, and resetting offsets. `reset_plan` decides the new offsets,
+`reset` is the command around it.
+"""

@@ -1,4 +1,4 @@
-"""`moldau groups`: list, describe with lag, reset offsets, delete."""
+"""`moldau groups`: lists groups, describes them with their lag, deletes them and their offsets."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +9,7 @@ from moldau.cli.groups.reset import reset_offsets
 from moldau.cli.lazy_commands import new_app
 from moldau.cli.shared.completion import complete_groups
 from moldau.cli.shared.connection import Connection, connected, run
-from moldau.cli.shared.escaping import tell
+from moldau.cli.shared.escaping import print_line
 from moldau.cli.shared.output import AsJson, Yes, complain, confirm, finish, show_json, show_table
 from moldau.cli.shared.parsing import parse_partitions
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from moldau.client.admin.groups import Group, ListedGroup
     from moldau.client.cluster.cluster import Cluster
 
-# Of all kinds of groups, also those that only other brokers have.
+# Of all types of groups, also those that only other brokers have.
 _STATES = (
     "preparing-rebalance", "completing-rebalance", "assigning", "reconciling", "not-ready",
     "stable", "empty", "dead", "unknown",
@@ -33,12 +33,15 @@ app = new_app(help="Consumer groups: members, lag, offsets.", no_args_is_help=Tr
 def list_all(
     connection: Connection,
     state: Annotated[
-        str | None, typer.Option(help="Only in these states, like stable,empty.")
+        str | None, typer.Option(help="Only groups in these states, for example stable,empty.")
     ] = None,
     kind: Annotated[
-        str | None, typer.Option("--type", help="Only of these types, like classic,consumer.")
+        str | None,
+        typer.Option("--type", help="Only groups of these types, for example classic,consumer."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only names, one per line.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only names, one per line.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List groups.
@@ -62,20 +65,21 @@ def list_all(
         show_json([_listed_json(group) for group in groups])
     elif quiet:
         for group in groups:
-            tell(group.group_id)
+            print_line(group.group_id)
     else:
-        rows = [(one.group_id, one.state, one.kind, one.coordinator) for one in groups]
+        rows = [(group.group_id, group.state, group.kind, group.coordinator) for group in groups]
         show_table(("group", "state", "type", "coordinator"), rows)
 
 
-def _chosen(given: str | None, known: tuple[str, ...], what: str) -> set[str]:
-    """Those that are asked for; none: all."""
-    wanted = [] if given is None else given.split(",")
-    for one in wanted:
-        if _plain(one) not in map(_plain, known):
-            there = ", ".join(known)
-            raise typer.BadParameter(f"groups have no {what} '{one.strip()}'; there are {there}.")
-    return {_plain(one) for one in wanted}
+def _chosen(option: str | None, known: tuple[str, ...], noun: str) -> set[str]:
+    """The names in the option; an empty set stands for all."""
+    names = [] if option is None else option.split(",")
+    for name in names:
+        if _plain(name) not in map(_plain, known):
+            raise typer.BadParameter(
+                f"unknown group {noun} '{name.strip()}'; known are {', '.join(known)}."
+            )
+    return {_plain(name) for name in names}
 
 
 def _plain(text: str) -> str:
@@ -100,11 +104,14 @@ def describe(
     groups: Groups = None,
     all_groups: AllGroups = False,
     members: Annotated[
-        bool, typer.Option("--members", "-m", help="One row per member, not per partition.")
+        bool,
+        typer.Option(
+            "--members", "-m", help="Show one row per member instead of one per partition."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a group's members and how far each partition is behind.
+    """Show a group's members and the lag of each partition.
 
     [bold]Examples[/]
 
@@ -120,9 +127,9 @@ def describe(
         names = await chosen_groups(cluster, groups, all_groups=all_groups)
         return {name: await group_details(cluster, name) for name in names}
 
-    found = run(connection, fetch)
-    missing = [name for name, details in found.items() if details is None]
-    known = [details for details in found.values() if details is not None]
+    described = run(connection, fetch)
+    missing = [name for name, details in described.items() if details is None]
+    known = [details for details in described.values() if details is not None]
     if as_json:
         show_json([details_json(details) for details in known])
     else:
@@ -132,7 +139,7 @@ def describe(
             else:
                 _show_lag(details)
     for name in missing:
-        complain("groups describe", f"there is no group '{name}'")
+        complain("groups describe", f"group '{name}' does not exist")
     finish(failed=bool(missing))
 
 
@@ -160,8 +167,8 @@ def _show_lag(details: "GroupDetails") -> None:
     ]
     columns = ("topic", "partition", "committed", "end", "lag", "member", "host", "client")
     show_table(columns, rows, title=_headline(details.group))
-    tell(f"total lag: {details.total_lag}")
-    tell()
+    print_line(f"total lag: {details.total_lag}")
+    print_line()
 
 
 def _show_members(details: "GroupDetails") -> None:
@@ -180,7 +187,7 @@ def _show_members(details: "GroupDetails") -> None:
     ]
     columns = ("member", "instance", "host", "client", "partitions", "assignment")
     show_table(columns, rows, title=_headline(details.group))
-    tell()
+    print_line()
 
 
 @app.command("delete", no_args_is_help=True)
@@ -217,7 +224,7 @@ def delete(
             rows[-1]["error"] = error.code.name
             complain("groups delete", f"{name}: {error}")
         elif not as_json:
-            tell(f"deleted {name}")
+            print_line(f"deleted {name}")
     if as_json:
         show_json(rows)
     finish(failed=any(error is not None for error in results.values()))
@@ -230,14 +237,14 @@ def delete_group_offsets(
     group: Annotated[
         str,
         typer.Argument(
-            metavar="GROUP", help="Its name.", autocompletion=complete_groups, show_default=False
+            metavar="GROUP", help="Group name.", autocompletion=complete_groups, show_default=False
         ),
     ],
     topics: Topics = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget a group's offsets of topics that none of its members reads.
+    """Delete a group's offsets for topics that none of its members reads.
 
     [bold]Examples[/]
 
@@ -248,8 +255,8 @@ def delete_group_offsets(
     from moldau.client.admin.groups import delete_offsets
 
     if not topics:
-        raise typer.BadParameter("say which: --topic.")
-    confirm(f"Forget what {group} committed of {', '.join(topics)}?", yes=yes)
+        raise typer.BadParameter("name the topics with --topic.")
+    confirm(f"Delete the offsets of {group} for {', '.join(topics)}?", yes=yes)
 
     async def work(cluster: "Cluster") -> dict[Any, Any]:
         names, partitions = parse_partitions(topics)
@@ -260,11 +267,11 @@ def delete_group_offsets(
     results = run(connection, work)
     rows = [
         {
-            "topic": one.topic,
-            "partition": one.partition,
+            "topic": partition.topic,
+            "partition": partition.partition,
             "error": error.code.name if error else None,
         }
-        for one, error in sorted(results.items())
+        for partition, error in sorted(results.items())
     ]
     if as_json:
         show_json(rows)

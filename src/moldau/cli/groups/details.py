@@ -1,4 +1,4 @@
-"""What `moldau groups describe` shows: members, assignment, and the lag of each partition."""
+"""Gathers what `moldau groups describe` shows: members, assignments, and the lag of partitions."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ class GroupRow(NamedTuple):
     partition: TopicPartition
     committed: Committed | None
     log_end: int | None
-    """None: the partition is gone, or has no leader."""
+    """None if the partition does not exist or has no leader."""
     member: Member | None
 
     @property
@@ -32,7 +32,7 @@ class GroupDetails(NamedTuple):
 
 
 async def group_details(cluster: Cluster, group_id: str) -> GroupDetails | None:
-    """None: there is no such group."""
+    """None if the group does not exist."""
     group = await describe_group(cluster, group_id)
     committed = await committed_offsets(cluster, group_id)
     if group is None:
@@ -40,26 +40,29 @@ async def group_details(cluster: Cluster, group_id: str) -> GroupDetails | None:
             return None
         coordinator = await cluster.coordinator(group_id)
         group = Group(group_id, "Empty", "Classic", "", coordinator, ())
-    owners = {one: member for member in group.members for one in member.assignment}
+    owners = {partition: member for member in group.members for partition in member.assignment}
     partitions = sorted(set(owners) | set(committed))
     ends = await _log_ends(cluster, partitions)
-    rows = [GroupRow(one, committed.get(one), ends.get(one), owners.get(one)) for one in partitions]
+    rows = [
+        GroupRow(partition, committed.get(partition), ends.get(partition), owners.get(partition))
+        for partition in partitions
+    ]
     return GroupDetails(group, rows)
 
 
 async def _log_ends(
     cluster: Cluster, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    found = (await cluster.metadata({one.topic for one in partitions})).topics
+    topics = (await cluster.metadata({partition.topic for partition in partitions})).topics
     led = [
-        one
-        for one in partitions
-        if one.topic in found
-        and one.partition in found[one.topic].partitions
-        and found[one.topic].partitions[one.partition].leader != NO_LEADER
+        TopicPartition(topic, number)
+        for topic, number in partitions
+        if topic in topics
+        and number in topics[topic].partitions
+        and topics[topic].partitions[number].leader != NO_LEADER
     ]
     ends = await list_offsets(cluster, dict.fromkeys(led, LATEST))
-    return {one: place.offset for one, place in ends.items()}
+    return {partition: end.offset for partition, end in ends.items()}
 
 
 def details_json(details: GroupDetails) -> dict[str, Any]:
@@ -91,7 +94,7 @@ def member_json(member: Member) -> dict[str, Any]:
 
 
 def _assignment_json(partitions: tuple[TopicPartition, ...]) -> list[dict[str, Any]]:
-    return [{"topic": one.topic, "partition": one.partition} for one in partitions]
+    return [{"topic": topic, "partition": number} for topic, number in partitions]
 
 
 def _row_json(row: GroupRow) -> dict[str, Any]:

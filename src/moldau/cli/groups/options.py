@@ -1,4 +1,4 @@
-"""What the commands of `moldau groups` have in common: which groups, which topics."""
+"""Options that the commands of `moldau groups` share: groups and topics."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
@@ -14,19 +14,19 @@ Groups = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="GROUP...",
-        help="Names of groups.",
+        help="Group names.",
         autocompletion=complete_groups,
         show_default=False,
     ),
 ]
-AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups that there are.")]
+AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups.")]
 Topics = Annotated[
     list[str] | None,
     typer.Option(
         "--topic",
         "-t",
         metavar="TOPIC[:0,1]",
-        help="A topic, or some of its partitions; may be repeated.",
+        help="A topic, or partitions of it; repeatable.",
         autocompletion=complete_topics,
         show_default=False,
     ),
@@ -39,9 +39,9 @@ async def chosen_groups(
     from moldau.client.admin.groups import list_groups
 
     if all_groups == bool(groups):
-        raise typer.BadParameter("name groups, or say --all-groups.")
+        raise typer.BadParameter("name groups, or use --all-groups.")
     if groups:
         return dict.fromkeys(groups)
     # Share and streams groups keep their offsets elsewhere.
     kinds = {"", "classic", "consumer"}
-    return [one.group_id for one in await list_groups(cluster) if one.kind.lower() in kinds]
+    return [group.group_id for group in await list_groups(cluster) if group.kind.lower() in kinds]

@@ -1,4 +1,4 @@
-"""`moldau groups reset-offsets`: the command around reset_plan.py."""
+"""`moldau groups reset-offsets`: options, confirmation and output; reset_plan.py decides."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,20 +14,22 @@ if TYPE_CHECKING:
     from moldau.cli.groups.reset_plan import Plan, ResetScope, Way
     from moldau.client.cluster.cluster import Cluster
 
-_WHERE = "Where to"
+_WHERE = "New offsets"
 
-_AllTopics = Annotated[bool, typer.Option("--all-topics", help="All that the group has committed.")]
+_AllTopics = Annotated[
+    bool, typer.Option("--all-topics", help="All topics with committed offsets of the group.")
+]
 _ToEarliest = Annotated[
-    bool, typer.Option("--to-earliest", help="The first record.", rich_help_panel=_WHERE)
+    bool, typer.Option("--to-earliest", help="The first offset.", rich_help_panel=_WHERE)
 ]
 _ToLatest = Annotated[
-    bool, typer.Option("--to-latest", help="Behind the last record.", rich_help_panel=_WHERE)
+    bool, typer.Option("--to-latest", help="The end of the log.", rich_help_panel=_WHERE)
 ]
 _ToCurrent = Annotated[
     bool,
     typer.Option(
         "--to-current",
-        help="Stay; what was never committed goes to the end.",
+        help="The committed offset; the end of the log where there is none.",
         rich_help_panel=_WHERE,
     ),
 ]
@@ -39,7 +41,7 @@ _ShiftBy = Annotated[
     int | None,
     typer.Option(
         "--shift-by",
-        help="So many records forward; back if negative.",
+        help="Move by this many offsets; negative: backward.",
         rich_help_panel=_WHERE,
         show_default=False,
     ),
@@ -49,7 +51,7 @@ _ToDatetime = Annotated[
     typer.Option(
         "--to-datetime",
         metavar="TIME",
-        help="Like 2026-05-01T12:00:00, in UTC unless it has a zone.",
+        help="The first record at or after this time, like 2026-05-01T12:00:00 (UTC by default).",
         rich_help_panel=_WHERE,
     ),
 ]
@@ -58,19 +60,23 @@ _ByDuration = Annotated[
     typer.Option(
         "--by-duration",
         metavar="DURATION",
-        help="Before now, like PT1H30M or 90m.",
+        help="The first record within this time before now, like PT1H30M or 90m.",
         rich_help_panel=_WHERE,
     ),
 ]
 _FromFile = Annotated[
     Path | None,
-    typer.Option("--from-file", metavar="CSV", help="What --export wrote.", rich_help_panel=_WHERE),
+    typer.Option(
+        "--from-file", metavar="CSV", help="Offsets written by --export.", rich_help_panel=_WHERE
+    ),
 ]
 _Execute = Annotated[
-    bool, typer.Option("--execute", help="Do it, after a question; else it is only shown.")
+    bool, typer.Option("--execute", help="Change the offsets, after a confirmation.")
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show it: the default.")]
-_Export = Annotated[bool, typer.Option("--export", help="Print CSV that --from-file reads.")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the plan (the default).")]
+_Export = Annotated[
+    bool, typer.Option("--export", help="Print the plan as CSV, for use with --from-file.")
+]
 
 
 def reset_offsets(  # noqa: PLR0913 - each parameter is an option of the command
@@ -93,7 +99,7 @@ def reset_offsets(  # noqa: PLR0913 - each parameter is an option of the command
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move the committed offsets of an inactive group. Without --execute it only shows the plan.
+    """Change the committed offsets of an inactive group. Without --execute it only shows the plan.
 
     [bold]Examples[/]
 
@@ -107,9 +113,9 @@ def reset_offsets(  # noqa: PLR0913 - each parameter is an option of the command
 
     if execute and dry_run:
         raise typer.BadParameter("--execute and --dry-run exclude each other.")
-    is_asking = execute and must_ask(yes=yes)
+    is_confirming = execute and must_ask(yes=yes)
     if all_topics == bool(topics) and (from_file is None or topics):
-        raise typer.BadParameter("say which: --topic or --all-topics.")
+        raise typer.BadParameter("give either --topic or --all-topics.")
     ways = {
         "--to-earliest": to_earliest or None,
         "--to-latest": to_latest or None,
@@ -128,16 +134,16 @@ def reset_offsets(  # noqa: PLR0913 - each parameter is an option of the command
         return {name: await _plan(cluster, name, scope, way) for name in names}
 
     plans = run(connection, plan)
-    if is_asking:
-        _ask(plans)
+    if is_confirming:
+        _confirm(plans)
     if execute:
         run(connection, lambda cluster: _commit(cluster, plans))
     _show(plans, export=export, as_json=as_json, execute=execute)
 
 
-def _ask(plans: "dict[str, Plan]") -> None:
+def _confirm(plans: "dict[str, Plan]") -> None:
     _show_table(plans)
-    confirm("Move these offsets?", yes=False)
+    confirm("Change the offsets to these?", yes=False)
 
 
 def _show(plans: "dict[str, Plan]", *, export: bool, as_json: bool, execute: bool) -> None:
@@ -150,14 +156,14 @@ def _show(plans: "dict[str, Plan]", *, export: bool, as_json: bool, execute: boo
     else:
         _show_table(plans)
     if not execute:
-        complain("groups reset-offsets", "nothing was changed; --execute does it")
+        complain("groups reset-offsets", "nothing was changed; use --execute to apply the plan")
 
 
 def _show_table(plans: "dict[str, Plan]") -> None:
     rows = [
-        (name, one.topic, one.partition, offset)
+        (name, partition.topic, partition.partition, offset)
         for name, plan in plans.items()
-        for one, offset in plan.items()
+        for partition, offset in plan.items()
     ]
     show_table(("group", "topic", "partition", "new offset"), rows)
 
@@ -167,18 +173,18 @@ def _plan_json(group_id: str, plan: "Plan", *, execute: bool) -> dict[str, Any]:
         "groupId": group_id,
         "executed": execute,
         "partitions": [
-            {"topic": one.topic, "partition": one.partition, "newOffset": offset}
-            for one, offset in plan.items()
+            {"topic": partition.topic, "partition": partition.partition, "newOffset": offset}
+            for partition, offset in plan.items()
         ],
     }
 
 
-def _way(groups: list[str], given: dict[str, Any]) -> "Way":
+def _way(groups: list[str], options: dict[str, Any]) -> "Way":
     from moldau.cli.groups import reset_plan
 
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen = {name: value for name, value in options.items() if value is not None}
     if len(chosen) != 1:
-        raise typer.BadParameter(f"choose one of {', '.join(given)}.")
+        raise typer.BadParameter(f"choose one of {', '.join(options)}.")
     ((name, value),) = chosen.items()
     match name:
         case "--to-earliest":
@@ -208,8 +214,8 @@ async def _plan(cluster: "Cluster", group_id: str, scope: "ResetScope", way: "Wa
     group = await describe_group(cluster, group_id)
     if group is not None and group.is_active:
         raise ClientError(
-            f"group '{group_id}' is {group.state}; its offsets can only be moved while no member "
-            "is active"
+            f"group '{group_id}' is {group.state}; its offsets can only be changed while it has "
+            "no active members"
         )
     request = Request(
         cluster=cluster,
@@ -224,5 +230,5 @@ async def _commit(cluster: "Cluster", plans: "dict[str, Plan]") -> None:
     from moldau.client.admin.groups import Committed, commit_offsets
 
     for group_id, plan in plans.items():
-        offsets = {one: Committed(offset) for one, offset in plan.items()}
+        offsets = {partition: Committed(offset) for partition, offset in plan.items()}
         await commit_offsets(cluster, group_id, offsets)

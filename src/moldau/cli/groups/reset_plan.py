@@ -1,4 +1,4 @@
-"""Where `moldau groups reset-offsets` moves a group: every way that Kafka's tool has, with the same
+"""The new offsets of `moldau groups reset-offsets`: each way of Kafka's tool, with the same
 results.
 """
 
@@ -32,10 +32,10 @@ class ResetScope:
             names, chosen = parse_partitions(self.topics)
             for topic in (await cluster.topics(names)).values():
                 chosen += topic.topic_partitions
-        for name, topic in (await cluster.topics(one.topic for one in chosen)).items():
-            for one in chosen:
-                if one.topic == name:
-                    topic.partition(one.partition)
+        topics = await cluster.topics(partition.topic for partition in chosen)
+        for partition in chosen:
+            # Raises if the topic does not have it.
+            topics[partition.topic].partition(partition.partition)
         return sorted(set(chosen))
 
 
@@ -52,7 +52,7 @@ Way: TypeAlias = Callable[[Request], Awaitable[Plan]]
 
 async def to_earliest(request: Request) -> Plan:
     ranges = await offset_ranges(request.cluster, request.partitions)
-    return {one: start for one, (start, _) in ranges.items()}
+    return {partition: start for partition, (start, _) in ranges.items()}
 
 
 async def to_latest(request: Request) -> Plan:
@@ -60,10 +60,15 @@ async def to_latest(request: Request) -> Plan:
 
 
 async def to_current(request: Request) -> Plan:
-    """What was never committed goes to the end."""
+    """A partition without a committed offset goes to the end."""
     committed = await committed_offsets(request.cluster, request.group_id)
-    known = {one: committed[one].offset for one in request.partitions if one in committed}
-    return known | await _ends(request, [one for one in request.partitions if one not in known])
+    known = {
+        partition: committed[partition].offset
+        for partition in request.partitions
+        if partition in committed
+    }
+    others = [partition for partition in request.partitions if partition not in known]
+    return known | await _ends(request, others)
 
 
 def to_offset(offset: int) -> Way:
@@ -76,28 +81,30 @@ def to_offset(offset: int) -> Way:
 def shift_by(count: int) -> Way:
     async def plan(request: Request) -> Plan:
         committed = await committed_offsets(request.cluster, request.group_id)
-        wanted = {}
-        for one in request.partitions:
-            if one not in committed:
+        shifted = {}
+        for partition in request.partitions:
+            if partition not in committed:
                 raise ClientError(
-                    f"group '{request.group_id}' has no committed offset of {one} to shift"
+                    f"group '{request.group_id}' has no committed offset for {partition} to shift"
                 )
-            wanted[one] = committed[one].offset + count
-        return await _within_logs(request, wanted)
+            shifted[partition] = committed[partition].offset + count
+        return await _within_logs(request, shifted)
 
     return plan
 
 
 def to_time(time_ms: int) -> Way:
-    """The first record at that time or later; behind the last record the end."""
+    """The first record at that time or later; the end if there is none."""
 
     async def plan(request: Request) -> Plan:
-        found = await list_offsets(request.cluster, dict.fromkeys(request.partitions, time_ms))
-        late = [one for one, place in found.items() if place.offset == NO_OFFSET]
-        for one in late:
-            request.warn(f"{one} has no record so late; its end is taken")
-        known = {one: place.offset for one, place in found.items() if one not in late}
-        return known | await _ends(request, late)
+        offsets = await list_offsets(request.cluster, dict.fromkeys(request.partitions, time_ms))
+        too_late = [partition for partition, at in offsets.items() if at.offset == NO_OFFSET]
+        for partition in too_late:
+            request.warn(f"{partition} has no record at or after that time; using its end")
+        known = {
+            partition: at.offset for partition, at in offsets.items() if partition not in too_late
+        }
+        return known | await _ends(request, too_late)
 
     return plan
 
@@ -112,19 +119,21 @@ def from_plans(plans: Mapping[str, Plan]) -> Way:
 
 
 async def _ends(request: Request, partitions: list[TopicPartition]) -> Plan:
-    found = await list_offsets(request.cluster, dict.fromkeys(partitions, int(LATEST)))
-    return {one: place.offset for one, place in found.items()}
+    ends = await list_offsets(request.cluster, dict.fromkeys(partitions, int(LATEST)))
+    return {partition: end.offset for partition, end in ends.items()}
 
 
-async def _within_logs(request: Request, wanted: Plan) -> Plan:
-    ranges = await offset_ranges(request.cluster, list(wanted))
+async def _within_logs(request: Request, requested: Plan) -> Plan:
+    ranges = await offset_ranges(request.cluster, list(requested))
     plan = {}
-    for one, offset in wanted.items():
-        start, end = ranges[one]
-        plan[one] = min(max(offset, start), end)
-        if plan[one] != offset:
+    for partition, offset in requested.items():
+        start, end = ranges[partition]
+        bounded = plan[partition] = min(max(offset, start), end)
+        if bounded != offset:
             edge = "end" if offset > end else "first offset"
-            request.warn(f"{one}: {offset} is not in the log; its {edge}, {plan[one]}, is taken")
+            request.warn(
+                f"{partition}: offset {offset} is not in the log; using its {edge}, {bounded}"
+            )
     return plan
 
 
@@ -151,7 +160,7 @@ def _is_count(text: str) -> bool:
 
 
 def write_plans(plans: Mapping[str, Plan]) -> str:
-    """What `read_plans` reads."""
+    """CSV that `read_plans` reads."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for group, plan in plans.items():

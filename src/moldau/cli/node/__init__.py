@@ -1,1 +1,3 @@
-"""Commands that run a node or open its directories: start, storage."""
+"""Commands that run a node or open its log directories: start, storage. The only ones besides
+demo that import the broker.
+"""

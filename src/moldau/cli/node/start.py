@@ -1,4 +1,4 @@
-"""`moldau start`: runs one node until it is told to stop."""
+"""`moldau start`: runs one node until a signal stops it."""
 
 import asyncio
 import contextlib
@@ -55,35 +55,36 @@ class LogLevel(StrEnum):
 
 
 _Directory = Annotated[
-    Path | None, typer.Option("--dir", help=f"Where the data is ({DEFAULT_DIRECTORY}).")
+    Path | None, typer.Option("--dir", help=f"Data directory ({DEFAULT_DIRECTORY}).")
 ]
 _Port = Annotated[
     int | None,
-    typer.Option("--port", "-p", min=0, max=65535, help="For clients; 0 takes a free one."),
+    typer.Option("--port", "-p", min=0, max=65535, help="Port for clients (9092); 0: a free port."),
 ]
-_Host = Annotated[str | None, typer.Option(help=f"The address to listen on ({DEFAULT_HOST}).")]
+_Host = Annotated[str | None, typer.Option(help=f"Address to listen on ({DEFAULT_HOST}).")]
 _Config = Annotated[
-    Path | None, typer.Option("--config", "-c", help="A server.properties, as Kafka's.")
+    Path | None, typer.Option("--config", "-c", help="Kafka's server.properties file.")
 ]
 _Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="NAME=VALUE", help="One more setting; repeatable."),
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Override a setting; repeatable."),
 ]
 _Ephemeral = Annotated[
-    bool, typer.Option("--ephemeral", help="In a temporary directory, removed at the end.")
+    bool,
+    typer.Option("--ephemeral", help="Keep the data in a temporary directory, then delete it."),
 ]
 _ReadyFile = Annotated[
-    Path | None, typer.Option(help="Written with HOST:PORT once requests are taken.")
+    Path | None, typer.Option(help="File to write HOST:PORT to when the node is ready.")
 ]
 _InsecureListener = Annotated[
     list[str] | None,
-    typer.Option(help="Let this listener be reached from other machines without a password."),
+    typer.Option(help="Allow this listener to accept remote connections without authentication."),
 ]
 _MetricsPort = Annotated[
     int | None, typer.Option(help="Serve /metrics for Prometheus on this port.")
 ]
 _MetricsHost = Annotated[
-    str | None, typer.Option(help=f"The address to serve /metrics on ({DEFAULT_HOST}).")
+    str | None, typer.Option(help=f"Address to serve /metrics on ({DEFAULT_HOST}).")
 ]
 
 
@@ -99,18 +100,18 @@ def start(  # noqa: PLR0913 - each is an option of the command
     insecure_listener: _InsecureListener = None,
     metrics_port: _MetricsPort = None,
     metrics_host: _MetricsHost = None,
-    log_format: Annotated[LogFormat, typer.Option(help="How log lines look.")] = LogFormat.TEXT,
-    log_level: Annotated[LogLevel, typer.Option(help="The least to be logged.")] = LogLevel.INFO,
+    log_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT,
+    log_level: Annotated[LogLevel, typer.Option(help="Lowest level to log.")] = LogLevel.INFO,
 ) -> None:
     set_up_logs(log_format.value, log_level.value)
     if config is not None and (directory is not None or ephemeral):
-        raise MoldauError("--config says where the data is; leave out --dir and --ephemeral")
+        raise MoldauError("--config sets the data directory; leave out --dir and --ephemeral")
     if config is not None and host is not None:
-        raise MoldauError("--config says where to listen; leave out --host")
+        raise MoldauError("--config sets the listeners; leave out --host")
     if directory is not None and ephemeral:
-        raise MoldauError("--ephemeral uses a directory of its own; leave out --dir")
+        raise MoldauError("--ephemeral uses a temporary directory; leave out --dir")
     if ready_file is not None:
-        # Whoever waits for it must not find the one of an earlier life.
+        # A script that waits for the file must not find the one of an earlier run.
         ready_file.unlink(missing_ok=True)
     with contextlib.ExitStack() as cleanup:
         if config is not None:
@@ -135,13 +136,13 @@ def start(  # noqa: PLR0913 - each is an option of the command
             config_file=config,
             insecure_listeners=frozenset(insecure_listener or ()),
         )
-        # A thread that comes back from the disk has answers that clients wait for.
+        # A thread that returns from the disk has answers that clients wait for.
         sys.setswitchinterval(THREAD_TURN_S)
-        # What was typed now is meant; what a file carries may be somebody else's.
-        meant = properties if strict else typed
-        _warn_of_unknown(properties, meant)
+        # An unknown setting on the command line is a mistake; in a file it may be a plug-in's.
+        refused = properties if strict else typed
+        _warn_of_unknown(properties, refused)
         parsed = BrokerConfig.parse(properties)
-        parsed.refuse_unknown(meant)
+        parsed.refuse_unknown(refused)
         node = Node(parsed, options)
         run_in_loop(_run(node, ready_file))
 
@@ -149,10 +150,10 @@ def start(  # noqa: PLR0913 - each is an option of the command
 start.__doc__ = _HELP
 
 
-def _warn_of_unknown(properties: Mapping[str, str], meant: Mapping[str, str]) -> None:
-    """Also before a start that is refused for another reason: the mistake may be there."""
+def _warn_of_unknown(properties: Mapping[str, str], refused: Mapping[str, str]) -> None:
+    """Called before other checks: a misspelt setting may be why one of them fails."""
     for name in BrokerConfig.unknown_among(properties):
-        if name not in meant:
+        if name not in refused:
             _log.warning("%s", BrokerConfig.unknown_complaint(name))
 
 
@@ -186,14 +187,14 @@ async def _start_and_stop(node: Node, ready_file: Path | None, stop: asyncio.Eve
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Nobody who waits for the file reads half of it."""
+    """Replaces the file in one step, so that a waiting script never reads half of it."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text)
     partial.replace(path)
 
 
 def _remove(path: Path) -> None:
-    """The node stops whether this works or not."""
+    """An error does not keep the node from stopping."""
     with contextlib.suppress(OSError):
         path.unlink()
 
@@ -201,8 +202,8 @@ def _remove(path: Path) -> None:
 def _metrics_settings(port: int | None, host: str | None) -> dict[str, str]:
     if host is not None and port is None:
         raise MoldauError("--metrics-host needs a --metrics-port")
-    given = {"moldau.metrics.port": port, "moldau.metrics.host": host}
-    return {name: str(value) for name, value in given.items() if value is not None}
+    options = {"moldau.metrics.port": port, "moldau.metrics.host": host}
+    return {name: str(value) for name, value in options.items() if value is not None}
 
 
 def _settings(pairs: list[str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""The signals that stop a node: the first asks for a clean stop, the second ends the process.
+"""The signals that stop a node: the first requests a clean stop, the second ends the process.
 
-They are received in a thread of their own. A Python signal handler runs in the main thread only,
-which may be waiting for a disk that does not answer.
+A thread of its own receives them. A Python signal handler runs in the main thread only, which may
+be waiting for a disk that does not answer.
 """
 
 import contextlib
@@ -14,14 +14,14 @@ from types import TracebackType
 from typing import Self
 
 _FORCED_STATUS = 1
-_FORCED_MESSAGE = b"moldau: stopped at once; the next start checks the logs\n"
+_FORCED_MESSAGE = b"moldau: stopped immediately; the next start checks the logs\n"
 
 
 class StopSignals:
     """Enter it before other threads are started, so that they inherit the blocked signals."""
 
-    def __init__(self, ask_to_stop: Callable[[], object]) -> None:
-        self._ask_to_stop = ask_to_stop
+    def __init__(self, request_stop: Callable[[], object]) -> None:
+        self._request_stop = request_stop
         self._numbers = {signal.SIGTERM, signal.SIGINT}
         # Under nohup a closed terminal does not stop the node.
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
@@ -44,7 +44,7 @@ class StopSignals:
         assert self._thread.ident is not None
         signal.pthread_kill(self._thread.ident, signal.SIGTERM)
         self._thread.join()
-        # The node has stopped: one that comes now must not make its exit status a failure.
+        # The node has stopped: a signal from now on must not turn its exit status into a failure.
         for number in self._numbers:
             signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self._numbers)
@@ -52,10 +52,10 @@ class StopSignals:
     def _receive(self) -> None:
         signal.sigwait(self._numbers)
         if not self._over:
-            self._ask_to_stop()
+            self._request_stop()
             signal.sigwait(self._numbers)
         if not self._over:
-            # It may be closed, or missing; its buffer may be in use by the main thread.
+            # stderr may be closed or missing, and the main thread may hold its buffer.
             with contextlib.suppress(AttributeError, ValueError, OSError):
                 os.write(sys.stderr.fileno(), _FORCED_MESSAGE)
             os._exit(_FORCED_STATUS)

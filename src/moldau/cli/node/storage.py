@@ -1,4 +1,4 @@
-"""`moldau storage`: formats log directories and tells about them, as kafka-storage does."""
+"""`moldau storage`: formats and inspects log directories, as kafka-storage does."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +19,7 @@ from moldau.types import uuid_text
 
 _PROBLEMS_STATUS = 1
 
-app = new_app(help="Log directories: format them, look at them.", no_args_is_help=True)
+app = new_app(help="Format and inspect log directories.", no_args_is_help=True)
 
 ConfigFile = Annotated[
     Path, typer.Option("--config", "-c", help="The node's server.properties.", show_default=False)
@@ -27,10 +27,13 @@ ConfigFile = Annotated[
 
 
 ClusterId = Annotated[
-    str, typer.Option("--cluster-id", "-t", help="The same for all nodes.", show_default=False)
+    str,
+    typer.Option(
+        "--cluster-id", "-t", help="Cluster id, the same on all nodes.", show_default=False
+    ),
 ]
 Standalone = Annotated[
-    bool, typer.Option("--standalone", "-s", help="This controller is the only voter.")
+    bool, typer.Option("--standalone", "-s", help="Make this controller the only voter.")
 ]
 InitialControllers = Annotated[
     str | None,
@@ -38,20 +41,22 @@ InitialControllers = Annotated[
         "--initial-controllers",
         "-I",
         metavar="ID@HOST:PORT:DIRECTORY,…",
-        help="The voters of a dynamic quorum, the same list on all nodes.",
+        help="Voters of a dynamic quorum; the same list on all nodes.",
     ),
 ]
 NoInitialControllers = Annotated[
     bool,
-    typer.Option("--no-initial-controllers", "-N", help="This controller joins a quorum later."),
+    typer.Option("--no-initial-controllers", "-N", help="Let this controller join a quorum later."),
 ]
 ReleaseVersion = Annotated[
     str | None,
-    typer.Option("--release-version", "-r", help="Begin with the features of this release."),
+    typer.Option("--release-version", "-r", help="Start with the feature levels of this release."),
 ]
 Features = Annotated[
     list[str] | None,
-    typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="One feature; repeatable."),
+    typer.Option(
+        "--feature", "-f", metavar="NAME=LEVEL", help="Start with this feature level; repeatable."
+    ),
 ]
 ScramUsers = Annotated[
     list[str] | None,
@@ -59,7 +64,7 @@ ScramUsers = Annotated[
         "--add-scram",
         "-S",
         metavar="MECHANISM=[…]",
-        help="A user with a SCRAM password; repeatable.",
+        help="Add a user with a SCRAM password; repeatable.",
     ),
 ]
 IgnoreFormatted = Annotated[
@@ -80,7 +85,7 @@ def format_directories(  # noqa: PLR0913 - kafka-storage's options
     ignore_formatted: IgnoreFormatted = False,
     strict: Strict = False,
 ) -> None:
-    """Make the log directories in server.properties this node's own.
+    """Format the log directories of a server.properties for this node.
 
     [bold]Examples[/]
 
@@ -126,7 +131,7 @@ def show_info(
     as_json: AsJson = False,
     strict: Strict = False,
 ) -> None:
-    """Say whose log directories are, and what is wrong with them.
+    """Show which node and cluster log directories belong to, and their problems.
 
     [bold]Examples[/]
 
@@ -135,11 +140,11 @@ def show_info(
       moldau storage info --dir /var/lib/moldau
     """
     if (config is None) == (not directories):
-        raise typer.BadParameter("say which: --config or --dir.")
-    looked_at = directories or []
+        raise typer.BadParameter("give either --config or --dir.")
+    inspected = directories or []
     if config is not None:
-        looked_at = directories_of(read_broker_config(config, strict=strict))
-    info = storage_info(DiskFileSystem(), looked_at)
+        inspected = directories_of(read_broker_config(config, strict=strict))
+    info = storage_info(DiskFileSystem(), inspected)
     if as_json:
         listed = [{"path": str(path), **_properties(meta)} for path, meta in info.metadata.items()]
         show_json({"directories": listed, "problems": info.problems})
@@ -167,8 +172,8 @@ def _properties(meta: MetaProperties) -> dict[str, str | int | None]:
 
 def _show_lines(info: StorageInfo) -> None:
     """As kafka-storage prints it."""
-    found = [str(path) for path in info.directories]
-    _show_list("Found log directory:", "Found log directories:", found)
+    paths = [str(path) for path in info.directories]
+    _show_list("Found log directory:", "Found log directories:", paths)
     for meta in list(info.metadata.values())[:1]:
         shown = ", ".join(f"{name}={value}" for name, value in _properties(meta).items())
         typer.echo(f"Found metadata: {{{shown}}}\n")

@@ -1,1 +1,3 @@
-"""`moldau pipeline`: check, run, show and replay pipelines."""
+"""`moldau pipeline`: check, test, run, watch and replay pipelines. Spark is imported only by the
+commands that need it.
+"""

@@ -1,4 +1,4 @@
-"""`moldau pipeline`: write, check, test, run, watch, stop, replay and reset a pipeline."""
+"""`moldau pipeline`: writes, checks, tests, runs, watches, stops, replays and resets a pipeline."""
 
 import os
 import signal
@@ -22,39 +22,44 @@ if TYPE_CHECKING:
     from moldau.pipelines.run.run_folder import RunFolder
     from moldau.pipelines.run.runner import Running
 
-app = new_app(help="Pipelines on Spark, written in Python or YAML.", no_args_is_help=True)
+app = new_app(help="Run pipelines on Spark, written in Python or YAML.", no_args_is_help=True)
 
-_File = Annotated[Path, typer.Argument(metavar="FILE", help="A .py or .yaml file.")]
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="Pipeline file, .py or .yaml.")]
 _Bootstrap = Annotated[
     str | None,
     typer.Option(
         "--bootstrap", "-b", metavar="HOST:PORT", show_default=False,
-        help="Brokers, in place of those that the file names; "
-        f"{BOOTSTRAP_VARIABLE} is for files that name none.",
+        help="Brokers; overrides those in the file. "
+        f"{BOOTSTRAP_VARIABLE} applies if the file names none.",
     ),
 ]  # fmt: skip
 _Master = Annotated[
-    str, typer.Option(help="Where Spark runs: local[*], spark://host:port, yarn, k8s://…")
+    str, typer.Option(help="Spark master: local[*], spark://host:port, yarn, k8s://…")
 ]
 _Conf = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's.")
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting; repeatable."),
 ]
 _PyFiles = Annotated[
-    str | None, typer.Option("--py-files", help="Python files for the tasks, with commas.")
+    str | None,
+    typer.Option("--py-files", help="Python files for the tasks, separated by commas."),
 ]
 _Env = Annotated[
     str | None,
     typer.Option(
         "--env",
         metavar="FILE|URL",
-        help="A packed environment for the tasks, .tar.gz.",
+        help="Packed Python environment for the tasks (.tar.gz).",
         show_default=False,
     ),
 ]
 _Checkpoint = Annotated[
     str | None,
     typer.Option(
-        "--checkpoint", metavar="FOLDER|URL", help="Keep the state here.", show_default=False
+        "--checkpoint",
+        metavar="FOLDER|URL",
+        help="Folder or URL of the checkpoint (default: beside FILE).",
+        show_default=False,
     ),
 ]
 _DEFAULT_MASTER = "local[*]"
@@ -63,7 +68,7 @@ _QUICK_MASTER = "local[1]"
 
 @app.command("init", no_args_is_help=True)
 def init(file: _File) -> None:
-    """Write a pipeline to begin with.
+    """Write an example pipeline to start from.
 
     [bold]Examples[/]
 
@@ -77,14 +82,14 @@ def init(file: _File) -> None:
     if file.suffix not in known:
         raise MoldauError(f"{file}: a pipeline is a .py or a .yaml file")
     if file.exists():
-        raise MoldauError(f"{file} is there already")
+        raise MoldauError(f"{file} already exists; choose another name")
     file.write_text(known[file.suffix].format(name=file.stem, file=file.name))
-    typer.echo(f"{file} is written; next: moldau pipeline test {file}")
+    typer.echo(f"created {file}; next: moldau pipeline test {file}")
 
 
 @app.command("check", no_args_is_help=True)
 def check(file: _File, checkpoint: _Checkpoint = None, as_json: AsJson = False) -> None:
-    """Analyse every plan, without data and without a broker, and whether a checkpoint fits it."""
+    """Analyse all query plans without data or brokers, and compare them with the checkpoint."""
     _need_packages()
     from moldau.pipelines.compile.checking import check_plans
     from moldau.pipelines.run.session import new_session
@@ -94,22 +99,22 @@ def check(file: _File, checkpoint: _Checkpoint = None, as_json: AsJson = False) 
     queries = check_plans(session, pipeline, folder)
     if as_json:
         names = ("query", "sources", "targets", "mode")
-        rows = [(one.name, one.sources, one.targets, one.output_mode) for one in queries]
+        rows = [(query.name, query.sources, query.targets, query.output_mode) for query in queries]
         show_json([dict(zip(names, row, strict=True)) for row in rows])
         return
     show_table(
         ("query", "reads", "writes", "mode"),
         [
-            (one.name, ", ".join(one.sources), ", ".join(one.targets), one.output_mode)
-            for one in queries
+            (query.name, ", ".join(query.sources), ", ".join(query.targets), query.output_mode)
+            for query in queries
         ],
     )
-    typer.echo(f"{file} is well; delivery {pipeline.delivery}; {_brokers_text(pipeline)}")
+    typer.echo(f"{file} is valid; delivery {pipeline.delivery}; {_brokers_text(pipeline)}")
 
 
 @app.command("test", no_args_is_help=True)
 def test(file: _File) -> None:
-    """Run the tests that are written beside the flows."""
+    """Run the tests that the pipeline's file declares."""
     _need_packages()
     from moldau.pipelines import load
     from moldau.pipelines.compile.examples import try_example
@@ -117,7 +122,7 @@ def test(file: _File) -> None:
 
     pipeline = load(file)
     if not pipeline.examples:
-        raise MoldauError(f"{file} has no tests")
+        raise MoldauError(f"{file} declares no tests")
     session = new_session(pipeline.name, _QUICK_MASTER, {})
     failed = 0
     for example in pipeline.examples:
@@ -132,25 +137,30 @@ def test(file: _File) -> None:
 
 
 @app.command("run", no_args_is_help=True)
-def run(  # noqa: PLR0913 - what a run can be told
+def run(  # noqa: PLR0913 - each parameter is an option of the command
     file: _File,
     bootstrap: _Bootstrap = None,
     master: _Master = _DEFAULT_MASTER,
-    once: Annotated[bool, typer.Option("--once", help="Do what is there, then end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Process the available data, then exit.")
+    ] = False,
     conf: _Conf = None,
     py_files: _PyFiles = None,
     env: _Env = None,
     checkpoint: _Checkpoint = None,
     metrics_port: Annotated[
-        int | None, typer.Option("--metrics-port", help="Serve /metrics here; 0: on a free port.")
+        int | None,
+        typer.Option("--metrics-port", help="Serve /metrics on this port; 0: a free port."),
     ] = None,
-    metrics_host: Annotated[str, typer.Option(help="Who may ask: 0.0.0.0 for all.")] = "127.0.0.1",
+    metrics_host: Annotated[
+        str, typer.Option(help="Address to serve /metrics on (0.0.0.0: all interfaces).")
+    ] = "127.0.0.1",
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print a line of JSON for each change, for scripts.")
+        bool, typer.Option("--json", help="Print a JSON line for each change, for scripts.")
     ] = False,
     tied: Annotated[bool, typer.Option("--tied", hidden=True)] = False,
 ) -> None:
-    """Run a pipeline until Ctrl-C; a second run goes on where it was.
+    """Run a pipeline until Ctrl-C. The next run resumes where this one stopped.
 
     [bold]Examples[/]
 
@@ -172,40 +182,40 @@ def run(  # noqa: PLR0913 - what a run can be told
     settings = _spark_settings(conf, py_files, env, master)
     with folder.held(), view(pipeline.name, as_json=as_json) as show:
 
-        def tell(phase: str) -> None:
+        def on_phase(phase: str) -> None:
             folder.tell_phase(pipeline.name, phase)
             show.phase(phase)
 
-        # Before Spark, which takes long to start.
-        _look_for_topics(pipeline, tell)
-        tell(f"starting Spark at {master}")
+        # Before Spark, which is slow to start.
+        _ensure_topics(pipeline, on_phase)
+        on_phase(f"starting Spark at {master}")
         session = new_session(pipeline.name, master, settings, checkpoint=folder.checkpoint)
         try:
             running = _stoppable(session, pipeline, folder, master)
-            with served_metrics(pipeline.name, metrics_host, metrics_port, _tell_address) as count:
+            with served_metrics(pipeline.name, metrics_host, metrics_port, _print_address) as count:
 
-                def both(found: "list[QueryProgress]") -> None:
-                    count(found)
-                    show(found)
+                def on_progress(progress: "list[QueryProgress]") -> None:
+                    count(progress)
+                    show(progress)
 
-                running.run(once=once, show=both, tell=tell)
+                running.run(once=once, show=on_progress, tell=on_phase)
         finally:
             session.stop()
-    typer.echo("stopped; the next run goes on from here", err=as_json)
+    typer.echo("stopped; the next run resumes from here", err=as_json)
 
 
-def _look_for_topics(pipeline: "Pipeline", tell: "Callable[[str], None]") -> None:
-    """Says what is not as the file says."""
+def _ensure_topics(pipeline: "Pipeline", on_phase: "Callable[[str], None]") -> None:
+    """Creates missing topics, and reports topics that differ from the file."""
     from moldau.pipelines.compile.topics import ensure_topics
 
     _complain(_brokers_text(pipeline))
-    tell("looking for topics")
+    on_phase("looking for topics")
     for difference in ensure_topics(pipeline):
-        _complain(f"{difference}; it stays as it is")
+        _complain(f"{difference}; it is left unchanged")
 
 
 def _stoppable(session: Any, pipeline: "Pipeline", folder: "RunFolder", master: str) -> "Running":
-    """A run that signals end between two batches."""
+    """A run that SIGINT and SIGTERM stop between two batches."""
     from moldau.pipelines.run.cluster import ask_tasks, is_local
     from moldau.pipelines.run.runner import Running
 
@@ -222,41 +232,45 @@ def _complain(line: str) -> None:
 
 @app.command("status", no_args_is_help=True)
 def status(file: _File, checkpoint: _Checkpoint = None, as_json: AsJson = False) -> None:
-    """Say how a pipeline goes, from outside."""
+    """Show a pipeline's status."""
     from moldau.cli.pipeline.view import show_status
 
     pipeline, folder = _loaded(file, None, checkpoint)
-    found = folder.status()
+    recorded = folder.status()
     if as_json:
-        show_json({"name": pipeline.name, **found, "running": folder.is_running})
-    elif not found:
+        show_json({"name": pipeline.name, **recorded, "running": folder.is_running})
+    elif not recorded:
         typer.echo(f"{pipeline.name} has never run")
     else:
-        show_status(found)
+        show_status(recorded)
 
 
 @app.command("stop", no_args_is_help=True)
 def stop(file: _File, checkpoint: _Checkpoint = None) -> None:
-    """Ask a running pipeline to end after its batch."""
+    """Stop a running pipeline after its current batch."""
     pipeline, folder = _loaded(file, None, checkpoint)
     if not folder.ask_to_stop():
-        raise MoldauError(f"{pipeline.name} does not run")
-    typer.echo(f"{pipeline.name} ends after its batch")
+        raise MoldauError(f"{pipeline.name} is not running")
+    typer.echo(f"{pipeline.name} stops after its current batch")
 
 
 @app.command("replay", no_args_is_help=True)
-def replay(  # noqa: PLR0913 - what a replay can be told
+def replay(  # noqa: PLR0913 - each parameter is an option of the command
     file: _File,
-    start: Annotated[str | None, typer.Option("--from", help="A time like 2026-11-01.")] = None,
-    end: Annotated[str | None, typer.Option("--to", help="A time; the latest otherwise.")] = None,
-    into: Annotated[str, typer.Option(help="Behind the names of targets.")] = ".replay",
+    start: Annotated[
+        str | None, typer.Option("--from", help="First time, like 2026-11-01 (default: earliest).")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", help="End of the range (default: latest).")
+    ] = None,
+    into: Annotated[str, typer.Option(help="Suffix appended to target names.")] = ".replay",
     bootstrap: _Bootstrap = None,
     master: _Master = _DEFAULT_MASTER,
     conf: _Conf = None,
     py_files: _PyFiles = None,
     env: _Env = None,
 ) -> None:
-    """Run the flows over a range of time, as one batch, into targets of other names."""
+    """Run the flows over a range of time, as one batch, into targets with other names."""
     _need_packages()
     from moldau.pipelines.run.replay import renamed
     from moldau.pipelines.run.replay import replay as replay_flows
@@ -283,33 +297,33 @@ def reset(
     conf: _Conf = None,
     yes: Yes = False,
 ) -> None:
-    """Forget where a pipeline is: the next run begins where its sources say."""
+    """Delete a pipeline's checkpoint: the next run starts where its sources say."""
     pipeline, folder = _loaded(file, None, checkpoint)
     if folder.is_running:
-        raise MoldauError(f"{pipeline.name} runs; stop it first")
+        raise MoldauError(f"{pipeline.name} is running; stop it first")
     if folder.is_here and not folder.path.exists():
         raise MoldauError(f"{pipeline.name} has no state at {folder.path}")
     place = folder.path if folder.is_here else folder.checkpoint
-    confirm(f"Delete {place}? What was written stays, and may be written again.", yes=yes)
+    confirm(f"Delete {place}? Written data stays, and may be written again.", yes=yes)
     if not folder.is_here:
         _forget_url(folder.checkpoint, pipeline.name, _spark_settings(conf, None, None))
     folder.forget()
-    typer.echo(f"{pipeline.name} begins anew")
+    typer.echo(f"{pipeline.name} is reset; the next run starts where its sources say")
 
 
 def _need_packages() -> None:
-    """Before what imports them, and before the user's file does."""
+    """Checks the packages before our own modules or the user's file import them."""
     from moldau.pipelines.requirements import need_packages
 
     need_packages()
 
 
-def _tell_address(address: str) -> None:
+def _print_address(address: str) -> None:
     typer.echo(f"metrics at {address}", err=True)
 
 
 def _forget_url(checkpoint: str, name: str, settings: dict[str, str]) -> None:
-    """Only Spark's file systems know it."""
+    """Deletes a checkpoint on a file system that only Spark knows."""
     from moldau.pipelines.run.checkpoint_metadata import CheckpointNotes
     from moldau.pipelines.run.session import new_session
 
@@ -331,13 +345,13 @@ def _loaded(
 
     pipeline = load(file)
     known = dict(pipeline.settings)
-    told = os.environ.get(BOOTSTRAP_VARIABLE)
+    environment = os.environ.get(BOOTSTRAP_VARIABLE)
     if bootstrap is not None:
         known["bootstrap.servers"], origin = bootstrap, "--bootstrap"
-    elif "bootstrap.servers" in known or not told:
+    elif "bootstrap.servers" in known or not environment:
         origin = pipeline.brokers_from
     else:
-        known["bootstrap.servers"], origin = told, BOOTSTRAP_VARIABLE
+        known["bootstrap.servers"], origin = environment, BOOTSTRAP_VARIABLE
     pipeline = replace(pipeline, settings=tuple(known.items()), brokers_from=origin)
     return pipeline, folder_of(pipeline, file, checkpoint)
 
@@ -363,7 +377,7 @@ def _spark_settings(
             raise MoldauError(f"--conf {pair}: write NAME=VALUE")
         settings[name] = value
     if env is not None and is_local(master):
-        raise MoldauError("--env is for tasks on other machines; name them with --master")
+        raise MoldauError("--env is for tasks on other machines; add --master")
     return settings | shipped(py_files, env)
 
 
@@ -372,6 +386,6 @@ def _time_ms(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise MoldauError(
-            f"'{text}' is no time; write 2026-11-01 or 2026-11-01T12:00:00Z"
+            f"'{text}' is not a time; write 2026-11-01 or 2026-11-01T12:00:00Z"
         ) from None
     return round(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""A process that must not outlive the one that started it."""
+"""Ends a process when its parent is gone."""
 
 import os
 import sys
@@ -8,11 +8,11 @@ _STATUS = 1
 
 
 def end_with_stdin() -> None:
-    """At once when stdin is closed, as it is when the parent is gone, whatever ended that."""
+    """Ends this process when stdin is closed, which the system does when the parent ends."""
     threading.Thread(target=_wait_and_end, name="stdin", daemon=True).start()
 
 
 def _wait_and_end() -> None:
     while os.read(sys.stdin.fileno(), 1024):
-        """Whatever is said is not for us."""
+        """The content does not matter."""
     os._exit(_STATUS)

@@ -1,5 +1,5 @@
-"""How a running pipeline is shown: a table that changes on a terminal, lines elsewhere, JSON for
-scripts; and how it is told about afterwards.
+"""Shows a running pipeline: a live table on a terminal, lines elsewhere, JSON for scripts. Also the
+output of `moldau pipeline status`.
 """
 
 import json
@@ -22,45 +22,45 @@ COLUMNS = (
     "query", "targets", "state", "batch", "batch rows", "rows/s", "bytes/s", "batch ms", "lag",
     "run rows", "dead letters",
 )  # fmt: skip
-"""Rows, rates and time are those of the last batch; the last two count since the run began."""
+"""Rows, rates and time are those of the last batch; the last two count since the run started."""
 _TEXTS = 3
-"""So many columns are no numbers."""
+"""The first columns are texts, the others numbers."""
 _TARGETS = 1
-"""This one is long."""
+"""The index of the column with targets, which is long."""
 _BARS = "▁▂▃▄▅▆▇█"
 _BARS_MAX = 30
 
 
 class View(Protocol):
-    def __call__(self, found: list["QueryProgress"]) -> None: ...
+    def __call__(self, queries: list["QueryProgress"]) -> None: ...
 
-    def phase(self, told: str) -> None:
-        """What a run does before its queries are there."""
+    def phase(self, phase: str) -> None:
+        """Shows what the run does before its queries exist."""
 
 
-def cells(one: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Under COLUMNS."""
+def cells(query: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The cells of a query's row, in the order of COLUMNS."""
     return (
-        one["query"],
-        ", ".join(map(_near, one["targets"])),
-        state_text(one),
-        one["batch"],
-        one["rows"],
-        round(one["rows_per_s"]),
-        bytes_text(round(one["bytes_per_s"])),
-        one["batch_ms"],
-        one["lag"],
-        one["rows_total"],
-        one["dead_letters_total"],
+        query["query"],
+        ", ".join(map(_near, query["targets"])),
+        state_text(query),
+        query["batch"],
+        query["rows"],
+        round(query["rows_per_s"]),
+        bytes_text(round(query["bytes_per_s"])),
+        query["batch_ms"],
+        query["lag"],
+        query["rows_total"],
+        query["dead_letters_total"],
     )
 
 
-def state_text(one: Mapping[str, Any]) -> str:
-    """A query that starts says what it waits for, and how long it has."""
-    state = _state_without_time(one["state"])
-    if one["state"] != "starting" or not one.get("began"):
+def state_text(query: Mapping[str, Any]) -> str:
+    """The state; for a starting query also what it waits for and for how long."""
+    state = _state_without_time(query["state"])
+    if query["state"] != "starting" or not query.get("began"):
         return state
-    return f"{state}, {_seconds_since(one['began'])} s"
+    return f"{state}, {_seconds_since(query['began'])} s"
 
 
 def _state_without_time(state: str) -> str:
@@ -76,42 +76,44 @@ def _now() -> str:
 
 
 def expectation_lines(queries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What was not as expected since the run began."""
+    """One line for each expectation that has failed since the run started."""
     return [
-        f"{one['query']}: expectation {name} failed for {count} row{'s' * (count != 1)} of this run"
-        for one in queries
-        for name, count in one.get("expectations_total", {}).items()
+        f"{query['query']}: expectation {name} failed for {count} row{'s' * (count != 1)} "
+        "of this run"
+        for query in queries
+        for name, count in query.get("expectations_total", {}).items()
         if count
     ]
 
 
 def _near(target: str) -> str:
-    """A table's path as it is from here, if that is shorter."""
+    """A table's path, relative if that is shorter."""
     return min(target, os.path.relpath(target), key=len) if target.startswith("/") else target
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """The largest one is full."""
+    """A bar for each value; the largest is full."""
     largest = max(values, default=0.0)
     if largest <= 0:
         return _BARS[0] * len(values)
     return "".join(_BARS[round(value / largest * (len(_BARS) - 1))] for value in values)
 
 
-def show_status(found: Mapping[str, Any]) -> None:
-    """What a run has written down, as a table."""
-    if not found["queries"] and found["running"]:
-        since = _seconds_since(found["since"])
-        typer.echo(f"{found['name']} is {found['phase']}, {since} s, process {found['pid']}")
+def show_status(status: Mapping[str, Any]) -> None:
+    """Shows the status that a run has recorded, as a table."""
+    if not status["queries"] and status["running"]:
+        since = _seconds_since(status["since"])
+        typer.echo(f"{status['name']} is {status['phase']}, {since} s, process {status['pid']}")
         return
-    show_table([*COLUMNS, "time"], [(*cells(one), one["time"]) for one in found["queries"]])
-    for line in expectation_lines(found["queries"]):
+    rows = [(*cells(query), query["time"]) for query in status["queries"]]
+    show_table([*COLUMNS, "time"], rows)
+    for line in expectation_lines(status["queries"]):
         typer.echo(line)
-    name = found["name"]
-    if found["running"]:
-        typer.echo(f"{name} runs, process {found['pid']}")
-    elif found["error"] is not None:
-        typer.echo(f"{name} has failed: {found['error']}")
+    name = status["name"]
+    if status["running"]:
+        typer.echo(f"{name} is running, process {status['pid']}")
+    elif status["error"] is not None:
+        typer.echo(f"{name} has failed: {status['error']}")
     else:
         typer.echo(f"{name} is stopped")
 
@@ -128,60 +130,63 @@ def view(name: str, *, as_json: bool) -> Iterator[View]:
 
 
 class _JsonLines:
-    """One for each change of a query; before that, `moldau pipeline status --json` tells more."""
+    """A line for each change of a query. Phases are in `moldau pipeline status --json`."""
 
     def __init__(self) -> None:
-        self._told: dict[str, QueryProgress] = {}
+        self._printed: dict[str, QueryProgress] = {}
 
-    def __call__(self, found: list["QueryProgress"]) -> None:
-        for one in found:
-            if self._told.get(one.query) != one:
-                self._told[one.query] = one
-                sys.stdout.write(json.dumps(one._asdict()) + "\n")
+    def __call__(self, queries: list["QueryProgress"]) -> None:
+        for progress in queries:
+            if self._printed.get(progress.query) != progress:
+                self._printed[progress.query] = progress
+                sys.stdout.write(json.dumps(progress._asdict()) + "\n")
         sys.stdout.flush()
 
-    def phase(self, told: str) -> None:
+    def phase(self, phase: str) -> None:
         pass
 
 
 class _Lines:
-    """One for each phase of the start, for each batch with rows, and for each change of state."""
+    """A line for each phase of the start, each batch with rows, and each change of state."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._told: dict[str, tuple[str, int]] = {}
+        self._printed: dict[str, tuple[str, int]] = {}
 
-    def __call__(self, found: list["QueryProgress"]) -> None:
-        for one in found:
-            state, rows = self._told.get(one.query, ("", 0))
-            has_rows = one.rows_total > rows
-            if one.state == state and not has_rows:
+    def __call__(self, queries: list["QueryProgress"]) -> None:
+        for progress in queries:
+            state, rows = self._printed.get(progress.query, ("", 0))
+            has_rows = progress.rows_total > rows
+            if progress.state == state and not has_rows:
                 continue
-            self._told[one.query] = (one.state, one.rows_total)
-            told = f"{one.state}{_batch_text(one)}" if has_rows else _state_without_time(one.state)
-            sys.stdout.write(f"{one.query} {told}\n")
+            self._printed[progress.query] = (progress.state, progress.rows_total)
+            text = _state_without_time(progress.state)
+            if has_rows:
+                text = f"{progress.state}{_batch_text(progress)}"
+            sys.stdout.write(f"{progress.query} {text}\n")
         sys.stdout.flush()
 
-    def phase(self, told: str) -> None:
-        sys.stdout.write(f"{self._name} is {told}\n")
+    def phase(self, phase: str) -> None:
+        sys.stdout.write(f"{self._name} is {phase}\n")
         sys.stdout.flush()
 
 
-def _batch_text(one: "QueryProgress") -> str:
+def _batch_text(progress: "QueryProgress") -> str:
+    rows, dead_letters = progress.rows, progress.dead_letters
     parts = [
-        f"batch {one.batch}",
-        f"{one.rows} row{'s' * (one.rows != 1)}",
-        f"{one.rows_per_s:.0f} rows/s",
-        f"{bytes_text(round(one.bytes_per_s))}/s",
-        f"{one.batch_ms} ms",
+        f"batch {progress.batch}",
+        f"{rows} row{'s' * (rows != 1)}",
+        f"{progress.rows_per_s:.0f} rows/s",
+        f"{bytes_text(round(progress.bytes_per_s))}/s",
+        f"{progress.batch_ms} ms",
     ]
-    if one.lag is not None:
-        parts.append(f"lag {one.lag}")
-    if one.dead_letters:
-        parts.append(f"{one.dead_letters} dead letter{'s' * (one.dead_letters != 1)}")
-    failed = [f"{name} {count}" for name, count in one.expectations_total.items() if count]
+    if progress.lag is not None:
+        parts.append(f"lag {progress.lag}")
+    if dead_letters:
+        parts.append(f"{dead_letters} dead letter{'s' * (dead_letters != 1)}")
+    failed = [f"{name} {count}" for name, count in progress.expectations_total.items() if count]
     if failed:
-        parts.append(f"not as expected in this run: {', '.join(failed)}")
+        parts.append(f"failed expectations in this run: {', '.join(failed)}")
     return ": " + ", ".join(parts)
 
 
@@ -197,64 +202,65 @@ def _live(name: str) -> Iterator[View]:
 
 
 class LivePicture:
-    """Drawn anew several times a second, so that the time of a phase is seen to pass."""
+    """Redrawn several times a second, to show how long a phase takes."""
 
     def __init__(self, name: str) -> None:
         self._table = LiveTable(name, "Ctrl-C stops it between two batches")
-        self._found: list[QueryProgress] = []
+        self._queries: list[QueryProgress] = []
         self._phase, self._since = "starting", _now()
 
-    def __call__(self, found: list["QueryProgress"]) -> None:
-        self._found = found
+    def __call__(self, queries: list["QueryProgress"]) -> None:
+        self._queries = queries
 
-    def phase(self, told: str) -> None:
-        self._phase, self._since = told, _now()
+    def phase(self, phase: str) -> None:
+        self._phase, self._since = phase, _now()
 
     def __rich__(self) -> Any:
-        return self._table.drawn(self._found, f"{self._phase}, {_seconds_since(self._since)} s")
+        return self._table.drawn(self._queries, f"{self._phase}, {_seconds_since(self._since)} s")
 
 
 class LiveTable:
-    """A row for each query; beneath, how its rows per second were, and what it writes."""
+    """A row for each query; below it the trend of its rows per second, and its targets."""
 
     def __init__(self, name: str, hint: str = "") -> None:
         self._title = (f"pipeline {name}", f"   {hint}")
         self._rates: dict[str, deque[float]] = {}
         self._batches: dict[str, int] = {}
 
-    def drawn(self, found: list["QueryProgress"], phase: str = "Spark is starting") -> Any:
-        """`phase`: what is said as long as there are no queries."""
+    def drawn(self, queries: list["QueryProgress"], phase: str = "Spark is starting") -> Any:
+        """The table; `phase` is shown as long as there are no queries."""
         from rich import box
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
         title = Text.assemble((self._title[0], "bold"), (self._title[1], "dim"))
-        if not found:
+        if not queries:
             return Group(title, Text(phase, style="dim"), Text())
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
         trends = Table.grid(padding=(0, 2, 0, 0))
-        for place, column in enumerate(COLUMNS):
-            if place != _TARGETS:
-                justify: Any = "left" if place < _TEXTS else "right"
-                # In two lines where it has two words: all columns fit into a terminal of 80.
+        for index, column in enumerate(COLUMNS):
+            if index != _TARGETS:
+                justify: Any = "left" if index < _TEXTS else "right"
+                # Two words on two lines, so that all columns fit into 80 characters.
                 head = column.replace(" ", "\n")
                 table.add_column(head, justify=justify, header_style="bold cyan", no_wrap=True)
-        for one in found:
-            shown = [_shown(cell) for cell in cells(one._asdict())]
+        for progress in queries:
+            shown = [_shown(cell) for cell in cells(progress._asdict())]
             targets = shown.pop(_TARGETS)
             targets.no_wrap, targets.overflow = True, "ellipsis"
             table.add_row(*shown)
-            line = Text(sparkline(self._rates_of(one)).rjust(_BARS_MAX), style="cyan", no_wrap=True)
-            trends.add_row(Text(one.query, no_wrap=True), line, targets)
-        failed = [Text(line) for line in expectation_lines([one._asdict() for one in found])]
-        return Group(title, table, trends, *failed, Text())
+            bars = sparkline(self._rates_of(progress)).rjust(_BARS_MAX)
+            line = Text(bars, style="cyan", no_wrap=True)
+            trends.add_row(Text(progress.query, no_wrap=True), line, targets)
+        failed = expectation_lines([progress._asdict() for progress in queries])
+        return Group(title, table, trends, *map(Text, failed), Text())
 
-    def _rates_of(self, one: "QueryProgress") -> Sequence[float]:
-        rates = self._rates.setdefault(one.query, deque(maxlen=_BARS_MAX))
-        if one.batches_total > self._batches.get(one.query, 0):
-            self._batches[one.query] = one.batches_total
-            rates.append(one.rows_per_s)
+    def _rates_of(self, progress: "QueryProgress") -> Sequence[float]:
+        rates = self._rates.setdefault(progress.query, deque(maxlen=_BARS_MAX))
+        if progress.batches_total > self._batches.get(progress.query, 0):
+            self._batches[progress.query] = progress.batches_total
+            rates.append(progress.rows_per_s)
         return rates
 
 

@@ -1,1 +1,3 @@
-"""Commands about records: produce, consume, offsets, records."""
+"""Commands about records: produce, consume, offsets, records. A command's module holds its options,
+another one its work.
+"""

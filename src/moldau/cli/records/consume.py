@@ -1,4 +1,4 @@
-"""`moldau consume`: records of topics, as lines, JSON or in a format of the user's own."""
+"""`moldau consume`: prints records as lines, as JSON or in a format of the user's own."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +20,7 @@ _Topics = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="TOPIC[:0,1]...",
-        help="Topics, or some of their partitions.",
+        help="Topics, or partitions of them.",
         autocompletion=complete_topics,
         show_default=False,
     ),
@@ -31,8 +31,8 @@ _Pattern = Annotated[
         "--pattern",
         "--include",
         metavar="REGEX",
-        help="All topics whose whole names match, but internal ones; with --group also topics that "
-        "are made later.",
+        help="All topics whose whole names match, except internal ones; with --group also topics "
+        "created later.",
         show_default=False,
     ),
 ]
@@ -41,45 +41,49 @@ _Group = Annotated[
     typer.Option(
         "--group",
         "-g",
-        help="Read as a member of this group, from what it committed.",
+        help="Join this consumer group and resume from its committed offsets.",
         autocompletion=complete_groups,
     ),
 ]
 _Instance = Annotated[
-    str | None, typer.Option("--instance-id", help="A static member, which keeps its partitions.")
+    str | None, typer.Option("--instance-id", help="Join the group as this static member.")
 ]
-_NoCommit = Annotated[bool, typer.Option("--no-commit", help="Do not commit for the group.")]
+_NoCommit = Annotated[
+    bool, typer.Option("--no-commit", help="Do not commit offsets for the group.")
+]
 _From = Annotated[
     str | None,
     typer.Option(
         "--from",
         "-o",
         metavar="WHERE",
-        help="beginning (the default), end (the default with --follow), an offset, -N for the last "
-        "N, a time, or a duration before now.",
+        help="Where to start: beginning (the default), end (the default with --follow), an offset, "
+        "-N for the last N records, a time, or a duration before now.",
         show_default=False,
     ),
 ]
-_Max = Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after so many records.")]
-_Follow = Annotated[bool, typer.Option("--follow", "-f", help="Wait for more at the end.")]
+_Max = Annotated[int | None, typer.Option("--max", "-n", min=1, help="Stop after N records.")]
+_Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Keep waiting for new records at the end.")
+]
 _Timeout = Annotated[
     float | None,
     typer.Option(
         "--timeout",
         metavar="SECONDS",
         min=0.001,
-        help="At the end wait for more; stop when nothing came for so long.",
+        help="Wait for new records at the end, and stop after this long without any.",
     ),
 ]
 _Committed = Annotated[
-    bool, typer.Option("--committed", help="Only records of transactions that were committed.")
+    bool, typer.Option("--committed", help="Skip records of open and aborted transactions.")
 ]
 _Json = Annotated[
     bool, typer.Option("--json", help="One JSON object per line.", rich_help_panel=_SHOW)
 ]
 _Hex = Annotated[
     bool,
-    typer.Option("--hex", help="Keys and values as hexadecimal digits.", rich_help_panel=_SHOW),
+    typer.Option("--hex", help="Show keys and values in hexadecimal.", rich_help_panel=_SHOW),
 ]
 _Format = Annotated[
     str | None,
@@ -92,26 +96,29 @@ _Format = Annotated[
         show_default=False,
     ),
 ]
-_Keys = Annotated[bool, typer.Option("--keys", "-k", help="Keys too.", rich_help_panel=_SHOW)]
+_Keys = Annotated[bool, typer.Option("--keys", "-k", help="Show keys.", rich_help_panel=_SHOW)]
 _Headers = Annotated[
-    bool, typer.Option("--headers", "-H", help="Headers too.", rich_help_panel=_SHOW)
+    bool, typer.Option("--headers", "-H", help="Show headers.", rich_help_panel=_SHOW)
 ]
 _Timestamps = Annotated[
-    bool, typer.Option("--timestamps", "-T", help="Times too.", rich_help_panel=_SHOW)
+    bool, typer.Option("--timestamps", "-T", help="Show timestamps.", rich_help_panel=_SHOW)
 ]
 _Partitions = Annotated[
     bool,
-    typer.Option("--partitions", "-P", help="Topic and partition too.", rich_help_panel=_SHOW),
+    typer.Option("--partitions", "-P", help="Show topic and partition.", rich_help_panel=_SHOW),
 ]
 _Offsets = Annotated[
-    bool, typer.Option("--offsets", "-O", help="Offsets too.", rich_help_panel=_SHOW)
+    bool, typer.Option("--offsets", "-O", help="Show offsets.", rich_help_panel=_SHOW)
 ]
 _Separator = Annotated[
     str,
-    typer.Option("--separator", metavar="TEXT", help="Between the parts.", rich_help_panel=_SHOW),
+    typer.Option(
+        "--separator", metavar="TEXT", help="Text between the parts.", rich_help_panel=_SHOW
+    ),
 ]
 _End = Annotated[
-    str, typer.Option("--end", metavar="TEXT", help="Behind a record.", rich_help_panel=_SHOW)
+    str,
+    typer.Option("--end", metavar="TEXT", help="Text after each record.", rich_help_panel=_SHOW),
 ]
 
 
@@ -139,7 +146,7 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
     separator: _Separator = "\\t",
     end: _End = "\\n",
 ) -> None:
-    """Read records of topics up to their end, or further with --follow.
+    """Read records from topics, up to the end or, with --follow, until you stop it.
 
     [bold]Examples[/]
 

@@ -1,4 +1,6 @@
-"""The work of `moldau consume`: from a consumer to stdout, until the end, a count or a silence."""
+"""The work of `moldau consume`: records from a consumer to stdout, until the end of the partitions,
+a count or a time-out.
+"""
 
 import re
 import sys
@@ -18,10 +20,10 @@ from moldau.frozen import frozen
 from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
 
-# How long one look for records lasts, between looks at everything else.
-_LOOK_MS = 500
+# How long one poll waits for records before the other conditions are checked.
+_POLL_MS = 500
 _RECORDS_AT_ONCE = 5_000
-_LOOK_FOR_TOPICS_MS = 2_000
+_METADATA_MAX_AGE_MS = 2_000
 _ONLY_IN_PATTERNS = re.compile(r"[][*+?(){}|^$\\]")
 
 
@@ -41,22 +43,22 @@ class Reading:
 
     def check(self) -> None:
         if bool(self.topics) == (self.pattern is not None):
-            raise typer.BadParameter("name topics, or give a --pattern for their names.")
+            raise typer.BadParameter("name topics, or give a --pattern that matches their names.")
         for topic in filter(_ONLY_IN_PATTERNS.search, self.topics):
-            raise typer.BadParameter(f"'{topic}' is no topic's name; give it as --pattern.")
+            raise typer.BadParameter(f"'{topic}' is not a topic name; give it as --pattern.")
         if self.group_id is not None and any(":" in topic for topic in self.topics):
-            raise typer.BadParameter("a group shares out the partitions itself; name topics only.")
+            raise typer.BadParameter("a group assigns partitions itself; name topics only.")
         if self.group_id is None and (self.instance_id is not None or not self.is_committing):
-            raise typer.BadParameter("--instance-id and --no-commit go with --group.")
+            raise typer.BadParameter("--instance-id and --no-commit need --group.")
 
     @property
     def waits_for_topics(self) -> bool:
-        """Topics may be made that match the pattern."""
+        """Whether topics that match the pattern may be created later."""
         return self.pattern is not None and self.group_id is not None and self.is_following
 
     def settings(self) -> dict[str, Any]:
-        """What this says of a consumer."""
-        watching = {"metadata_max_age_ms": _LOOK_FOR_TOPICS_MS} if self.waits_for_topics else {}
+        """Settings of the consumer."""
+        watching = {"metadata_max_age_ms": _METADATA_MAX_AGE_MS} if self.waits_for_topics else {}
         return watching | {
             "group_id": self.group_id,
             "group_instance_id": self.instance_id,
@@ -71,15 +73,16 @@ class Reading:
 
 
 async def consume_all(cluster: Cluster, reading: Reading, settings: Mapping[str, Any]) -> int:
-    """How many were printed."""
+    """Returns how many records were printed."""
     names, partitions = parse_partitions(reading.topics)
     if reading.pattern is not None:
         names = await _matching(cluster, reading.pattern)
         if not names and not reading.waits_for_topics:
             raise ClientError(f"no topic matches '{reading.pattern.pattern}'")
-    found = await cluster.topics([*names, *(one.topic for one in partitions)])
-    for one in partitions:
-        found[one.topic].partition(one.partition)
+    topics = await cluster.topics([*names, *(partition.topic for partition in partitions)])
+    for partition in partitions:
+        # Raises if the topic does not have it.
+        topics[partition.topic].partition(partition.partition)
     async with Consumer(**settings) as consumer:
         share = _Share(cluster, consumer, reading.start, {*names})
         if reading.group_id is not None and reading.pattern is not None:
@@ -87,35 +90,36 @@ async def consume_all(cluster: Cluster, reading: Reading, settings: Mapping[str,
         elif reading.group_id is not None:
             consumer.subscribe(names, listener=share)
         else:
-            chosen = {*partitions}.union(*(found[name].topic_partitions for name in names))
+            chosen = {*partitions}.union(*(topics[name].topic_partitions for name in names))
             consumer.assign(sorted(chosen))
             await share.begin(sorted(chosen))
         printer = _Printer(cluster, reading, consumer, share)
-        # Where records are seen, nobody needs a bar.
-        is_wanted = reading.stops_at_the_end and not sys.stdout.isatty()
-        with progress_bar("consuming", reading.count_max, is_wanted=is_wanted) as bar:
+        # On a terminal the records themselves show the progress.
+        is_shown = reading.stops_at_the_end and not sys.stdout.isatty()
+        with progress_bar("consuming", reading.count_max, is_shown=is_shown) as bar:
             return await printer.run(bar)
 
 
 async def _matching(cluster: Cluster, pattern: re.Pattern[str]) -> list[str]:
     topics = (await cluster.with_patience(lambda: cluster.metadata(None))).topics.values()
-    return sorted(one.name for one in topics if not one.is_internal and pattern.fullmatch(one.name))
+    names = (topic.name for topic in topics if not topic.is_internal)
+    return sorted(name for name in names if pattern.fullmatch(name))
 
 
 class _Share:
-    """What the consumer has to read, and where that begins; a group's listener."""
+    """The consumer's assignment and where to start in it; also the listener of a group."""
 
     def __init__(
         self, cluster: Cluster, consumer: Consumer, start: StartAt, first_topics: set[str]
     ) -> None:
-        """`first_topics` are there from the start; all records of a later one are new."""
+        """`first_topics` exist from the start; topics created later are read from the beginning."""
         self._cluster = cluster
         self._consumer = consumer
         self._start = start
         self._first_topics = first_topics
         self.version = 0
         self.is_known = False
-        """Not while a member waits for its share."""
+        """False while a member waits for its assignment."""
 
     async def begin(self, partitions: list[TopicPartition]) -> None:
         positions = await start_positions(self._cluster, partitions, self._start)
@@ -126,12 +130,12 @@ class _Share:
 
     async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
         committed = await self._consumer.committed(partitions)
-        # Where nothing is committed a later topic is read from its beginning.
-        first = [one for one in partitions if one.topic in self._first_topics]
-        await self.begin([one for one in first if committed[one] is None])
+        # A topic created later is read from its beginning, which is the consumer's default.
+        first = [partition for partition in partitions if partition.topic in self._first_topics]
+        await self.begin([partition for partition in first if committed[partition] is None])
 
     def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:  # noqa: ARG002
-        """Others, or fewer, follow."""
+        """A new assignment follows."""
         self.is_known = False
 
 
@@ -147,9 +151,9 @@ class _Printer:
         self._count = 0
         self._silent_since_ms = self._clock.mono_ms()
         self._unfinished: dict[TopicPartition, int] = {}
-        """Ends that are still to be reached."""
+        """End offsets of the partitions that are not yet read to the end."""
         self._measured = 0
-        """The version of the share for which they were looked up."""
+        """The version of the share for which the end offsets were fetched."""
 
     async def run(self, bar: Bar) -> int:
         while not await self._is_done():
@@ -167,9 +171,9 @@ class _Printer:
 
     def _patience_ms(self) -> float:
         if self._reading.timeout_ms is None:
-            return _LOOK_MS
+            return _POLL_MS
         left_ms = self._silent_since_ms + self._reading.timeout_ms - self._clock.mono_ms()
-        return max(min(left_ms, _LOOK_MS), 0)
+        return max(min(left_ms, _POLL_MS), 0)
 
     async def _is_done(self) -> bool:
         if self._count == self._reading.count_max:
@@ -179,7 +183,7 @@ class _Printer:
         return self._reading.stops_at_the_end and await self._is_at_the_end()
 
     async def _is_at_the_end(self) -> bool:
-        """As it was when the partitions came; anew for each share of a group."""
+        """The end when the partitions were assigned; it is fetched again for each assignment."""
         if not self._share.is_known:
             return False
         if self._measured != self._share.version:
@@ -188,14 +192,16 @@ class _Printer:
         for partition, end in list(self._unfinished.items()):
             if partition not in self._consumer.assignment():
                 return False
-            # Not that of the last record: behind it there may be what is never given.
+            # The position, not the last record's offset: aborted records may follow it.
             if await self._consumer.position(partition) >= end:
                 del self._unfinished[partition]
         return not self._unfinished
 
     def _print(self, records: list[ConsumerRecord]) -> None:
         formatter = self._reading.formatter
-        lines = [formatter(TopicPartition(one.topic, one.partition), one) for one in records]
+        lines = [
+            formatter(TopicPartition(record.topic, record.partition), record) for record in records
+        ]
         self._out.write(b"".join(lines))
         self._out.flush()
         self._count += len(records)

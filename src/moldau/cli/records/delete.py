@@ -23,20 +23,22 @@ _Topics = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="TOPIC[:0,1]...",
-        help="Topics, or some of their partitions.",
+        help="Topics, or partitions of them.",
         autocompletion=complete_topics,
         show_default=False,
     ),
 ]
 _Before = Annotated[
-    int | None, typer.Option("--before", min=0, metavar="OFFSET", help="The first that stays.")
+    int | None,
+    typer.Option("--before", min=0, metavar="OFFSET", help="Delete everything before this offset."),
 ]
 _File = Annotated[
     Path | None,
     typer.Option(
         "--offset-json-file",
         metavar="FILE",
-        help='Kafka\'s format: {"partitions": [{"topic": …, "partition": …, "offset": …}]}.',
+        help="Offsets in the format of kafka-delete-records: "
+        '{"partitions": [{"topic": …, "partition": …, "offset": …}]}.',
     ),
 ]
 
@@ -52,7 +54,9 @@ def delete(  # noqa: PLR0913 - each parameter is an option of the command
     connection: Connection,
     topics: _Topics = None,
     before: _Before = None,
-    everything: Annotated[bool, typer.Option("--all", help="All that there are now.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Delete all records up to now.")
+    ] = False,
     file: _File = None,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -67,7 +71,7 @@ def delete(  # noqa: PLR0913 - each parameter is an option of the command
     """
     if (before is None) + (not everything) + (file is None) != 2 or bool(topics) == bool(file):
         raise typer.BadParameter("name topics with --before or --all, or give --offset-json-file.")
-    confirm("Delete these records for good?", yes=yes)
+    confirm("Delete these records permanently?", yes=yes)
 
     async def work(cluster: "Cluster") -> "dict[TopicPartition, int | MoldauError]":
         from moldau.client.admin.offsets import HIGH_WATERMARK, delete_records
@@ -80,15 +84,15 @@ def delete(  # noqa: PLR0913 - each parameter is an option of the command
         offset = HIGH_WATERMARK if before is None else before
         return await delete_records(cluster, dict.fromkeys(partitions, offset))
 
-    done = sorted(run(connection, work).items())
+    outcomes = sorted(run(connection, work).items())
     rows = [
         {
-            "topic": one.topic,
-            "partition": one.partition,
+            "topic": partition.topic,
+            "partition": partition.partition,
             "earliest": outcome if isinstance(outcome, int) else None,
             "error": None if isinstance(outcome, int) else _reason(outcome),
         }
-        for one, outcome in done
+        for partition, outcome in outcomes
     ]
     if as_json:
         show_json(rows)

@@ -1,5 +1,5 @@
-"""Lines of stdin or of files, for a command that must not stop for them: a thread reads, a bounded
-queue holds what was read. The thread dies with the process: a read of a terminal cannot be ended.
+"""Lines of stdin or of files, read without blocking the event loop: a thread reads into a bounded
+queue. It is a daemon thread, because a read from a terminal cannot be cancelled.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ LINE_BYTES_MAX = 128 * 1024 * 1024
 
 
 class LineTooLongError(MoldauError):
-    """Probably not lines at all."""
+    """The input probably does not consist of lines."""
 
 
 class Lines(NamedTuple):
@@ -29,12 +29,12 @@ class Lines(NamedTuple):
 
 
 async def read_lines(paths: Sequence[Path]) -> AsyncIterator[Lines]:
-    """As they come; stdin if there are no paths. A last line without an end counts."""
+    """Lines as they arrive, of stdin if there are no paths. A last line need not end."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[Lines | BaseException | None] = asyncio.Queue()
     room = threading.Semaphore(_CHUNKS_MAX)
 
-    def give(item: Lines | BaseException | None) -> None:
+    def put(item: Lines | BaseException | None) -> None:
         room.acquire()
         # The command may have ended, and its loop with it.
         with contextlib.suppress(RuntimeError):
@@ -43,10 +43,10 @@ async def read_lines(paths: Sequence[Path]) -> AsyncIterator[Lines]:
     def read() -> None:
         try:
             for lines in _all_lines(paths):
-                give(lines)
-            give(None)
+                put(lines)
+            put(None)
         except (OSError, MoldauError) as error:
-            give(error)
+            put(error)
 
     threading.Thread(target=read, name="read lines", daemon=True).start()
     while (item := await arrived.get()) is not None:

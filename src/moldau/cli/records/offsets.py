@@ -1,4 +1,4 @@
-"""`moldau offsets`: first and last offsets of partitions, or the offset at a time."""
+"""`moldau offsets`: the first and last offset of partitions, or the offset at a time."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +24,7 @@ def offsets(
         list[str] | None,
         typer.Argument(
             metavar="TOPIC[:0,1]...",
-            help="Topics, or some of their partitions; all but internal ones if left out.",
+            help="Topics, or partitions of them (default: all topics except internal ones).",
             autocompletion=complete_topics,
             show_default=False,
         ),
@@ -34,18 +34,18 @@ def offsets(
         typer.Option(
             "--at",
             metavar="WHERE",
-            help=f"A time, or one of {', '.join(_SPECIAL)}; else the first and the last.",
+            help=f"A time, or one of {', '.join(_SPECIAL)} (default: first and last offset).",
             show_default=False,
         ),
     ] = None,
     committed: Annotated[
         bool,
-        typer.Option("--committed", help="The last that a reader of committed records sees."),
+        typer.Option("--committed", help="Show the last stable offset as the last one."),
     ] = False,
-    internal: Annotated[bool, typer.Option("--internal", help="Also internal topics.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the first and the last offset of partitions, or the offset at a time.
+    """Show the first and last offset of partitions, or the offset at a time.
 
     [bold]Examples[/]
 
@@ -83,13 +83,14 @@ async def _chosen(
     cluster: "Cluster", topics: list[str], *, internal: bool
 ) -> list["TopicPartition"]:
     names, partitions = parse_partitions(topics)
-    found = await cluster.topics([*names, *(one.topic for one in partitions)])
-    for one in partitions:
-        found[one.topic].partition(one.partition)
-    chosen = [found[name] for name in names]
+    described = await cluster.topics([*names, *(partition.topic for partition in partitions)])
+    for partition in partitions:
+        # Raises if the topic does not have it.
+        described[partition.topic].partition(partition.partition)
+    chosen = [described[name] for name in names]
     if not topics:
-        everything = (await cluster.metadata(None)).topics.values()
-        chosen = [topic for topic in everything if internal or not topic.is_internal]
+        all_topics = (await cluster.metadata(None)).topics.values()
+        chosen = [topic for topic in all_topics if internal or not topic.is_internal]
     for topic in chosen:
         partitions += topic.topic_partitions
     return sorted(set(partitions))
@@ -106,12 +107,12 @@ async def _ranges(
     ends = await end_positions(cluster, partitions, IsolationLevel(committed))
     return [
         {
-            "topic": one.topic,
-            "partition": one.partition,
-            "earliest": starts[one].offset,
-            "latest": ends[one],
+            "topic": partition.topic,
+            "partition": partition.partition,
+            "earliest": starts[partition].offset,
+            "latest": ends[partition],
         }
-        for one in partitions
+        for partition in partitions
     ]
 
 
@@ -125,8 +126,10 @@ async def _at(
         time = int(ListOffsetsTimestamp[at.upper().replace("-", "_")])
     else:
         time = parse_time_ms(at)
-    found = await list_offsets(cluster, dict.fromkeys(partitions, time), IsolationLevel(committed))
-    return [_found_json(one, found[one]) for one in partitions]
+    offsets = await list_offsets(
+        cluster, dict.fromkeys(partitions, time), IsolationLevel(committed)
+    )
+    return [_found_json(partition, offsets[partition]) for partition in partitions]
 
 
 def _found_json(partition: "TopicPartition", found: "FoundOffset") -> dict[str, Any]:

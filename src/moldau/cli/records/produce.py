@@ -1,4 +1,4 @@
-"""`moldau produce`: lines, JSON or whole files become records of a topic."""
+"""`moldau produce`: writes lines, JSON or whole files to a topic."""
 
 import sys
 from enum import Enum
@@ -37,22 +37,22 @@ Acks = Annotated[
     AcksChoice,
     typer.Option(
         "--acks",
-        help="Which replicas must have a record before it counts as written: all that are in "
-        "sync, 1 (the leader), or 0 (none: the broker does not even answer).",
+        help="Replicas that must acknowledge a record: all in-sync replicas, 1 (the leader), or 0 "
+        "(none; the broker does not answer).",
     ),
 ]
 Codec = Annotated[
-    CompressionChoice, typer.Option("--compression", "-z", help="How batches are compressed.")
+    CompressionChoice, typer.Option("--compression", "-z", help="Compression of batches.")
 ]
 Rate = Annotated[
     float | None,
-    typer.Option("--rate", min=0.001, metavar="N", help="At most so many records a second."),
+    typer.Option("--rate", min=0.001, metavar="N", help="Send at most N records per second."),
 ]
 LingerMs = Annotated[
     float, typer.Option("--linger-ms", min=0, help="How long a batch waits for more records.")
 ]
 BatchSize = Annotated[
-    str, typer.Option("--batch-size", metavar="BYTES", help="How large a batch may become.")
+    str, typer.Option("--batch-size", metavar="BYTES", help="Largest size of a batch.")
 ]
 _Topic = Annotated[
     str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics, show_default=False)
@@ -60,41 +60,41 @@ _Topic = Annotated[
 _Files = Annotated[
     list[Path] | None,
     typer.Option(
-        "--file", "-f", metavar="FILE", help="Read this file, not stdin; may be repeated."
+        "--file", "-f", metavar="FILE", help="Read this file instead of stdin; repeatable."
     ),
 ]
-_Whole = Annotated[bool, typer.Option("--whole", help="Each file is the value of one record.")]
+_Whole = Annotated[bool, typer.Option("--whole", help="Make each file the value of one record.")]
 _JsonLines = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="Each line is a JSON object with key, value, headers, partition, timestamp; the "
-        "summary is JSON too.",
+        help="Read each line as a JSON object with key, value, headers, partition and timestamp, "
+        "and print the summary as JSON.",
     ),
 ]
 _KeySeparator = Annotated[
     str | None,
     typer.Option(
-        "--key-separator", "-k", metavar="TEXT", help="What stands between key and value in a line."
+        "--key-separator", "-k", metavar="TEXT", help="Text between key and value in a line."
     ),
 ]
-_Key = Annotated[str | None, typer.Option("--key", help="The key of every record.")]
+_Key = Annotated[str | None, typer.Option("--key", help="Key of every record.")]
 _Headers = Annotated[
     list[str] | None,
     typer.Option(
-        "--header", "-H", metavar="NAME=VALUE", help="A header of every record; may be repeated."
+        "--header", "-H", metavar="NAME=VALUE", help="Header of every record; repeatable."
     ),
 ]
 _Null = Annotated[
     str | None,
-    typer.Option("--null", metavar="TEXT", help="A key or value that is this text is null."),
+    typer.Option("--null", metavar="TEXT", help="Write keys and values equal to TEXT as null."),
 ]
 _Partition = Annotated[
     int | None,
-    typer.Option("--partition", "-p", min=0, help="Write to this partition, whatever the key."),
+    typer.Option("--partition", "-p", min=0, help="Write to this partition, regardless of keys."),
 ]
-_Create = Annotated[bool, typer.Option("--create", help="Make the topic if it is missing.")]
-_KeepGoing = Annotated[bool, typer.Option("--keep-going", help="Continue after records that fail.")]
+_Create = Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")]
+_KeepGoing = Annotated[bool, typer.Option("--keep-going", help="Continue after failed records.")]
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no summary.")]
 
 
@@ -119,9 +119,9 @@ def produce(  # noqa: PLR0913 - each parameter is an option of the command
     keep_going: _KeepGoing = False,
     quiet: _Quiet = False,
 ) -> None:
-    """Write records to a topic: each line of stdin is one.
+    """Write records to a topic, one for each line of stdin.
 
-    With --acks all, a batch that has to be sent again is stored once.
+    With --acks all, a batch that is sent again is stored only once.
 
     [bold]Examples[/]
 
@@ -136,7 +136,7 @@ def produce(  # noqa: PLR0913 - each parameter is an option of the command
     from moldau.cli.records.producing import Input, Shape, produce_all
 
     if whole and (json_lines or not files):
-        raise typer.BadParameter("--whole needs --file, and takes no --json.")
+        raise typer.BadParameter("--whole needs --file, and does not go with --json.")
     shape = Shape(
         is_json=json_lines,
         key_separator=None if key_separator is None else key_separator.encode(),
@@ -147,16 +147,16 @@ def produce(  # noqa: PLR0913 - each parameter is an option of the command
         null=None if null is None else null.encode(),
         partition=partition,
     )
-    given = Input(files=tuple(files or ()), is_whole=whole, rate=rate, keep_going=keep_going)
-    given.check()
+    source = Input(files=tuple(files or ()), is_whole=whole, rate=rate, keep_going=keep_going)
+    source.check()
     settings = producer_settings(connection, acks, compression, linger_ms, batch_size)
     target = topic, create
     outcome = run(
         connection,
-        lambda cluster: produce_all(cluster, target, shape, given, settings, _tell_retry),
+        lambda cluster: produce_all(cluster, target, shape, source, settings, _report_retry),
         fast=True,
     )
-    _tell(outcome, as_json=json_lines, quiet=quiet)
+    _report(outcome, as_json=json_lines, quiet=quiet)
 
 
 def producer_settings(
@@ -166,7 +166,7 @@ def producer_settings(
     linger_ms: float,
     batch_size: str,
 ) -> dict[str, Any]:
-    """What a producer of a command is made with. Brokers say what is too large, not it."""
+    """Settings of a command's producer. The broker, not the producer, limits record sizes."""
     from moldau.config.client_settings.producer import ProducerConfig
 
     patience_ms = round(connection.patience_s * 1000)
@@ -180,17 +180,17 @@ def producer_settings(
         buffer_memory=_MEMORY_BYTES,
         max_request_size=_MEMORY_BYTES,
         max_block_ms=patience_ms,
-        # Patience is with each record: an attempt must fit in, and the time that a batch fills.
+        # The patience holds for each record: it includes an attempt, and the time a batch fills.
         request_timeout_ms=attempt_ms,
         delivery_timeout_ms=max(patience_ms, attempt_ms + round(linger_ms)),
     )
 
 
-def _tell_retry(trouble: str) -> None:
-    complain("produce", f"{trouble}; trying again")
+def _report_retry(problem: str) -> None:
+    complain("produce", f"{problem}; retrying")
 
 
-def _tell(outcome: "Outcome", *, as_json: bool, quiet: bool) -> None:
+def _report(outcome: "Outcome", *, as_json: bool, quiet: bool) -> None:
     if as_json:
         show_json(outcome.as_json())
     elif not quiet:

@@ -1,4 +1,4 @@
-"""The work of `moldau produce`: input to records, records to a producer, outcomes to a summary.
+"""The work of `moldau produce`: reads records from the input, sends them, sums up the outcomes.
 Memory is bounded: when the producer has no room, the input waits.
 """
 
@@ -24,14 +24,14 @@ from moldau.protocol.errors import MoldauError
 from moldau.types import NO_OFFSET
 
 _PROBLEMS_SHOWN_MAX = 5
-# Between two looks at the network while input is plenty.
+# So many records are sent before the event loop turns to the network.
 _RECORDS_PER_TURN = 500
-_LOOK_AT_RETRIES_MS = 1_000
-# What an interrupted command still waits for.
+_CHECK_RETRIES_MS = 1_000
+# How long an interrupted command waits for records that are already taken.
 _LAST_SENDS_S = 1.0
 
 OnRetry = Callable[[str], None]
-"""Is told what keeps records from being written, while it is tried again."""
+"""Called with the error that keeps records from being written, while the producer retries."""
 
 
 @frozen(kw_only=True)
@@ -56,9 +56,9 @@ class Shape:
             )
         key, value = self.key, line
         if self.key_separator is not None:
-            first, found, rest = line.partition(self.key_separator)
-            if not found:
-                raise NotARecordError(f"no '{self.key_separator.decode()}' in it")
+            first, separator, rest = line.partition(self.key_separator)
+            if not separator:
+                raise NotARecordError(f"no '{self.key_separator.decode()}' in the line")
             key, value = first, rest
         return InputRecord(
             None if key == self.null else key,
@@ -76,14 +76,14 @@ class Input:
     keep_going: bool = False
 
     def check(self) -> None:
-        """Before a topic is made for them."""
+        """Checks the files; called before a topic is created for them."""
         for path in self.files:
             try:
                 is_folder = stat.S_ISDIR(path.stat().st_mode)
             except OSError as error:
                 raise MoldauError(f"cannot read {path}: {error.strerror}") from None
             if is_folder:
-                raise MoldauError(f"cannot read {path}: it is a directory")
+                raise MoldauError(f"cannot read {path}: is a directory")
 
     @property
     def total_bytes(self) -> int | None:
@@ -100,7 +100,7 @@ class Outcome:
     ended_ms: float = 0
     partitions: dict[int, dict[str, Any]] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
-    """Why records failed, and how many."""
+    """Why records failed, and how many records each time."""
     was_stopped: bool = False
     first_failure: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -110,7 +110,7 @@ class Outcome:
 
     @property
     def problems(self) -> list[str]:
-        """The first few."""
+        """The first few reasons, one line each."""
         counts = list(self.reasons.items())[:_PROBLEMS_SHOWN_MAX]
         return [f"{counted(count)} failed: {reason}" for reason, count in counts]
 
@@ -143,9 +143,9 @@ class Outcome:
 
     def summary(self) -> str:
         failed = f", {self.failed} failed" if self.failed else ""
-        stopped = "; stopped there, the rest was not sent" if self.was_stopped else ""
-        done = f"{counted(self.records)} written to {self.topic} in {self.seconds:.2f} s"
-        return done + failed + stopped
+        stopped = "; stopped, the rest was not sent" if self.was_stopped else ""
+        written = f"{counted(self.records)} written to {self.topic} in {self.seconds:.2f} s"
+        return written + failed + stopped
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -169,41 +169,40 @@ async def produce_all(
     cluster: Cluster,
     target: tuple[str, bool],
     shape: Shape,
-    given: Input,
+    source: Input,
     settings: Mapping[str, Any],
     on_retry: OnRetry,
 ) -> Outcome:
-    """`target` is a topic and whether to make it. Ends at the first record that fails, unless the
-    input says otherwise.
+    """Writes the input to `target`, a topic and whether to create it. Stops at the first failed
+    record, unless the input says otherwise.
     """
     topic = await find_topic(cluster, *target)
     if shape.partition is not None:
         topic.partition(shape.partition)
     outcome = Outcome(topic.name, started_ms=cluster.clock.mono_ms())
-    with progress_bar("producing", given.total_bytes, is_bytes=True) as bar:
+    with progress_bar("producing", source.total_bytes, is_bytes=True) as bar:
         producer = Producer(**settings)
-        sender = _Sender(cluster.clock, producer, outcome, given)
-        watch = asyncio.ensure_future(_tell_retries(producer, cluster.clock, on_retry))
+        sender = _Sender(cluster.clock, producer, outcome, source)
+        watch = asyncio.ensure_future(_report_retries(producer, cluster.clock, on_retry))
         try:
             await sender.send_until_failure(shape, bar)
         finally:
             watch.cancel()
-            # Also when interrupted or when a record failed: what was taken is sent, if it can be
-            # soon.
+            # Also after an interrupt or a failed record: send what the producer holds already.
             await producer.close(_LAST_SENDS_S)
     outcome.ended_ms = cluster.clock.mono_ms()
     return outcome
 
 
-async def _tell_retries(producer: Producer, clock: Clock, on_retry: OnRetry) -> None:
-    """Once a second a look; the same trouble is told once."""
-    told = ""
+async def _report_retries(producer: Producer, clock: Clock, on_retry: OnRetry) -> None:
+    """Checks once a second, and reports the same problem only once."""
+    reported = ""
     while True:
-        await clock.sleep(_LOOK_AT_RETRIES_MS)
-        trouble = "" if producer.retrying is None else str(producer.retrying)
-        if trouble and trouble != told:
-            on_retry(trouble)
-        told = trouble
+        await clock.sleep(_CHECK_RETRIES_MS)
+        problem = "" if producer.retrying is None else str(producer.retrying)
+        if problem and problem != reported:
+            on_retry(problem)
+        reported = problem
 
 
 async def find_topic(cluster: Cluster, name: str, create: bool) -> Topic:
@@ -215,28 +214,28 @@ async def find_topic(cluster: Cluster, name: str, create: bool) -> Topic:
         if not create:
             known = str(error)
             separator = "" if known.endswith("?") else ";"
-            raise ClientError(f"{known}{separator} --create makes it") from None
-    (made,) = (await create_topics(cluster, [NewTopic(name=name)])).values()
-    if isinstance(made, MoldauError):
-        raise made
+            raise ClientError(f"{known}{separator} use --create to create it") from None
+    (created,) = (await create_topics(cluster, [NewTopic(name=name)])).values()
+    if isinstance(created, MoldauError):
+        raise created
     return await cluster.topic(name)
 
 
 class _Sender:
-    def __init__(self, clock: Clock, producer: Producer, outcome: Outcome, given: Input) -> None:
+    def __init__(self, clock: Clock, producer: Producer, outcome: Outcome, source: Input) -> None:
         self._clock = clock
         self._producer = producer
         self._outcome = outcome
-        self._given = given
+        self._source = source
         self._sent = 0
         self._line = 0
 
     async def send_until_failure(self, shape: Shape, bar: Bar) -> None:
-        """Also while the input or the producer's room is waited for."""
+        """Stops on a failure also while waiting for input or for room in the producer."""
         sending = asyncio.ensure_future(self._send_and_flush(shape, bar))
         failing = asyncio.ensure_future(self._outcome.first_failure.wait())
         try:
-            waited_for = {sending} if self._given.keep_going else {sending, failing}
+            waited_for = {sending} if self._source.keep_going else {sending, failing}
             await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
                 sending.result()
@@ -254,19 +253,19 @@ class _Sender:
     async def _send_all(self, shape: Shape, bar: Bar) -> None:
         async for records, read_bytes in self._chunks(shape):
             for record in records:
-                if self._outcome.failed and not self._given.keep_going:
+                if self._outcome.failed and not self._source.keep_going:
                     self._outcome.was_stopped = True
                     return
                 await self._send(record)
             bar.advance(read_bytes, f"{self._outcome.records} records")
 
     async def _chunks(self, shape: Shape) -> AsyncIterator[tuple[Iterator[InputRecord], int]]:
-        if self._given.is_whole:
-            for path in self._given.files:
+        if self._source.is_whole:
+            for path in self._source.files:
                 content = await asyncio.to_thread(path.read_bytes)
                 yield iter([shape.record(content)]), len(content)
             return
-        async for chunk in read_lines(self._given.files):
+        async for chunk in read_lines(self._source.files):
             yield self._records(shape, chunk.lines), chunk.read_bytes
 
     def _records(self, shape: Shape, lines: list[bytes]) -> Iterator[InputRecord]:
@@ -275,12 +274,12 @@ class _Sender:
             try:
                 yield shape.record(line)
             except NotARecordError as error:
-                # Unless told to go on, the sender stops there; the summary says how far it got.
+                # Without --keep-going the sender stops here; the summary says how far it got.
                 self._outcome.fail(f"line {self._line}: {error}")
 
     async def _send(self, record: InputRecord) -> None:
-        if self._given.rate is not None:
-            due_ms = self._outcome.started_ms + 1000 * self._sent / self._given.rate
+        if self._source.rate is not None:
+            due_ms = self._outcome.started_ms + 1000 * self._sent / self._source.rate
             if (wait_ms := due_ms - self._clock.mono_ms()) > 1:
                 await self._clock.sleep(wait_ms)
         elif self._sent % _RECORDS_PER_TURN == 0:

@@ -1,5 +1,5 @@
 """How `moldau consume` prints a record: parts between separators, JSON, or a format of the user's
-own, with the letters that kcat has.
+own with kcat's letters.
 """
 
 import re
@@ -44,7 +44,7 @@ TOKENS_HELP = (
 
 @frozen(kw_only=True)
 class Parts:
-    """What is printed besides the value."""
+    """The parts of a record that are printed besides the value."""
 
     timestamps: bool = False
     partitions: bool = False
@@ -109,7 +109,7 @@ def hexadecimal(record: ConsumerRecord) -> ConsumerRecord:
 
 
 def printable(record: ConsumerRecord) -> ConsumerRecord:
-    """For a terminal: what does not print is escaped, so that it cannot take the screen over."""
+    """For a terminal: unprintable characters are escaped and cannot take over the screen."""
     return _with(
         record,
         key=_escaped(record.key),
@@ -129,7 +129,7 @@ def _escaped(content: bytes | None) -> bytes | None:
 
 
 def of_tokens(text: str) -> Formatter:
-    """`%o: %s\\n`. Raises BadParameter for a letter that means nothing."""
+    """A format like `%o: %s\\n`. Raises BadParameter for an unknown letter."""
     pieces: list[bytes | Callable[[TopicPartition, ConsumerRecord], bytes]] = []
     source = text.encode()
     end = 0
@@ -152,7 +152,7 @@ def _piece(match: "re.Match[bytes]") -> bytes | Callable[[TopicPartition, Consum
     if letter is not None:
         if letter not in TOKENS:
             shown = letter.decode("utf-8", "replace")
-            raise typer.BadParameter(f"--format: %{shown} means nothing; there are {TOKENS_HELP}.")
+            raise typer.BadParameter(f"--format: unknown %{shown}; use {TOKENS_HELP}.")
         return TOKENS[letter]
     if escape.startswith(b"x") and len(escape) == 3:
         return bytes.fromhex(escape[1:].decode())
@@ -160,7 +160,7 @@ def _piece(match: "re.Match[bytes]") -> bytes | Callable[[TopicPartition, Consum
 
 
 def unescaped(text: str) -> bytes:
-    """`\\t` and friends, as a shell passes them."""
+    """`\\t` and similar escapes, as a shell passes them."""
     return _TOKEN.sub(
         lambda match: match[0] if match[2] is None else _plain_piece(match), text.encode()
     )

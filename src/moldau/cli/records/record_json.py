@@ -1,5 +1,5 @@
-"""Records as JSON objects: what `moldau consume --json` prints is what `moldau produce --json`
-takes. Bytes that are no text are in base64, under names that say so.
+"""Records as JSON objects: `moldau produce --json` reads the output of `moldau consume --json`.
+Bytes that are not UTF-8 are in base64, under names that say so.
 """
 
 import base64
@@ -17,13 +17,13 @@ from moldau.types import TopicPartition
 _BASE64 = "Base64"
 _KNOWN = {
     "key", "keyBase64", "value", "valueBase64", "headers", "partition", "timestamp",
-    # What `consume` adds; they say where a record came from and are passed over.
+    # Added by `consume` to say where a record came from; ignored.
     "topic", "offset",
 }  # fmt: skip
 
 
 class NotARecordError(ValueError):
-    """The text says what is wrong."""
+    """A line that cannot be a record; the message says why."""
 
 
 class InputRecord(NamedTuple):
@@ -75,7 +75,7 @@ def parse_record(line: bytes) -> InputRecord:
         raise NotARecordError(f"unknown field '{min(unknown)}'")
     partition = fields.get("partition")
     if partition is not None and not (isinstance(partition, int) and partition >= 0):
-        raise NotARecordError(f"'{partition}' is no partition")
+        raise NotARecordError(f"'{partition}' is not a partition")
     return InputRecord(
         _bytes(fields, "key"),
         _bytes(fields, "value"),
@@ -91,7 +91,7 @@ def _bytes(fields: dict[str, Any], name: str) -> bytes | None:
     content = fields.get(name)
     if content is None or isinstance(content, str):
         return None if content is None else content.encode()
-    # A document inside the document.
+    # A JSON document as the key or value.
     return json_text(content).encode()
 
 
@@ -102,32 +102,32 @@ def _from_base64(text: Any) -> bytes:
         raise NotARecordError(f"'{text}' is not base64") from None
 
 
-def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
-    pairs = list(given.items()) if isinstance(given, dict) else given
+def _headers(field: Any) -> tuple[tuple[str, bytes | None], ...]:
+    pairs = list(field.items()) if isinstance(field, dict) else field
     if not isinstance(pairs, list):
         raise NotARecordError("headers are neither an object nor a list of pairs")
-    found: list[tuple[str, bytes | None]] = []
+    headers: list[tuple[str, bytes | None]] = []
     for pair in pairs:
         match pair:
             case (str(name), None):
-                found.append((name, None))
+                headers.append((name, None))
             case (str(name), str(text)):
-                found.append((name, text.encode()))
+                headers.append((name, text.encode()))
             case (str(name), {"base64": str(text)}):
-                found.append((name, _from_base64(text)))
+                headers.append((name, _from_base64(text)))
             case _:
-                raise NotARecordError(f"{json_text(pair)} is no header")
-    return tuple(found)
+                raise NotARecordError(f"{json_text(pair)} is not a header")
+    return tuple(headers)
 
 
-def _timestamp(given: Any) -> int | None:
-    if given is None:
+def _timestamp(field: Any) -> int | None:
+    if field is None:
         return None
-    if isinstance(given, int) and not isinstance(given, bool):
-        return given
-    if isinstance(given, str):
+    if isinstance(field, int) and not isinstance(field, bool):
+        return field
+    if isinstance(field, str):
         try:
-            return parse_time_ms(given)
+            return parse_time_ms(field)
         except typer.BadParameter as error:
             raise NotARecordError(str(error)) from None
-    raise NotARecordError(f"'{given}' is no time")
+    raise NotARecordError(f"'{field}' is not a time")

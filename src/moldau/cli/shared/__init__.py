@@ -1,1 +1,3 @@
-"""What commands have in common: connecting, parsing, output, progress, completion, escaping."""
+"""What all commands share: connecting, parsing, output, progress, completion, escaping. Nothing
+here knows a particular command.
+"""

@@ -1,4 +1,4 @@
-"""Names for shell completion, asked of the cluster; none if it does not answer at once."""
+"""Names for shell completion, fetched from the cluster; none if it does not answer at once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,8 +19,8 @@ _TIMEOUT_MS = 1_000
 
 def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
     async def names(cluster: "Cluster") -> list[str]:
-        found = (await cluster.metadata(None)).topics.values()
-        return sorted(topic.name for topic in found if not topic.is_internal)
+        topics = (await cluster.metadata(None)).topics.values()
+        return sorted(topic.name for topic in topics if not topic.is_internal)
 
     return _matching(ctx, incomplete, names)
 
@@ -39,7 +39,7 @@ def complete_transactional_ids(ctx: typer.Context, incomplete: str) -> list[str]
         from moldau.client.admin.transactions import list_transactions
 
         listed, _ = await list_transactions(cluster)
-        return [one.transactional_id for one in listed]
+        return [transaction.transactional_id for transaction in listed]
 
     return _matching(ctx, incomplete, names)
 
@@ -50,12 +50,12 @@ def _matching(
     from moldau.client.cluster.cluster import Cluster
     from moldau.core.client.backoff import Backoff
 
-    given = ctx.params if ctx is not None else {}
+    options = ctx.params if ctx is not None else {}
     connection = Connection(
-        given.get("bootstrap") or DEFAULT_BOOTSTRAP, given.get("command_config")
+        options.get("bootstrap") or DEFAULT_BOOTSTRAP, options.get("command_config")
     )
 
-    async def ask() -> list[str]:
+    async def fetch() -> list[str]:
         settings = replace(
             connection.settings(),
             retries_max=0,
@@ -66,8 +66,8 @@ def _matching(
             return await names(cluster)
 
     try:
-        found = asyncio.run(ask())
+        fetched = asyncio.run(fetch())
     except (MoldauError, OSError, TimeoutError):
         return []
-    # What does not print could take the terminal over, and nobody can complete it.
-    return [name for name in found if name.startswith(incomplete) and name.isprintable()]
+    # Control characters in a name could take over the terminal.
+    return [name for name in fetched if name.startswith(incomplete) and name.isprintable()]

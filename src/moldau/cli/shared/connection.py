@@ -1,5 +1,5 @@
-"""How a command reaches a cluster: the options that all of them share, and the event loop that runs
-them. Ctrl-C cancels what runs, so that it can end well, and ends the command with status 130.
+"""How a command reaches a cluster: the options that all commands share, and the event loop that
+runs them. Ctrl-C cancels the running work, which can clean up, and the status is 130.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _Bootstrap = Annotated[
         "-b",
         envvar=BOOTSTRAP_VARIABLE,
         metavar="HOST:PORT",
-        help="Brokers to begin with, separated by commas.",
+        help="Brokers to connect to first, separated by commas.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -43,7 +43,7 @@ _CommandConfig = Annotated[
     typer.Option(
         "--command-config",
         metavar="FILE",
-        help="Properties for the client, as for Kafka's tools.",
+        help="Client properties file, as for Kafka's tools.",
         rich_help_panel=PANEL,
         show_default=False,
     ),
@@ -55,7 +55,7 @@ _Patience = Annotated[
         metavar="SECONDS",
         min=0.1,
         max=3600,
-        help="How long to try again while a broker cannot answer.",
+        help="How long to retry while brokers are unavailable.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -77,13 +77,13 @@ class Connection(NamedTuple):
         return read_server_properties(self.command_config)
 
     def client(self, config_class: "type[ClientConfig]", **settings: Any) -> dict[str, Any]:
-        """What a client of that kind is made with. The file may hold more than it knows; what a
-        command says itself comes first.
+        """Keyword arguments for a client of that kind. Properties of the file that the client does
+        not know are left out; the command's own settings override the file's.
         """
         own = {setting.name for setting in config_class.declared.values()}
-        given = {name: text for name, text in self.properties().items() if name in own}
-        attributes = {name: config_class.declared[name].attribute for name in given}
-        kept = {name: text for name, text in given.items() if attributes[name] not in settings}
+        in_file = {name: text for name, text in self.properties().items() if name in own}
+        attributes = {name: config_class.declared[name].attribute for name in in_file}
+        kept = {name: text for name, text in in_file.items() if attributes[name] not in settings}
         kept.pop("bootstrap.servers", None)
         return {"bootstrap_servers": self.bootstrap, "config": kept, **settings}
 
@@ -99,16 +99,16 @@ class Connection(NamedTuple):
 
 
 def connected(command: Command) -> Command:
-    """For a command with a parameter `connection`: on the command line that is several options."""
+    """Replaces a command's parameter `connection` by the options that make a Connection."""
     own = inspect.signature(command).parameters
     shared = {"bootstrap": _Bootstrap, "command_config": _CommandConfig, "patience": _Patience}
     defaults = dict(zip(shared, Connection(), strict=True))
 
     @functools.wraps(command)
-    def with_options(**given: Any) -> Any:
-        connection = Connection(*(given.pop(name) for name in shared))
+    def with_options(**options: Any) -> Any:
+        connection = Connection(*(options.pop(name) for name in shared))
         with quiet_pipe():
-            return command(connection=connection, **given)
+            return command(connection=connection, **options)
 
     kept = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -131,8 +131,8 @@ def connected(command: Command) -> Command:
 def run(
     connection: Connection, action: Callable[["Cluster"], Awaitable[Result]], *, fast: bool = False
 ) -> Result:
-    """Runs a command's work against a cluster. `fast`: with the quicker event loop, which takes a
-    while to load.
+    """Runs a command's work against a cluster. `fast` uses uvloop, which is quicker but takes a
+    while to import.
     """
     settings = connection.settings()
 
@@ -144,7 +144,7 @@ def run(
             try:
                 return await action(cluster)
             except NoBrokerError as error:
-                hint = f"--bootstrap or {BOOTSTRAP_VARIABLE} say where the brokers are"
+                hint = f"set the brokers with --bootstrap or {BOOTSTRAP_VARIABLE}"
                 raise ClientError(f"{error}; {hint}") from None
 
     with asyncio.Runner(loop_factory=_fast_loop if fast else None) as runner:
@@ -152,7 +152,7 @@ def run(
 
 
 async def _ended_by_sigterm(work: Awaitable[Result]) -> Result:
-    """SIGTERM, too, lets what runs end well: a member leaves its group."""
+    """SIGTERM cancels the work as Ctrl-C does, so that a member leaves its group."""
     task = asyncio.ensure_future(work)
     was_terminated = False
 
@@ -162,13 +162,13 @@ async def _ended_by_sigterm(work: Awaitable[Result]) -> Result:
         task.cancel()
 
     loop = asyncio.get_running_loop()
-    is_heard = threading.current_thread() is threading.main_thread()
-    if is_heard:
+    is_handled = threading.current_thread() is threading.main_thread()
+    if is_handled:
         try:
             loop.add_signal_handler(signal.SIGTERM, terminate)
         except NotImplementedError:
-            # On Windows nothing sends it.
-            is_heard = False
+            # Windows has no SIGTERM.
+            is_handled = False
     try:
         return await task
     except asyncio.CancelledError:
@@ -176,7 +176,7 @@ async def _ended_by_sigterm(work: Awaitable[Result]) -> Result:
             raise typer.Exit(TERMINATED_STATUS) from None
         raise
     finally:
-        if is_heard:
+        if is_handled:
             loop.remove_signal_handler(signal.SIGTERM)
 
 

@@ -1,5 +1,6 @@
-"""Text that others wrote, safe for a terminal: names of topics and groups, hosts, keys, error
-messages. What does not print is escaped, so that it cannot take the screen over or forge a line.
+"""Makes text from elsewhere safe for a terminal: names of topics and groups, hosts, keys, error
+messages. Unprintable characters are escaped, so that they cannot take over the screen or forge a
+line.
 """
 
 import json
@@ -10,17 +11,19 @@ _BMP_MAX = 0xFFFF
 
 
 def printable(text: str, keep: str = "") -> str:
-    """With all characters that do not print escaped, but those in `keep`."""
+    """The text with unprintable characters escaped, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() or one in keep else one.encode("unicode_escape").decode("ascii")
-        for one in text
+        character
+        if character.isprintable() or character in keep
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
     )
 
 
 def utf8_text(content: bytes) -> str | None:
-    """None if it is something else."""
+    """None if the bytes are not UTF-8."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
@@ -28,14 +31,17 @@ def utf8_text(content: bytes) -> str | None:
 
 
 def json_text(document: Any, *, indent: int | None = None) -> str:
-    """As readable as JSON can be, and the same to every reader of JSON. `json` alone lets control
-    characters above 127 pass, which begin commands for a terminal, too.
+    """JSON with readable letters of all languages. `json` alone lets control characters above 127
+    pass, which a terminal may take for commands; they are escaped here.
     """
     separators = (",", ":") if indent is None else None
     text = json.dumps(document, indent=indent, separators=separators, ensure_ascii=False)
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() or one == "\n" else _in_json(one) for one in text)
+    return "".join(
+        character if character.isprintable() or character == "\n" else _in_json(character)
+        for character in text
+    )
 
 
 def _in_json(character: str) -> str:
@@ -43,6 +49,6 @@ def _in_json(character: str) -> str:
     return f"\\u{number:04x}" if number <= _BMP_MAX else json.dumps(character)[1:-1]
 
 
-def tell(line: str = "") -> None:
-    """One line on stdout. In a pipe it is left as it is: names there are for programs."""
+def print_line(line: str = "") -> None:
+    """One line on stdout, escaped on a terminal. In a pipe it stays as it is, for programs."""
     sys.stdout.write((printable(line) if sys.stdout.isatty() else line) + "\n")

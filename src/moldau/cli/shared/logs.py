@@ -1,4 +1,4 @@
-"""How a node's log lines look: one readable line each, or one JSON object each."""
+"""The format of a node's log: readable lines, or a JSON object per line."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ class ReadableFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = time.strftime("%H:%M:%S", time.localtime(record.created))
         where = record.name.removeprefix("moldau.")
-        # What clients send may be in the text: it must not draw on the terminal.
+        # The text may hold what clients sent, which must not control the terminal.
         text = printable(record.getMessage(), keep="\t")
         line = f"{when}.{int(record.msecs):03d} {record.levelname:<7} {where}: {text}"
         if record.exc_info:

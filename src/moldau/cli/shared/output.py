@@ -1,4 +1,4 @@
-"""What commands print: a table on a terminal, aligned columns in a pipe, JSON on demand."""
+"""Output of commands: a table on a terminal, aligned columns in a pipe, JSON on request."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ NONE_SHOWN = "-"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable names, for scripts.")]
 Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask; needed where nobody can be asked.")
+    bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required in scripts.")
 ]
 
 
@@ -24,28 +24,28 @@ def show_json(document: Any) -> None:
 def show_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None
 ) -> None:
-    """Numbers are aligned at the right. Columns that are empty in all rows are left out."""
+    """Numbers are right-aligned. Columns that are empty in all rows are left out."""
     title = None if title is None else printable(title)
     listed = [[_shown(cell) for cell in row] for row in rows]
     kept = [
-        place
-        for place in range(len(columns))
-        if not listed or any(row[place] != "" for row in listed)
+        column
+        for column in range(len(columns))
+        if not listed or any(row[column] != "" for row in listed)
     ]
-    is_number = [_is_numeric([row[place] for row in listed]) for place in range(len(columns))]
+    is_number = [_is_numeric([row[column] for row in listed]) for column in range(len(columns))]
     if sys.stdout.isatty():
         _show_rich(columns, listed, kept, is_number, title)
         return
     if title is not None:
         sys.stdout.write(title + "\n")
-    lines = [[column.upper().replace(" ", "-") for column in columns], *listed]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    lines = [[name.upper().replace(" ", "-") for name in columns], *listed]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(columns))]
     for line in lines:
         cells = [
-            line[place].rjust(widths[place])
-            if is_number[place]
-            else line[place].ljust(widths[place])
-            for place in kept
+            line[column].rjust(widths[column])
+            if is_number[column]
+            else line[column].ljust(widths[column])
+            for column in kept
         ]
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
@@ -70,12 +70,12 @@ def _show_rich(
         header_style="bold cyan",
         pad_edge=False,
     )
-    for place in kept:
+    for column in kept:
         table.add_column(
-            columns[place], justify="right" if is_number[place] else "left", overflow="fold"
+            columns[column], justify="right" if is_number[column] else "left", overflow="fold"
         )
     for row in rows:
-        table.add_row(*(Text(row[place]) for place in kept))
+        table.add_row(*(Text(row[column]) for column in kept))
     OutputConsole().print(table)
 
 
@@ -92,12 +92,16 @@ def _shown(cell: Any) -> str:
 
 
 def _is_numeric(cells: list[str]) -> bool:
-    told = [cell for cell in cells if cell != NONE_SHOWN]
-    return bool(told) and all(cell.removeprefix("-").replace(".", "", 1).isdigit() for cell in told)
+    known = [cell for cell in cells if cell != NONE_SHOWN]
+    return bool(known) and all(_is_number(cell) for cell in known)
+
+
+def _is_number(cell: str) -> bool:
+    return cell.removeprefix("-").replace(".", "", 1).isdigit()
 
 
 def complain(command: str, problem: object) -> None:
-    """One line on stderr, behind what was printed before."""
+    """One line on stderr, after what was printed before."""
     sys.stdout.flush()
     sys.stderr.write(f"moldau {command}: {printable(str(problem))}\n")
 
@@ -118,8 +122,8 @@ def bytes_text(size: int) -> str:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Before what cannot be undone. Asks a person on the terminal, also if stdout goes elsewhere; a
-    script has to say --yes.
+    """Asks on the terminal before a change that cannot be undone, also if stdout is redirected.
+    Scripts have to pass --yes.
     """
     if not must_ask(yes=yes):
         return
@@ -132,14 +136,16 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def must_ask(*, yes: bool) -> bool:
-    """Refuses if there is nobody to ask."""
+    """Whether to ask for confirmation. Raises BadParameter if that needs a terminal and there is
+    none.
+    """
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise _UnconfirmedError("this cannot be undone, and nobody is here to ask; add --yes.")
+        raise _UnconfirmedError("this cannot be undone; without a terminal, confirm with --yes.")
     return not yes
 
 
 class _UnconfirmedError(typer.BadParameter):
-    """No value is wrong, but it is reported like one that is."""
+    """Reported like a wrong value, but without the name of an option."""
 
     def format_message(self) -> str:
         return self.message

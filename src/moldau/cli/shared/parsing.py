@@ -1,4 +1,4 @@
-"""What people write on the command line: times, durations, topics with partitions, settings."""
+"""Parses values of the command line: times, durations, topics with partitions, settings."""
 
 import re
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
 
 def parse_time_ms(text: str) -> int:
     """Milliseconds, or ISO 8601; a time without a zone is UTC, as in Kafka's tools. Never below
-    zero: negative numbers mean other things to a broker.
+    zero: negative timestamps have special meanings to a broker.
     """
     if re.fullmatch(r"\d{5,}", text):
         return int(text)
@@ -27,7 +27,7 @@ def parse_time_ms(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"'{text}' is no time; write 2026-05-01T12:00:00, or milliseconds since 1970."
+            f"'{text}' is not a time; write 2026-05-01T12:00:00, or milliseconds since 1970."
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -41,7 +41,7 @@ def parse_duration_ms(text: str) -> int:
     if (iso := _ISO_DURATION.fullmatch(text)) and any(iso.groups()):
         days, hours, minutes, seconds = (float(part or 0) for part in iso.groups())
         return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
-    raise typer.BadParameter(f"'{text}' is no duration; write 90m, 2h, 7d or PT1H30M.")
+    raise typer.BadParameter(f"'{text}' is not a duration; write 90m, 2h, 7d or PT1H30M.")
 
 
 def parse_ago_ms(text: str) -> int:
@@ -53,16 +53,16 @@ def parse_size(text: str) -> int:
     """1000, 64k, 1MiB"""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise typer.BadParameter(f"'{text}' is no size; write 1000, 64k or 1m.")
+        raise typer.BadParameter(f"'{text}' is not a size; write 1000, 64k or 1m.")
     return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
 
 
 def parse_pattern(text: str) -> re.Pattern[str]:
-    """A regular expression, for whole names."""
+    """A regular expression, to be matched with whole names."""
     try:
         return re.compile(text)
     except re.error as error:
-        raise typer.BadParameter(f"'{text}' is no regular expression: {error}.") from None
+        raise typer.BadParameter(f"'{text}' is not a regular expression: {error}.") from None
 
 
 def parse_topic(text: str) -> tuple[str, list[int] | None]:
@@ -74,17 +74,17 @@ def parse_topic(text: str) -> tuple[str, list[int] | None]:
 
 
 def parse_numbers(text: str) -> list[int]:
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
-            raise typer.BadParameter(f"'{text}' is no list of numbers; write 0,1,5-7.")
-        found += range(int(first), int(last or first) + 1)
-    return list(dict.fromkeys(found))
+            raise typer.BadParameter(f"'{text}' is not a list of numbers; write 0,1,5-7.")
+        numbers += range(int(first), int(last or first) + 1)
+    return list(dict.fromkeys(numbers))
 
 
 def parse_partitions(texts: Iterable[str]) -> tuple[list[str], list[TopicPartition]]:
-    """Topics of which all partitions are meant, and single partitions."""
+    """Topics with all their partitions, and single partitions."""
     topics, partitions = [], []
     for text in texts:
         name, numbers = parse_topic(text)
@@ -96,14 +96,14 @@ def parse_partitions(texts: Iterable[str]) -> tuple[list[str], list[TopicPartiti
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, str]:
-    """`name=value`; a value may hold more of `=`."""
-    found = {}
+    """`name=value`; a value may contain `=`."""
+    settings = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
-            raise typer.BadParameter(f"'{text}' is no setting; write name=value.")
-        found[name.strip()] = value
-    return found
+            raise typer.BadParameter(f"'{text}' is not a setting; write name=value.")
+        settings[name.strip()] = value
+    return settings
 
 
 def time_text(time_ms: int) -> str:

@@ -1,4 +1,4 @@
-"""A bar on stderr while something takes long; nothing where nobody watches."""
+"""A progress bar on stderr, if that is a terminal."""
 
 import sys
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ class Bar(Protocol):
 
 class _NoBar:
     def advance(self, amount: float, note: str = "") -> None:
-        """Nobody watches."""
+        """There is no terminal to draw on."""
 
 
 class _RichBar:
@@ -26,10 +26,10 @@ class _RichBar:
 
 @contextmanager
 def progress_bar(
-    what: str, total: float | None, *, is_bytes: bool = False, is_wanted: bool = True
+    action: str, total: float | None, *, is_bytes: bool = False, is_shown: bool = True
 ) -> Iterator[Bar]:
-    """Without a total the bar only shows that it goes on."""
-    if not (is_wanted and sys.stderr.isatty()):
+    """Without a total the bar only shows that work is in progress."""
+    if not (is_shown and sys.stderr.isatty()):
         yield _NoBar()
         return
     from rich.console import Console
@@ -51,4 +51,4 @@ def progress_bar(
         TextColumn("{task.fields[note]}"),
     ]
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield _RichBar(progress, progress.add_task(what, total=total, note=""))
+        yield _RichBar(progress, progress.add_task(action, total=total, note=""))

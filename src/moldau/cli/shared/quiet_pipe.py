@@ -1,4 +1,4 @@
-"""A quiet end when the reader of a pipe leaves."""
+"""Ends a command quietly when the reader of its pipe leaves."""
 
 import os
 import sys
@@ -13,13 +13,13 @@ BROKEN_PIPE_STATUS = 141
 
 @contextmanager
 def quiet_pipe() -> Iterator[None]:
-    """For the body of a command: `| head` is no error."""
+    """Wraps the body of a command, so that `| head` is not an error."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # The interpreter flushes stdout once more at exit; let that go nowhere.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        # The interpreter flushes stdout again at exit, which must not fail.
+        null_device = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_device, sys.stdout.fileno())
+        os.close(null_device)
         raise typer.Exit(BROKEN_PIPE_STATUS) from None

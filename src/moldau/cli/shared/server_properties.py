@@ -1,4 +1,4 @@
-"""A server.properties that somebody names on the command line, and the port that goes before it."""
+"""Reads a server.properties named on the command line, and overrides its port."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,13 +10,13 @@ from moldau.config.properties import parse_properties
 from moldau.protocol.errors import MoldauError
 
 Strict = Annotated[
-    bool, typer.Option("--strict", help="Refuse settings that nobody knows, instead of a warning.")
+    bool, typer.Option("--strict", help="Refuse unknown settings instead of warning about them.")
 ]
 
 
 def read_broker_config(path: Path, *, strict: bool) -> BrokerConfig:
-    """Real files carry settings of plug-ins, vendors and releases before: they are named on stderr,
-    and refused only if that is asked for.
+    """Files often carry settings of plug-ins, vendors and older releases: unknown settings are
+    reported on stderr, and refused only with `strict`.
     """
     properties = read_server_properties(path)
     for name in () if strict else BrokerConfig.unknown_among(properties):
@@ -35,13 +35,13 @@ def read_server_properties(path: Path) -> dict[str, str]:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
-        # What Java would have taken it for.
+        # Java's encoding of properties files.
         text = content.decode("iso-8859-1")
     return parse_properties(text, source=str(path))
 
 
 def with_port(properties: dict[str, str], port: int) -> dict[str, str]:
-    """The first client listener of the file gets another port, also where it is advertised."""
+    """Gives the file's first client listener another port, also where it is advertised."""
     controllers = {
         name.strip() for name in properties.get("controller.listener.names", "").split(",")
     }

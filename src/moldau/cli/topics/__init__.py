@@ -1,1 +1,3 @@
-"""`moldau topics`: list, describe, create, alter, delete."""
+"""`moldau topics`: list, create, describe, alter and delete topics. `details` gathers what describe
+shows.
+"""

@@ -7,7 +7,7 @@ import typer
 from moldau.cli.lazy_commands import new_app
 from moldau.cli.shared.completion import complete_topics
 from moldau.cli.shared.connection import Connection, connected, run
-from moldau.cli.shared.escaping import tell
+from moldau.cli.shared.escaping import print_line
 from moldau.cli.shared.output import (
     AsJson,
     Yes,
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
     from moldau.client.cluster.metadata import Topic
     from moldau.protocol.errors import KafkaError
 
-app = new_app(help="Topics and their partitions.", no_args_is_help=True)
+app = new_app(help="List, create, describe, alter and delete topics.", no_args_is_help=True)
 
 Names = Annotated[
     list[str],
     typer.Argument(
         metavar="TOPIC...",
-        help="Names of topics.",
+        help="Topic names.",
         autocompletion=complete_topics,
         show_default=False,
     ),
 ]
 Configs = Annotated[
     list[str] | None,
-    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A setting; may be repeated."),
+    typer.Option("--config", "-c", metavar="NAME=VALUE", help="Topic setting; repeatable."),
 ]
 _Partitions = Annotated[
     int | None,
-    typer.Option("--partitions", "-p", min=1, help="How many; else the broker's default."),
+    typer.Option("--partitions", "-p", min=1, help="Number of partitions (default: the broker's)."),
 ]
 _Replication = Annotated[
     int | None,
     typer.Option(
-        "--replication-factor", "-r", min=1, help="Copies of each; else the broker's default."
+        "--replication-factor", "-r", min=1, help="Replication factor (default: the broker's)."
     ),
 ]
 _Assignment = Annotated[
@@ -61,9 +61,11 @@ _Assignment = Annotated[
     ),
 ]
 _IfNotExists = Annotated[
-    bool, typer.Option("--if-not-exists", help="A topic that is there is no error.")
+    bool, typer.Option("--if-not-exists", help="Ignore topics that already exist.")
 ]
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say whether it would work.")]
+_DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Validate the request without changing anything.")
+]
 
 
 @app.command("list")
@@ -71,12 +73,14 @@ _DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say whether it wo
 def list_topics(
     connection: Connection,
     pattern: Annotated[
-        str | None, typer.Argument(metavar="REGEX", help="Only names that match.")
+        str | None, typer.Argument(metavar="REGEX", help="Only topics whose whole names match.")
     ] = None,
     internal: Annotated[
-        bool, typer.Option("--internal", "-i", help="Also topics that brokers keep for themselves.")
+        bool, typer.Option("--internal", "-i", help="Include internal topics.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only names, one per line.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only names, one per line.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List topics.
@@ -87,25 +91,25 @@ def list_topics(
 
       moldau topics list --json 'orders.*' | jq '.[].name'
     """
-    wanted = parse_pattern(pattern or ".*")
+    name_pattern = parse_pattern(pattern or ".*")
 
     async def fetch(cluster: "Cluster") -> list["Topic"]:
-        found = (await cluster.metadata(None)).topics.values()
-        return sorted(one for one in found if internal or not one.is_internal)
+        topics = (await cluster.metadata(None)).topics.values()
+        return sorted(topic for topic in topics if internal or not topic.is_internal)
 
-    topics = [topic for topic in run(connection, fetch) if wanted.fullmatch(topic.name)]
+    topics = [topic for topic in run(connection, fetch) if name_pattern.fullmatch(topic.name)]
     if as_json:
         show_json([_summary(topic) for topic in topics])
     elif quiet:
         for topic in topics:
-            tell(topic.name)
+            print_line(topic.name)
     else:
-        rows = [(one.name, len(one.partitions), _replication(one)) for one in topics]
+        rows = [(topic.name, len(topic.partitions), _replication(topic)) for topic in topics]
         show_table(("topic", "partitions", "replication"), rows)
 
 
 def _replication(topic: "Topic") -> int:
-    return max((len(one.replicas) for one in topic.partitions.values()), default=0)
+    return max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
 
 
 def _summary(topic: "Topic") -> dict[str, Any]:
@@ -145,10 +149,10 @@ def create(  # noqa: PLR0913 - each parameter is an option of the command
 
     if assignment and (partitions or replication):
         raise typer.BadParameter(
-            "--replica-assignment says it all; leave out --partitions and --replication-factor."
+            "--replica-assignment excludes --partitions and --replication-factor."
         )
     settings = parse_settings(configs or ())
-    wanted = [
+    new_topics = [
         NewTopic(
             name=name,
             partitions=partitions or BROKERS_DEFAULT,
@@ -158,7 +162,9 @@ def create(  # noqa: PLR0913 - each parameter is an option of the command
         )
         for name in dict.fromkeys(names)
     ]
-    results = run(connection, lambda cluster: create_topics(cluster, wanted, validate_only=dry_run))
+    results = run(
+        connection, lambda cluster: create_topics(cluster, new_topics, validate_only=dry_run)
+    )
     rows = [
         _created_json(name, outcome, created=not dry_run)
         for name, outcome in sorted(results.items())
@@ -168,7 +174,7 @@ def create(  # noqa: PLR0913 - each parameter is an option of the command
     if as_json:
         show_json(rows)
     else:
-        _tell_created(rows, dry_run=dry_run)
+        _print_created(rows, dry_run=dry_run)
     for row in rows:
         if row["error"]:
             complain("topics create", f"{row['name']}: {results[row['name']]}")
@@ -197,14 +203,14 @@ def _without_exists(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"error": None} if row["error"] == "TOPIC_ALREADY_EXISTS" else row
 
 
-def _tell_created(rows: list[dict[str, Any]], *, dry_run: bool) -> None:
+def _print_created(rows: list[dict[str, Any]], *, dry_run: bool) -> None:
     for row in rows:
         if "topicId" in row:
             verb = "would create" if dry_run else "created"
             replication = f"replication {row['replicationFactor']}"
-            tell(f"{verb} {row['name']}: {_counted(row['partitions'])}, {replication}")
+            print_line(f"{verb} {row['name']}: {_counted(row['partitions'])}, {replication}")
         elif not row["error"]:
-            tell(f"{row['name']} is there already")
+            print_line(f"{row['name']} already exists")
 
 
 def _counted(partitions: int) -> str:
@@ -221,12 +227,12 @@ def delete(
     connection: Connection,
     names: Names,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A topic that is not there is no error.")
+        bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete topics and all their records.
+    """Delete topics with all their records.
 
     [bold]Examples[/]
 
@@ -237,7 +243,7 @@ def delete(
     from moldau.client.admin.topics import delete_topics
     from moldau.protocol.error_codes import ErrorCode
 
-    confirm(f"Delete {', '.join(names)} and all records?", yes=yes)
+    confirm(f"Delete {', '.join(names)} and all their records?", yes=yes)
     results = run(connection, lambda cluster: delete_topics(cluster, list(dict.fromkeys(names))))
     rows, failed = [], False
     for name, error in sorted(results.items()):
@@ -245,11 +251,11 @@ def delete(
         rows.append({"name": name, "deleted": error is None})
         if error is None:
             if not as_json:
-                tell(f"deleted {name}")
+                print_line(f"deleted {name}")
         elif not (if_exists and is_absent):
             failed = True
             rows[-1]["error"] = error.code.name
-            complain("topics delete", f"{name}: {'there is no such topic' if is_absent else error}")
+            complain("topics delete", f"{name}: {'topic does not exist' if is_absent else error}")
     if as_json:
         show_json(rows)
     finish(failed=failed)
@@ -262,20 +268,22 @@ def alter(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="TOPIC", help="Its name.", autocompletion=complete_topics, show_default=False
+            metavar="TOPIC", help="Topic name.", autocompletion=complete_topics, show_default=False
         ),
     ],
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="How many there are then.")
+        int | None, typer.Option("--partitions", "-p", min=1, help="New number of partitions.")
     ] = None,
     configs: Configs = None,
     delete_configs: Annotated[
         list[str] | None,
-        typer.Option("--delete-config", metavar="NAME", help="Back to what the broker says."),
+        typer.Option(
+            "--delete-config", metavar="NAME", help="Reset a setting to the broker's value."
+        ),
     ] = None,
     dry_run: _DryRun = False,
 ) -> None:
-    """Add partitions to a topic, or change its settings.
+    """Add partitions to a topic or change its settings.
 
     [bold]Examples[/]
 
@@ -291,7 +299,9 @@ def alter(
     changes = [ConfigChange(key, Operation.SET, value) for key, value in settings.items()]
     changes += [ConfigChange(key, Operation.DELETE) for key in delete_configs or ()]
     if partitions is None and not changes:
-        raise typer.BadParameter("nothing to change; see --partitions and --config.")
+        raise typer.BadParameter(
+            "nothing to change; give --partitions, --config or --delete-config."
+        )
 
     async def change(cluster: "Cluster") -> None:
         await cluster.topic(name)
@@ -302,7 +312,7 @@ def alter(
             await add_partitions(cluster, name, partitions, validate_only=dry_run)
 
     run(connection, change)
-    tell(f"{'would change' if dry_run else 'changed'} {name}")
+    print_line(f"{'would change' if dry_run else 'changed'} {name}")
 
 
 @app.command("describe")
@@ -313,21 +323,21 @@ def describe(
         list[str] | None,
         typer.Argument(
             metavar="TOPIC...",
-            help="All but internal ones if none is named.",
+            help="Topic names (default: all topics except internal ones).",
             autocompletion=complete_topics,
             show_default=False,
         ),
     ] = None,
     under_replicated: Annotated[
         bool,
-        typer.Option("--under-replicated", help="Only partitions with replicas out of sync."),
+        typer.Option("--under-replicated", help="Only under-replicated partitions."),
     ] = False,
     unavailable: Annotated[
         bool, typer.Option("--unavailable", help="Only partitions without a leader.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show partitions with leaders, replicas in sync, offsets and sizes.
+    """Show partitions with their leaders, in-sync replicas, offsets and sizes.
 
     [bold]Examples[/]
 
@@ -339,12 +349,12 @@ def describe(
     """
     from moldau.cli.topics.details import TopicFilter, describe_topics, details_json
 
-    wanted = TopicFilter(under_replicated=under_replicated, unavailable=unavailable)
-    found = run(connection, lambda cluster: describe_topics(cluster, names, wanted))
+    topic_filter = TopicFilter(under_replicated=under_replicated, unavailable=unavailable)
+    described = run(connection, lambda cluster: describe_topics(cluster, names, topic_filter))
     if as_json:
-        show_json([details_json(one) for one in found])
+        show_json([details_json(details) for details in described])
         return
-    for details in found:
+    for details in described:
         topic = details.topic
         configs = "".join(f" {key}={value}" for key, value in details.configs.items())
         count = _counted(len(topic.partitions))
@@ -374,5 +384,5 @@ def _show_damage(details: "TopicDetails") -> None:
 
     for row in details.rows:
         if row.replica is not None and row.replica.damaged:
-            tell(f"damaged: {row.replica.partition}: {damage_text(row.replica)}")
-    tell()
+            print_line(f"damaged: {row.replica.partition}: {damage_text(row.replica)}")
+    print_line()

@@ -1,4 +1,4 @@
-"""What `moldau topics describe` shows, gathered from several requests."""
+"""Gathers from several requests what `moldau topics describe` shows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -39,54 +39,55 @@ class PartitionRow(NamedTuple):
     earliest: int | None
     latest: int | None
     replica: Replica | None
-    """The leader's copy."""
+    """The leader's replica."""
 
 
 class TopicDetails(NamedTuple):
     topic: Topic
     configs: Mapping[str, str | None]
-    """What differs from the broker's."""
+    """Settings that differ from the broker's."""
     rows: Sequence[PartitionRow]
 
 
 async def describe_topics(
-    cluster: Cluster, names: Iterable[str] | None, wanted: TopicFilter
+    cluster: Cluster, names: Iterable[str] | None, topic_filter: TopicFilter
 ) -> list[TopicDetails]:
     if names:
         topics = list((await cluster.topics(names)).values())
     else:
-        everything = (await cluster.metadata(None)).topics.values()
-        topics = sorted(topic for topic in everything if not topic.is_internal)
+        all_topics = (await cluster.metadata(None)).topics.values()
+        topics = sorted(topic for topic in all_topics if not topic.is_internal)
     shown = {
-        topic.name: [one for one in topic.partitions.values() if wanted.keeps(one)]
-        for topic in topics
+        topic.name: list(filter(topic_filter.keeps, topic.partitions.values())) for topic in topics
     }
     led = [
-        TopicPartition(name, one.number)
+        TopicPartition(name, partition.number)
         for name, partitions in shown.items()
-        for one in partitions
-        if one.leader != NO_LEADER
+        for partition in partitions
+        if partition.leader != NO_LEADER
     ]
     ranges = await offset_ranges(cluster, led) if led else {}
     replicas = await _replicas(cluster, topics)
-    found = []
+    described = []
     for topic in topics:
-        if wanted.is_active and not shown[topic.name]:
+        if topic_filter.is_active and not shown[topic.name]:
             continue
         rows = []
-        for one in shown[topic.name]:
-            name = TopicPartition(topic.name, one.number)
+        for partition in shown[topic.name]:
+            name = TopicPartition(topic.name, partition.number)
             earliest, latest = ranges.get(name, (None, None))
-            rows.append(PartitionRow(one, earliest, latest, replicas.get((one.leader, name))))
-        found.append(TopicDetails(topic, await _overrides(cluster, topic.name), rows))
-    return found
+            replica = replicas.get((partition.leader, name))
+            rows.append(PartitionRow(partition, earliest, latest, replica))
+        described.append(TopicDetails(topic, await _overrides(cluster, topic.name), rows))
+    return described
 
 
 async def _replicas(
     cluster: Cluster, topics: Iterable[Topic]
 ) -> dict[tuple[int, TopicPartition], Replica]:
-    """By broker; none of a broker that will not tell."""
-    leaders = {one.leader for topic in topics for one in topic.partitions.values()} - {NO_LEADER}
+    """By broker and partition; empty if the brokers do not describe their log directories."""
+    partitions = (partition for topic in topics for partition in topic.partitions.values())
+    leaders = {partition.leader for partition in partitions} - {NO_LEADER}
     try:
         directories = await describe_log_dirs(cluster, sorted(leaders))
     except (ClientError, KafkaError):
@@ -99,9 +100,11 @@ async def _replicas(
     }
 
 
-async def damaged_replicas(cluster: Cluster, found: DescribedCluster) -> list[tuple[int, Replica]]:
-    """With the broker that holds each; none of a broker that will not tell."""
-    running = [broker.node_id for broker in found.brokers if not broker.is_fenced]
+async def damaged_replicas(
+    cluster: Cluster, described: DescribedCluster
+) -> list[tuple[int, Replica]]:
+    """Each with its broker; empty if the brokers do not describe their log directories."""
+    running = [broker.node_id for broker in described.brokers if not broker.is_fenced]
     try:
         directories = await describe_log_dirs(cluster, running)
     except (ClientError, KafkaError):
@@ -153,16 +156,17 @@ def details_json(details: TopicDetails) -> dict[str, Any]:
 def damage_json(replica: Replica | None) -> list[dict[str, int]]:
     """Offsets that the broker cannot read."""
     return [
-        {"first": each.first, "last": each.last} for each in (replica.damaged if replica else ())
+        {"first": offsets.first, "last": offsets.last}
+        for offsets in (replica.damaged if replica else ())
     ]
 
 
 def damage_text(replica: Replica) -> str:
-    """What is damaged, and what to do, in one line."""
-    ranges = ", ".join(f"{each.first} to {each.last}" for each in replica.damaged)
+    """The damage and what to do about it, in one line."""
+    ranges = ", ".join(f"{offsets.first} to {offsets.last}" for offsets in replica.damaged)
     if replica.is_offline:
         return f"offline: offsets {ranges} are lost; see the broker's log"
-    after = [str(each.last + 1) for each in replica.damaged]
+    after = [str(offsets.last + 1) for offsets in replica.damaged]
     if len(after) > 1:
         after = [", ".join(after[:-1]), f"or {after[-1]}"]
-    return f"offsets {ranges} cannot be read; seek to {' '.join(after)} to pass them"
+    return f"offsets {ranges} cannot be read; seek to {' '.join(after)} to skip them"

@@ -1,1 +1,3 @@
-"""`moldau transactions`: state, producers, and hanging ones."""
+"""`moldau transactions`: state, producers, and hanging transactions. `details` has the rows that
+several commands show.
+"""

@@ -1,4 +1,4 @@
-"""`moldau transactions`: list, describe, find those that hang, end them."""
+"""`moldau transactions`: lists, describes and terminates transactions."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,7 +7,7 @@ import typer
 from moldau.cli.lazy_commands import new_app
 from moldau.cli.shared.completion import complete_transactional_ids
 from moldau.cli.shared.connection import Connection, connected, run
-from moldau.cli.shared.escaping import tell
+from moldau.cli.shared.escaping import print_line
 from moldau.cli.shared.output import AsJson, Yes, complain, confirm, finish, show_json, show_table
 from moldau.cli.shared.parsing import parse_duration_ms, time_text
 from moldau.cli.transactions.details import (
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from moldau.client.admin.transactions import Transaction
     from moldau.client.cluster.cluster import Cluster
 
-app = new_app(help="Transactions: state, producers, hanging ones.", no_args_is_help=True)
+app = new_app(help="Transactions: state, producers, hanging transactions.", no_args_is_help=True)
 
 _STATES = (
     "Empty",
@@ -40,20 +40,26 @@ _STATES = (
 def list_all(  # noqa: PLR0913 - each parameter is an option of the command
     connection: Connection,
     state: Annotated[
-        str | None, typer.Option(help="Only in these states, like ongoing,prepare-commit.")
+        str | None,
+        typer.Option(help="Only ids in these states, for example ongoing,prepare-commit."),
     ] = None,
     producer_id: Annotated[
-        list[int] | None, typer.Option("--producer-id", metavar="ID", help="Only of this producer.")
+        list[int] | None,
+        typer.Option("--producer-id", metavar="ID", help="Only ids of this producer; repeatable."),
     ] = None,
     longer_than: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Only those that began longer ago, like 15m."),
+        typer.Option(
+            metavar="DURATION", help="Only transactions open for longer than this, like 15m."
+        ),
     ] = None,
     pattern: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", help="Only ids that match as a whole; the broker decides."),
+        typer.Option(metavar="REGEX", help="Only ids that match as a whole (RE2 syntax)."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only ids, one per line.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only ids, one per line.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List transactional ids.
@@ -72,34 +78,42 @@ def list_all(  # noqa: PLR0913 - each parameter is an option of the command
         list_transactions,
     )
 
-    wanted = TransactionFilter(
+    transaction_filter = TransactionFilter(
         states=[_state_name(name) for name in state.split(",")] if state else (),
         producer_ids=producer_id or (),
         longer_than_ms=parse_duration_ms(longer_than) if longer_than else ANY_DURATION,
         pattern=pattern,
     )
-    found, unknown = run(connection, lambda cluster: list_transactions(cluster, wanted))
+    listed, unknown = run(
+        connection, lambda cluster: list_transactions(cluster, transaction_filter)
+    )
     if as_json:
-        show_json([listed_json(one) for one in found])
+        show_json([listed_json(transaction) for transaction in listed])
     elif quiet:
-        for one in found:
-            tell(one.transactional_id)
+        for transaction in listed:
+            print_line(transaction.transactional_id)
     else:
         rows = [
-            (one.transactional_id, one.producer_id, one.state, one.coordinator) for one in found
+            (
+                transaction.transactional_id,
+                transaction.producer_id,
+                transaction.state,
+                transaction.coordinator,
+            )
+            for transaction in listed
         ]
         show_table(("transactional id", "producer id", "state", "coordinator"), rows)
     for name in unknown:
-        complain("transactions list", f"the broker knows no state '{name}'")
+        complain("transactions list", f"the broker does not know the state '{name}'")
     finish(failed=bool(unknown))
 
 
 def _state_name(text: str) -> str:
-    # Kafka writes PrepareCommit and knows nothing else; people write prepare-commit.
+    # Kafka accepts only PrepareCommit; people also write prepare-commit.
     plain = text.replace("-", "").replace("_", "").strip().lower()
     known = {name.lower(): name for name in _STATES}
     if plain not in known:
-        raise typer.BadParameter(f"there is no state '{text}'; there are {', '.join(_STATES)}.")
+        raise typer.BadParameter(f"unknown state '{text}'; known are {', '.join(_STATES)}.")
     return known[plain]
 
 
@@ -117,7 +131,7 @@ _Ids = Annotated[
 @app.command("describe", no_args_is_help=True)
 @connected
 def describe(connection: Connection, ids: _Ids, as_json: AsJson = False) -> None:
-    """Show what a transactional id does: its producer, its state, the partitions it writes to.
+    """Show the state, producer and partitions of transactional ids.
 
     [bold]Examples[/]
 
@@ -130,34 +144,34 @@ def describe(connection: Connection, ids: _Ids, as_json: AsJson = False) -> None
     async def fetch(cluster: "Cluster") -> "tuple[int, dict[str, Transaction | None]]":
         return cluster.clock.wall_ms(), await describe_transactions(cluster, ids)
 
-    now_ms, found = run(connection, fetch)
-    known = [one for one in found.values() if one is not None]
+    now_ms, described = run(connection, fetch)
+    known = [transaction for transaction in described.values() if transaction is not None]
     if as_json:
-        show_json([transaction_json(one, now_ms) for one in known])
+        show_json([transaction_json(transaction, now_ms) for transaction in known])
     else:
-        for one in known:
-            _show_transaction(one, now_ms)
-    missing = [name for name, one in found.items() if one is None]
+        for transaction in known:
+            _show_transaction(transaction, now_ms)
+    missing = [name for name, transaction in described.items() if transaction is None]
     for name in missing:
-        complain("transactions describe", f"there is no transactional id '{name}'")
+        complain("transactions describe", f"transactional id '{name}' does not exist")
     finish(failed=bool(missing))
 
 
-def _show_transaction(one: "Transaction", now_ms: int) -> None:
+def _show_transaction(transaction: "Transaction", now_ms: int) -> None:
     rows: list[tuple[str, Any]] = [
-        ("state", one.state),
-        ("coordinator", one.coordinator),
-        ("producer id", one.producer_id),
-        ("producer epoch", one.producer_epoch),
-        ("timeout", f"{one.timeout_ms} ms"),
+        ("state", transaction.state),
+        ("coordinator", transaction.coordinator),
+        ("producer id", transaction.producer_id),
+        ("producer epoch", transaction.producer_epoch),
+        ("timeout", f"{transaction.timeout_ms} ms"),
     ]
-    if one.start_ms is not None:
-        rows.append(("started", time_text(one.start_ms)))
-        rows.append(("open for", f"{now_ms - one.start_ms} ms"))
-    rows += [("partition", str(partition)) for partition in one.partitions]
-    tell(one.transactional_id)
+    if transaction.start_ms is not None:
+        rows.append(("started", time_text(transaction.start_ms)))
+        rows.append(("open for", f"{now_ms - transaction.start_ms} ms"))
+    rows += [("partition", str(partition)) for partition in transaction.partitions]
+    print_line(transaction.transactional_id)
     for name, value in rows:
-        tell(f"  {name:<15} {value}")
+        print_line(f"  {name:<15} {value}")
 
 
 @app.command("describe-producers", no_args_is_help=True)
@@ -166,14 +180,16 @@ def describe_producers(
     connection: Connection,
     partition: Annotated[
         list[str],
-        typer.Argument(metavar="TOPIC[:PARTITIONS]...", show_default=False, help="Like orders:0."),
+        typer.Argument(
+            metavar="TOPIC[:PARTITIONS]...", show_default=False, help="For example orders:0."
+        ),
     ],
     broker: Annotated[
-        int | None, typer.Option(metavar="ID", help="Ask this replica instead of the leader.")
+        int | None, typer.Option(metavar="ID", help="Query this replica instead of the leader.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show who writes to partitions: ids, epochs, sequences, open transactions.
+    """Show the active producers of partitions: ids, epochs, sequences, open transactions.
 
     [bold]Examples[/]
 
@@ -183,16 +199,16 @@ def describe_producers(
     """
     from moldau.cli.transactions.details import chosen_partitions
     from moldau.client.admin.transactions import PartitionProducer
-    from moldau.client.admin.transactions import describe_producers as ask
+    from moldau.client.admin.transactions import describe_producers as describe
 
     async def fetch(cluster: "Cluster") -> list[PartitionProducer]:
-        return await ask(cluster, await chosen_partitions(cluster, partition), broker)
+        return await describe(cluster, await chosen_partitions(cluster, partition), broker)
 
-    found = run(connection, fetch)
+    producers = run(connection, fetch)
     if as_json:
-        show_json(producers_json(found))
+        show_json(producers_json(producers))
     else:
-        show_producers(found)
+        show_producers(producers)
 
 
 @app.command("force-terminate", no_args_is_help=True)
@@ -202,7 +218,7 @@ def force_terminate(
     ids: _Ids,
     yes: Yes = False,
 ) -> None:
-    """Abort what a transactional id has open, and fence whoever uses it.
+    """Abort the open transactions of transactional ids and fence their producers.
 
     [bold]Example[/]
 
@@ -211,20 +227,20 @@ def force_terminate(
     from moldau.client.admin.transactions import describe_transactions
     from moldau.client.admin.transactions import force_terminate as terminate
 
-    confirm(f"Abort what {', '.join(ids)} has open, and fence its producer?", yes=yes)
+    confirm(f"Abort the open transactions of {', '.join(ids)} and fence the producers?", yes=yes)
 
     async def work(cluster: "Cluster") -> list[str]:
-        # Taking an id over would make one that is not there.
-        found = await describe_transactions(cluster, ids)
-        for name, one in found.items():
-            if one is not None:
+        # Terminating an unknown id would create it.
+        described = await describe_transactions(cluster, ids)
+        for name, transaction in described.items():
+            if transaction is not None:
                 await terminate(cluster, name)
-                tell(f"terminated {name}")
-        return [name for name, one in found.items() if one is None]
+                print_line(f"terminated {name}")
+        return [name for name, transaction in described.items() if transaction is None]
 
     missing = run(connection, work)
     for name in missing:
-        complain("transactions force-terminate", f"there is no transactional id '{name}'")
+        complain("transactions force-terminate", f"transactional id '{name}' does not exist")
     finish(failed=bool(missing))
 
 

@@ -1,4 +1,4 @@
-"""What the commands of `moldau transactions` share: partitions to look at, rows to show."""
+"""Shared by the commands of `moldau transactions`: the chosen partitions, and rows to show."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,77 +13,81 @@ from moldau.types import TopicPartition
 async def chosen_partitions(
     cluster: Cluster, texts: Iterable[str], broker_id: int | None = None
 ) -> list[TopicPartition]:
-    """All that `orders` and `orders:0-3` name, or of all topics if nothing does; of one broker's
-    replicas if that is given.
+    """The partitions named by texts like `orders` and `orders:0-3`; without any, those of all
+    topics. With `broker_id` only those with a replica on that broker.
     """
     names, single = parse_partitions(texts)
     if names or single:
-        topics = await cluster.topics([*names, *(one.topic for one in single)])
+        topics = await cluster.topics([*names, *(partition.topic for partition in single)])
     else:
         topics = (await cluster.metadata(None)).topics
         names = list(topics)
-    wanted = {one for name in names for one in topics[name].topic_partitions} | set(single)
-    for one in single:
-        topics[one.topic].partition(one.partition)
+    chosen = set(single).union(*(topics[name].topic_partitions for name in names))
+    # Raises if a topic does not have a partition.
+    replicas = {
+        partition: topics[partition.topic].partition(partition.partition).replicas
+        for partition in chosen
+    }
     return sorted(
-        one
-        for one in wanted
-        if broker_id is None or broker_id in topics[one.topic].partition(one.partition).replicas
+        partition for partition in chosen if broker_id is None or broker_id in replicas[partition]
     )
 
 
-def listed_json(one: ListedTransaction) -> dict[str, Any]:
+def listed_json(transaction: ListedTransaction) -> dict[str, Any]:
     return {
-        "transactionalId": one.transactional_id,
-        "producerId": one.producer_id,
-        "state": one.state,
-        "coordinator": one.coordinator,
+        "transactionalId": transaction.transactional_id,
+        "producerId": transaction.producer_id,
+        "state": transaction.state,
+        "coordinator": transaction.coordinator,
     }
 
 
-def transaction_json(one: Transaction, now_ms: int) -> dict[str, Any]:
+def transaction_json(transaction: Transaction, now_ms: int) -> dict[str, Any]:
+    start_ms = transaction.start_ms
     return {
-        "transactionalId": one.transactional_id,
-        "coordinator": one.coordinator,
-        "producerId": one.producer_id,
-        "producerEpoch": one.producer_epoch,
-        "state": one.state,
-        "timeoutMs": one.timeout_ms,
-        "startTimeMs": one.start_ms,
-        "durationMs": None if one.start_ms is None else now_ms - one.start_ms,
-        "partitions": [{"topic": topic, "partition": number} for topic, number in one.partitions],
+        "transactionalId": transaction.transactional_id,
+        "coordinator": transaction.coordinator,
+        "producerId": transaction.producer_id,
+        "producerEpoch": transaction.producer_epoch,
+        "state": transaction.state,
+        "timeoutMs": transaction.timeout_ms,
+        "startTimeMs": start_ms,
+        "durationMs": None if start_ms is None else now_ms - start_ms,
+        "partitions": [
+            {"topic": topic, "partition": number} for topic, number in transaction.partitions
+        ],
     }
 
 
 def producers_json(producers: Iterable[PartitionProducer]) -> list[dict[str, Any]]:
     return [
         {
-            "topic": one.partition.topic,
-            "partition": one.partition.partition,
-            "producerId": one.producer_id,
-            "producerEpoch": one.producer_epoch,
-            "coordinatorEpoch": one.coordinator_epoch,
-            "lastSequence": one.last_sequence,
-            "lastTimestampMs": one.last_timestamp_ms,
-            "startOffset": one.start_offset,
+            "topic": producer.partition.topic,
+            "partition": producer.partition.partition,
+            "producerId": producer.producer_id,
+            "producerEpoch": producer.producer_epoch,
+            "coordinatorEpoch": producer.coordinator_epoch,
+            "lastSequence": producer.last_sequence,
+            "lastTimestampMs": producer.last_timestamp_ms,
+            "startOffset": producer.start_offset,
         }
-        for one in producers
+        for producer in producers
     ]
 
 
 def show_producers(producers: Iterable[PartitionProducer]) -> None:
     rows = [
         (
-            one.partition.topic,
-            one.partition.partition,
-            one.producer_id,
-            one.producer_epoch,
-            one.coordinator_epoch,
-            one.last_sequence,
-            time_text(one.last_timestamp_ms),
-            one.start_offset,
+            producer.partition.topic,
+            producer.partition.partition,
+            producer.producer_id,
+            producer.producer_epoch,
+            producer.coordinator_epoch,
+            producer.last_sequence,
+            time_text(producer.last_timestamp_ms),
+            producer.start_offset,
         )
-        for one in producers
+        for producer in producers
     ]
     columns = ("topic", "partition", "producer id", "epoch", "coordinator epoch")
     show_table((*columns, "last sequence", "last time", "open since offset"), rows)

@@ -1,11 +1,13 @@
-"""`moldau transactions find-hanging` and `abort`: what holds readers up and nobody will end."""
+"""`moldau transactions find-hanging` and `abort`: open transactions that no coordinator will end.
+Consumers of committed records cannot read past them.
+"""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from moldau.cli.shared.connection import Connection, run
-from moldau.cli.shared.escaping import tell
+from moldau.cli.shared.escaping import print_line
 from moldau.cli.shared.output import AsJson, Yes, confirm, show_json
 from moldau.cli.shared.parsing import parse_duration_ms, parse_topic
 from moldau.types import TopicPartition
@@ -25,24 +27,26 @@ def find_hanging(
         typer.Argument(
             metavar="[TOPIC[:PARTITIONS]]...",
             show_default=False,
-            help="All topics if none is named.",
+            help="Topics or partitions to search (default: all topics).",
         ),
     ] = None,
     broker: Annotated[
-        int | None, typer.Option(metavar="ID", help="Only partitions with a replica there.")
+        int | None,
+        typer.Option(metavar="ID", help="Only partitions with a replica on this broker."),
     ] = None,
     longer_than: Annotated[
         str,
         typer.Option(
             metavar="DURATION",
-            help="Only open for longer: at least the brokers' transaction.max.timeout.ms.",
+            help="Only transactions open for longer than this; use at least the brokers' "
+            "transaction.max.timeout.ms.",
         ),
     ] = _LONGER_THAN,
     as_json: AsJson = False,
 ) -> None:
     """Find open transactions that no coordinator will end.
 
-    They keep readers of committed records waiting. `abort` ends them.
+    They keep consumers of committed records waiting. `abort` ends them.
 
     [bold]Examples[/]
 
@@ -61,34 +65,36 @@ def find_hanging(
         partitions = await chosen_partitions(cluster, topics or (), broker)
         return await find(cluster, partitions, longer_than_ms=longer_than_ms, broker_id=broker)
 
-    found = run(connection, search)
+    hanging = run(connection, search)
     if as_json:
-        show_json(producers_json(found))
+        show_json(producers_json(hanging))
     else:
-        show_producers(found)
+        show_producers(hanging)
 
 
 def abort(
     connection: Connection,
     partition: Annotated[
-        str, typer.Argument(metavar="TOPIC:PARTITION", show_default=False, help="Like orders:0.")
+        str,
+        typer.Argument(metavar="TOPIC:PARTITION", show_default=False, help="For example orders:0."),
     ],
     start_offset: Annotated[
-        int | None, typer.Option(min=0, help="Where it begins, as find-hanging says.")
+        int | None,
+        typer.Option(min=0, help="First offset of the transaction, as find-hanging shows it."),
     ] = None,
     producer: Annotated[
         str | None,
         typer.Option(
             metavar="ID:EPOCH:COORDINATOR-EPOCH",
-            help="Whose it is, for brokers older than 3.0, which do not tell.",
+            help="Producer of the transaction; for brokers older than 3.0, which do not report it.",
         ),
     ] = None,
     yes: Yes = False,
 ) -> None:
     """Abort a hanging transaction on one partition.
 
-    A transaction that its coordinator still knows is ended with force-terminate: this here would
-    tear a part out of it.
+    If the coordinator still knows the transaction, use force-terminate: this command would abort
+    only a part of it.
 
     [bold]Example[/]
 
@@ -98,30 +104,30 @@ def abort(
 
     name, numbers = parse_topic(partition)
     if numbers is None or len(numbers) != 1:
-        raise typer.BadParameter("say which partition, like orders:0.")
-    place = TopicPartition(name, numbers[0])
+        raise typer.BadParameter("name one partition, like orders:0.")
+    chosen = TopicPartition(name, numbers[0])
     if (start_offset is None) == (producer is None):
-        raise typer.BadParameter("say which transaction: --start-offset, or --producer.")
-    named = None if producer is None else _named_producer(producer, place)
-    confirm(f"Abort the transaction of {place}, {producer or f'offset {start_offset}'}?", yes=yes)
+        raise typer.BadParameter("name the transaction with --start-offset or --producer.")
+    named = None if producer is None else _named_producer(producer, chosen)
+    confirm(f"Abort the transaction on {chosen}, {producer or f'offset {start_offset}'}?", yes=yes)
 
     async def work(cluster: "Cluster") -> "PartitionProducer":
-        found = named
-        if found is None:
+        hanging = named
+        if hanging is None:
             assert start_offset is not None
-            found = await find_open(cluster, place, start_offset)
-        await abort_open(cluster, found)
-        return found
+            hanging = await find_open(cluster, chosen, start_offset)
+        await abort_open(cluster, hanging)
+        return hanging
 
-    ended = run(connection, work)
-    tell(f"aborted the transaction of producer {ended.producer_id} on {place}")
+    aborted = run(connection, work)
+    print_line(f"aborted the transaction of producer {aborted.producer_id} on {chosen}")
 
 
-def _named_producer(text: str, place: TopicPartition) -> "PartitionProducer":
+def _named_producer(text: str, partition: TopicPartition) -> "PartitionProducer":
     from moldau.client.admin.transactions import PartitionProducer
 
     try:
         producer_id, epoch, coordinator_epoch = (int(part) for part in text.split(":"))
     except ValueError:
-        raise typer.BadParameter(f"'{text}' is no producer; write 4000:3:0.") from None
-    return PartitionProducer(place, producer_id, epoch, coordinator_epoch, -1, -1, None)
+        raise typer.BadParameter(f"'{text}' is not a producer; write 4000:3:0.") from None
+    return PartitionProducer(partition, producer_id, epoch, coordinator_epoch, -1, -1, None)

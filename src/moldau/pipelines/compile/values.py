@@ -29,8 +29,8 @@ from moldau.pipelines.compile.expectations import (
     with_expectations,
 )
 from moldau.pipelines.compile.registry_values import FromRow, RegistryFormat, ToJson
-from moldau.pipelines.declare.api import EVENT_COLUMNS
 from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.sources import EVENT_COLUMNS
 from moldau.spark.runtime.exact_times import EXACT_TIMES
 
 CORRUPT = "__moldau_corrupt"

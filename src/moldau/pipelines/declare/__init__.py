@@ -1,3 +1,3 @@
-"""What users write, in Python or YAML, as declarations with their place in the file. Nothing here
-needs Spark.
+"""Turns users' files, in Python or YAML, into declarations that know their line. Nothing here needs
+Spark.
 """

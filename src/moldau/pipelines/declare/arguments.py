@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from moldau.core.pipelines.graph import (
     Expectation,
     Format,
     FormatKind,
+    OnError,
     PipelineError,
     Problem,
     Spot,
@@ -19,6 +20,8 @@ from moldau.core.spark.errors import OptionError, suggestion
 _STARTS = ("latest", "earliest", "group")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 Word = TypeVar("Word", bound=StrEnum)
+Expected: TypeAlias = Mapping[str, str] | Sequence[Expectation] | None
+"""Conditions in Spark SQL by name."""
 
 
 def wrong(spot: Spot, text: str) -> PipelineError:
@@ -31,6 +34,13 @@ def word_of(kind: type[Word], value: object, what: str, spot: Spot) -> Word:
         hint = suggestion(str(value), words)
         raise wrong(spot, f"{what} is {', '.join(words[:-1])} or {words[-1]}, not '{value}'{hint}")
     return kind(value)
+
+
+def on_error_of(word: str | None, dead_letter: str | None, spot: Spot) -> OnError:
+    """A source's reaction to bad records: what it says, or dead letters if it names a topic."""
+    if word is not None:
+        return word_of(OnError, word, "on_error", spot)
+    return OnError.FAIL if dead_letter is None else OnError.DEAD_LETTER
 
 
 def whole_of(given: object, what: str, spot: Spot) -> int:

@@ -14,8 +14,8 @@ from moldau.core.pipelines.graph import (
     Sql,
     Table,
 )
-from moldau.pipelines.declare.api import Settings
 from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.flows import Settings
 
 
 @dataclass

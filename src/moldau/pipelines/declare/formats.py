@@ -1,4 +1,4 @@
-"""Formats of values, as users write them."""
+"""Formats of record values, for `format=` of sources and targets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,37 +9,80 @@ from moldau.pipelines.declare.calls import checked
 
 @checked
 def json(schema: str | None = None, **options: str) -> Format:
-    """One JSON object in each value; options as those of Spark's from_json and to_json."""
+    """Values that are JSON objects.
+
+    Args:
+        schema: The columns, as in `"id BIGINT, user STRING"`. Required for reading.
+        **options: Options of Spark's `from_json` (reading) or `to_json` (writing).
+
+    Returns:
+        A format for `mp.topic` or `mp.http`.
+    """
     return Format(FormatKind.JSON, schema, pairs_of(options))
 
 
 @checked
 def csv(schema: str | None = None, **options: str) -> Format:
-    """One line of CSV in each value; options as those of Spark's from_csv and to_csv."""
+    """Values that are lines of CSV.
+
+    Args:
+        schema: The columns, as in `"id BIGINT, user STRING"`. Required for reading.
+        **options: Options of Spark's `from_csv` (reading) or `to_csv` (writing).
+
+    Returns:
+        A format for `mp.topic` or `mp.http`.
+    """
     return Format(FormatKind.CSV, schema, pairs_of(options))
 
 
 @checked
 def debezium(schema: str | None = None, **options: str) -> Format:
-    """Debezium's change events in JSON; the schema is that of the table's rows."""
+    """Values that are Debezium change events in JSON. For reading.
+
+    A flow gets the row after the change, or before a deletion, and a column `_deleted`.
+
+    Args:
+        schema: The columns of the table's rows, as in `"id BIGINT, user STRING"`.
+        **options: Options of Spark's `from_json`.
+
+    Returns:
+        A format for `mp.topic`.
+    """
     return Format(FormatKind.DEBEZIUM, schema, pairs_of(options))
 
 
 @checked
 def text() -> Format:
-    """The column `value`, a STRING."""
+    """Values that are text.
+
+    Returns:
+        A format with the single column `value`, a STRING.
+    """
     return Format(FormatKind.TEXT)
 
 
 @checked
 def bytes() -> Format:  # noqa: A001 - used as mp.bytes()
-    """The column `value`, as it is."""
+    """Values that are passed on unchanged.
+
+    Returns:
+        A format with the single column `value`, a BINARY.
+    """
     return Format(FormatKind.BYTES)
 
 
 @checked
 def avro(registry: str, schema: str | None = None, *, avro_schema: str | None = None) -> Format:
-    """With a schema registry, in Confluent's wire format. `avro_schema` is for writing."""
+    """Values in Avro with a schema registry, in Confluent's wire format.
+
+    Args:
+        registry: The registry's address, as in `"http://localhost:8081"`.
+        schema: The columns that flows see. Required for reading.
+        avro_schema: The Avro schema, as JSON text. Required for writing.
+
+    Returns:
+        A format for `mp.topic`.
+    """
     return _registered(FormatKind.AVRO, registry, schema, avro_schema)
 
 
@@ -47,13 +90,32 @@ def avro(registry: str, schema: str | None = None, *, avro_schema: str | None = 
 def json_schema(
     registry: str, schema: str | None = None, *, json_schema: str | None = None
 ) -> Format:
-    """JSON behind a schema id, in Confluent's wire format. `json_schema` is for writing."""
+    """Values in JSON with a schema registry, in Confluent's wire format.
+
+    Args:
+        registry: The registry's address, as in `"http://localhost:8081"`.
+        schema: The columns that flows see. Required for reading.
+        json_schema: The JSON Schema, as text. Required for writing.
+
+    Returns:
+        A format for `mp.topic`.
+    """
     return _registered(FormatKind.JSON_SCHEMA, registry, schema, json_schema)
 
 
 @checked
 def protobuf(registry: str, schema: str | None = None, *, message: str = "") -> Format:
-    """`message`: `package.module:Message`, a generated class that the tasks can import."""
+    """Values in Protobuf with a schema registry, in Confluent's wire format.
+
+    Args:
+        registry: The registry's address, as in `"http://localhost:8081"`.
+        schema: The columns that flows see. Required for reading.
+        message: The generated class, as `"package.module_pb2:Message"`. Tasks must be able to
+            import it.
+
+    Returns:
+        A format for `mp.topic`.
+    """
     return _registered(FormatKind.PROTOBUF, registry, schema, message)
 
 

@@ -18,9 +18,9 @@ from moldau.core.pipelines.graph import (
     Table,
     Topic,
 )
-from moldau.pipelines.declare.api import FLOW_MARK, Settings, SqlFlow
 from moldau.pipelines.declare.arguments import wrong
 from moldau.pipelines.declare.declarations import Parts
+from moldau.pipelines.declare.flows import FLOW_MARK, Settings, SqlFlow
 from moldau.pipelines.declare.source_locations import last_in, last_of_users
 from moldau.spark.runtime.task_errors import PIPELINE_MODULE
 

@@ -19,7 +19,7 @@ from moldau.core.pipelines.graph import (
     Topic,
 )
 from moldau.core.pipelines.sql_inputs import tables_in
-from moldau.pipelines.declare import api
+from moldau.pipelines.declare import flows, sources, tables
 from moldau.pipelines.declare.arguments import start_of, trigger_of, word_of, wrong
 from moldau.pipelines.declare.declarations import Parts
 from moldau.pipelines.declare.python_file import read_python
@@ -93,7 +93,7 @@ def _children(top: dict[str, Node], what: str) -> list[tuple[str, Node]]:
     return list(top[what].items(what).items()) if what in top else []
 
 
-def _settings(top: dict[str, Node], document: Node) -> api.Settings:
+def _settings(top: dict[str, Node], document: Node) -> flows.Settings:
     def text(name: str) -> str | None:
         return top[name].text(name) if name in top else None
 
@@ -103,14 +103,14 @@ def _settings(top: dict[str, Node], document: Node) -> api.Settings:
     delivery = text("delivery")
     settings = top["settings"].items("settings") if "settings" in top else {}
     brokers = settings.get("bootstrap.servers")
-    declared = api.pipeline(
+    declared = flows.pipeline(
         text("name"),
         settings={name: str(node.plain()) for name, node in settings.items()},
         checkpoint=text("checkpoint"),
         trigger=None,
         spot=spot_of("name"),
     )
-    return api.Settings(
+    return flows.Settings(
         spot=declared.spot,
         name=declared.name,
         settings=declared.settings,
@@ -136,7 +136,7 @@ def _source(name: str, node: Node) -> Source:
         raise node.wrong(f"source '{name}' says neither topic, files, http nor postgres")
     found = node.items(f"source '{name}'", _TOPIC_SOURCE, _BROKERS | _OF_TARGETS)
     start = found.get("start")
-    return api.topic(
+    return sources.topic(
         found["topic"].text("topic"),
         format=_format(found, node),
         start="latest" if start is None else _start(start),
@@ -160,7 +160,7 @@ def _lookup(name: str, node: Node) -> Lookup:
         node.items(what, _ANY_LOOKUP)
         raise node.wrong(f"{what} says neither table nor postgres")
     found = node.items(what, _TABLE_LOOKUP)
-    return api.table(
+    return tables.table(
         found["table"].text("table"),
         format=_text(found, "format") or "parquet",
         catalog=_catalog(found["catalog"]) if "catalog" in found else None,
@@ -186,9 +186,9 @@ def _start(node: Node) -> Any:
 def _files(name: str, node: Node) -> Files:
     found = node.items(f"source '{name}'", _FILE_SOURCE)
     if "format" not in found:
-        raise node.wrong(f"source '{name}' has no format: {', '.join(api.FILE_FORMATS)}")
+        raise node.wrong(f"source '{name}' has no format: {', '.join(sources.FILE_FORMATS)}")
     options = found["options"].items("options") if "options" in found else {}
-    return api.files(
+    return sources.files(
         found["files"].text("files"),
         format=found["format"].text("format"),
         schema=_text(found, "schema"),
@@ -209,7 +209,7 @@ def _http(name: str, node: Node) -> Http:
             return None
         return {one: str(value.plain()) for one, value in found[what].items(what).items()}
 
-    return api.http(
+    return sources.http(
         found["http"].text("http"),
         format=_text(found, "format") or "json",
         schema=_text(found, "schema"),
@@ -229,7 +229,7 @@ def _http(name: str, node: Node) -> Http:
 
 def _postgres(found: dict[str, Node], node: Node, refresh: str | None = None) -> Postgres:
     start = found["start"].plain() if "start" in found else "earliest"
-    return api.postgres(
+    return tables.postgres(
         found["postgres"].text("postgres"),
         url=_text(found, "url") or "",
         key=found["key"].words("key") if "key" in found else (),
@@ -278,7 +278,7 @@ def _step(name: str, node: Node) -> Flow:
         spot=node.spot,
         into=_target(name, found["into"]) if "into" in found else None,
         mode=Mode.APPEND if mode is None else word_of(Mode, mode.plain(), "mode", mode.spot),
-        on_error=api.reaction_of(
+        on_error=flows.reaction_of(
             None if on_error is None else on_error.plain(),
             expected,
             node.spot if on_error is None else on_error.spot,
@@ -299,7 +299,7 @@ def _target(name: str, node: Node) -> Target:
     found = node.items(what)
     if "table" in found:
         found = node.items(what, _TABLE_TARGET)
-        return api.table(
+        return tables.table(
             found["table"].text("table"),
             format=found["format"].text("format") if "format" in found else "parquet",
             partition_by=found["partition_by"].words("partition_by")
@@ -324,7 +324,7 @@ def _catalog(node: Node) -> str | dict[str, str]:
 
 
 def _topic_target(found: dict[str, Node], node: Node) -> Topic:
-    return api.topic(
+    return sources.topic(
         found["topic"].text("topic"),
         format=_format(found, node),
         key=found["key"].words("key") if "key" in found else (),
