@@ -1,4 +1,4 @@
-"""Pipelines on Spark, declared: `import moldau.pipelines as mp`. See docs/pipelines.md."""
+"""Pipelines on Spark, declared: `import moldau.pipelines as mp`. See docs/how-to/pipelines.md."""
 
 from moldau.core.pipelines.graph import Pipeline, PipelineError
 from moldau.pipelines.declare.api import (
