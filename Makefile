@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 LOOPS  := $(shell find src/moldau -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi')
 
-.PHONY: help setup run test lint slow spark interop bench protocol clean
+.PHONY: help setup run test lint slow spark interop bench protocol docs clean
 
 help:            ## show the targets
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -42,10 +42,15 @@ interop: setup   ## against the real Apache Kafka and other makers' clients (nee
 bench: setup     ## all benchmarks; results go to benchmarks/results
 	for name in startup protocol_codec record_decoding log compaction node fetching fairness loop_holds groups transactions clients clients_consuming spark; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
-protocol: setup  ## generate the protocol classes, clients' arguments and the pages of settings again
+protocol: setup  ## generate the protocol classes, clients' arguments and the reference pages again
 	$(BIN)/python tools/generate_protocol.py
 	$(BIN)/python tools/generate_configuration.py
 	$(BIN)/python tools/generate_client_arguments.py
+	$(BIN)/python tools/generate_reference.py
+
+docs: setup      ## the documentation as a site, in build/site
+	$(BIN)/python -m pip install --quiet -r requirements/docs.txt
+	$(BIN)/python -m mkdocs build --strict --quiet --clean
 
 clean:           ## remove what the other targets made
 	rm -rf $(VENV) build dist moldau-demo .interop .hypothesis .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

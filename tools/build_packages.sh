@@ -65,7 +65,7 @@ for option in "$@"; do
     case "$option" in
     --spark) try spark "$(echo dist/*.whl)[spark]" --orders 500 ;;
     --all)
-        command -v docker >/dev/null || { echo "--all needs Docker: see docs/packaging.md" >&2; exit 1; }
+        command -v docker >/dev/null || { echo "--all needs Docker: see docs/how-to/packaging.md" >&2; exit 1; }
         python -m pip install --quiet "cibuildwheel>=3.2"
         cibuildwheel --output-dir dist
         ;;

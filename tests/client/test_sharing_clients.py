@@ -1,4 +1,4 @@
-"""Who may share a client: threads, forked processes, event loops, as docs/clients.md states it."""
+"""Who may share a client: threads, forked processes, event loops, as docs/how-to/clients.md states it."""
 
 import asyncio
 import os

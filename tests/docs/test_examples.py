@@ -13,10 +13,10 @@ from moldau.testing import broker
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [
     "README.md",
-    "docs/clients.md",
-    "docs/moving-from-aiokafka.md",
-    "docs/moving-from-confluent-kafka.md",
-    "docs/moving-from-kafka-python.md",
+    "docs/how-to/clients.md",
+    "docs/how-to/moving/from-aiokafka.md",
+    "docs/how-to/moving/from-confluent-kafka.md",
+    "docs/how-to/moving/from-kafka-python.md",
 ]
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -8,7 +8,7 @@ from moldau.config.broker import BrokerConfig
 from moldau.config.client_settings.consumer import ConsumerConfig
 from moldau.config.client_settings.producer import ProducerConfig
 
-PAGE = (Path(__file__).parents[2] / "docs" / "held-back.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "operations" / "held-back.md").read_text()
 KNOWN = {*BrokerConfig.declared, *ConsumerConfig.declared, *ProducerConfig.declared}
 
 

@@ -207,7 +207,7 @@ def test_a_lost_head_fails_the_query_unless_told_otherwise(
 def test_the_pages_examples_run(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
     import re
 
-    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "spark.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     known: dict[str, Any] = {}
     node.create_topic("orders", 2)

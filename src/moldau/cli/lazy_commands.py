@@ -41,13 +41,13 @@ def lazy_group(commands: dict[str, LazyCommand]) -> type[TyperGroup]:
         def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
             name, command, rest = super().resolve_command(ctx, args)
             if name in commands and command is not None:
-                command = _load(name, commands[name])
+                command = load_command(name, commands[name])
             return name, command, rest
 
     return LazyGroup
 
 
-def _load(name: str, lazy: LazyCommand) -> Any:
+def load_command(name: str, lazy: LazyCommand) -> Any:
     if lazy.needs_locks:
         refuse_windows(f"moldau {name}")
     loaded = lazy.load()

@@ -1,4 +1,4 @@
-"""Declared pipelines on Spark: `import moldau.pipelines as mp`. See docs/pipelines.md.
+"""Declared pipelines on Spark: `import moldau.pipelines as mp`. See docs/how-to/pipelines.md.
 
 `declare` turns files into declarations, `compile` turns declarations into Spark frames, `run` runs
 them. Each may use those before it.

@@ -12,7 +12,7 @@ from moldau.protocol.api_keys import ApiKey
 LATENCY_BOUNDS_MS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
 
 HELD_BACK = ("time", "disk", "memory", "answer", "connections")
-"""What clients are kept from taking too much of; docs/held-back.md says what to do."""
+"""What clients are kept from taking too much of; docs/operations/held-back.md says what to do."""
 
 
 _NAMED_MAX = 10

@@ -26,7 +26,7 @@ _CONNECT_S = 10.0
 _TELL_AFTER_S = 20.0
 _STANDALONE_PORT = 7077
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_HINT = "install it there, or send a packed environment with --env (docs/spark-clusters.md)"
+_HINT = "install it there, or send a packed environment with --env (docs/how-to/spark-clusters.md)"
 
 
 def is_local(master: str) -> bool:

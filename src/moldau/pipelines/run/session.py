@@ -10,7 +10,7 @@ from moldau.pipelines.run.cluster import check_master, is_local, python_for_task
 from moldau.protocol.errors import MoldauError
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-# Each was measured or met; docs/pipelines.md tells users what they may change.
+# Each was measured or met; docs/how-to/pipelines.md tells users what they may change.
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.speculation": "false",

@@ -1,5 +1,5 @@
 """Exactly-once into topics, on any Kafka with transactions: for `foreachBatch`. See
-core/spark/exactly_once.py for what is decided, and docs/spark.md for how it is used.
+core/spark/exactly_once.py for what is decided, and docs/how-to/spark.md for how it is used.
 """
 
 import json
