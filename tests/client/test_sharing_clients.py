@@ -1,4 +1,4 @@
-"""Who may share a client: threads, forked processes, event loops, as docs/how-to/clients.md states it."""
+"""Which threads, processes and event loops may share a client, as docs/how-to/clients.md says."""
 
 import asyncio
 import os
