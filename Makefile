@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+BENCHMARKS := startup protocol_codec record_decoding log compaction node fetching fairness loop_holds groups transactions clients clients_consuming spark
 LOOPS  := $(shell find src/moldau -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi')
 
 .PHONY: help setup run test lint slow spark interop bench protocol clean
@@ -40,7 +41,7 @@ interop: setup   ## against the real Apache Kafka and other makers' clients (nee
 	$(BIN)/python -m pytest -m interop $(OPTIONS)
 
 bench: setup     ## all benchmarks; results go to benchmarks/results
-	for name in startup protocol_codec record_decoding log compaction node fetching fairness loop_holds groups transactions clients clients_consuming spark; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 protocol: setup  ## generate the protocol classes, clients' arguments and the pages of settings again
 	$(BIN)/python tools/generate_protocol.py
