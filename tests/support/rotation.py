@@ -77,9 +77,13 @@ def pytest_terminal_summary(
 ) -> None:
     if _left_out:
         _list(terminalreporter, f"{len(_left_out)} {_LEFT}", _left_out)
+    if config.getoption("--part") is None:
+        return
     not_run = _collected - _finished
-    if config.getoption("--part") is not None and not_run:
+    if not_run:
         _list(terminalreporter, f"{len(not_run)} tests were not run", not_run)
+    elif not _collected:
+        terminalreporter.write_line("no test was collected")
 
 
 def _list(reporter: pytest.TerminalReporter, title: str, names: set[str]) -> None:

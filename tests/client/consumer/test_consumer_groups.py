@@ -248,6 +248,11 @@ def test_an_own_assignor_shares_out(node: ThreadBroker) -> None:
 # Being there.
 
 
+def wait_for_heartbeats(member: Consumer, count: int) -> None:
+    least = member.metrics()["heartbeats_answered"] + count
+    wait_for(lambda: member.metrics()["heartbeats_answered"] >= least, "heartbeats")
+
+
 def test_a_member_stays_while_its_user_is_busy(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     settings = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 100}
@@ -259,11 +264,7 @@ def test_a_member_stays_while_its_user_is_busy(node: ThreadBroker) -> None:
         # An answer may be to a heartbeat from before the step, so two are awaited.
         for _ in range(4):
             node.clock.advance(seconds=4)
-            answered = one.metrics()["heartbeats_answered"]
-            wait_for(
-                lambda least=answered + 2: one.metrics()["heartbeats_answered"] >= least,
-                "heartbeats",
-            )
+            wait_for_heartbeats(one, 2)
         one.poll(0.2)
         one.commit({(topic, 0): 0})
         assert one.group_metadata() == before
