@@ -105,6 +105,9 @@ def sleeps(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_fixed_sleep(call: ast.Call) -> bool:
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    if name not in {"sleep", "wait", "wait_for", "timeout", "select"}:
+        return False
     times = [*call.args, *(word.value for word in call.keywords)]
     match ast.unparse(call.func):
         case "asyncio.sleep" | "time.sleep" | "sleep":
