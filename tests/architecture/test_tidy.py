@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 FILE_LINES_MAX = 500
 LOOP_LINES_MAX = 800
+# A compiled loop with all that it includes.
+UNIT_LINES_MAX = 1_000
 FUNCTION_LINES_MAX = 60
 PUBLIC_METHODS_MAX = 16
 GENERATED = ("protocol/messages/", "protocol/log_records/")
@@ -18,6 +18,41 @@ GENERATED_FILES = ("error_codes.py", "api_keys.py", "enums.py")
 
 # Files or functions over budget, each with its reason. Remove a line when it is mended.
 ALLOWED: dict[str, str] = {}
+# Classes over budget, each with the number of its public methods and the reason. Lower the number
+# when a method goes, and remove the line when the class is within the budget.
+ALLOWED_METHODS: dict[str, tuple[int, str]] = {
+    "src/moldau/broker/coordinators/groups.py:GroupCoordinator": (
+        19,
+        "one method for each request about groups, which the handlers call",
+    ),
+    "src/moldau/broker/replicas/partition.py:Partition": (
+        17,
+        "the effects of its state machine and the requests of the handlers meet here",
+    ),
+    "src/moldau/client/admin/aio.py:Admin": (
+        34,
+        "the public class: one method for each operation of an administrator",
+    ),
+    "src/moldau/client/cluster/cluster.py:Cluster": (
+        18,
+        "what producers, consumers and the admin client share: metadata and connections",
+    ),
+    "src/moldau/client/consumer/engine.py:Engine": (
+        23,
+        "the public operations of a consumer, which the blocking and the asyncio class call",
+    ),
+}
+# Compile units over budget, each with its lines and the reason. The number may only shrink.
+ALLOWED_UNITS: dict[str, tuple[int, str]] = {
+    "src/moldau/protocol/records/_records.pyx": (
+        1_296,
+        "reading, checking and building records share one inlined reader of varints",
+    ),
+    "src/moldau/protocol/wire/_codec.pyx": (
+        1_023,
+        "reading and writing share the classes of compiled schemas",
+    ),
+}
 
 FOLDER_MODULES_MAX = 20
 # One module for each API.
@@ -43,14 +78,10 @@ LOOP_FILES = sorted((ROOT / "src").rglob("*.pyx"))
 
 def test_files_stay_small() -> None:
     over = {
-        name_of(path): lines
-        for path in PYTHON_FILES
-        if (lines := len(path.read_text().splitlines())) > FILE_LINES_MAX
+        name_of(path): lines for path in PYTHON_FILES if (lines := lines_of(path)) > FILE_LINES_MAX
     }
     over |= {
-        name_of(path): lines
-        for path in LOOP_FILES
-        if (lines := len(path.read_text().splitlines())) > LOOP_LINES_MAX
+        name_of(path): lines for path in LOOP_FILES if (lines := lines_of(path)) > LOOP_LINES_MAX
     }
     assert {name: n for name, n in over.items() if name not in ALLOWED} == {}
 
@@ -61,23 +92,44 @@ def test_no_two_files_of_tests_share_a_name() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("path", PYTHON_FILES, ids=name_of)
-def test_functions_and_classes_stay_small(path: Path) -> None:
-    over = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                lines = _lines_of(node) - _docstring_lines_of(node)
-                if lines > FUNCTION_LINES_MAX:
-                    over.append(f"{node.name} has {lines} lines")
-            case ast.ClassDef() if path in SOURCE_FILES:
-                methods = [m for m in node.body if isinstance(m, ast.FunctionDef)]
-                actions = [m for m in methods if not m.name.startswith("_") and not _is_property(m)]
-                if len(actions) > PUBLIC_METHODS_MAX:
-                    over.append(f"{node.name} has {len(actions)} public methods")
-            case _:
-                pass
-    assert [line for line in over if f"{name_of(path)}:{line.split()[0]}" not in ALLOWED] == []
+def test_functions_stay_small() -> None:
+    over = {
+        f"{name_of(path)}:{node.name}": lines
+        for path in PYTHON_FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := _lines_of(node) - _docstring_lines_of(node)) > FUNCTION_LINES_MAX
+    }
+    assert {name: n for name, n in over.items() if name not in ALLOWED} == {}
+
+
+def test_classes_have_few_public_methods() -> None:
+    """A class that is on the list has exactly as many as the list says."""
+    over = {
+        f"{name_of(path)}:{node.name}": count
+        for path in SOURCE_FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and (count := public_methods(node)) > PUBLIC_METHODS_MAX
+    }
+    assert over == {name: count for name, (count, _) in ALLOWED_METHODS.items()}
+
+
+def public_methods(owner: ast.ClassDef) -> int:
+    methods = [m for m in owner.body if isinstance(m, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return sum(not m.name.startswith("_") and not _is_property(m) for m in methods)
+
+
+def test_async_methods_count_and_properties_do_not() -> None:
+    (owner,) = ast.parse(
+        "class A:\n"
+        "    async def a(self): ...\n"
+        "    def b(self): ...\n"
+        "    def _c(self): ...\n"
+        "    @property\n"
+        "    def d(self): ...\n"
+    ).body
+    assert isinstance(owner, ast.ClassDef)
+    assert public_methods(owner) == 2
 
 
 def _lines_of(node: ast.stmt) -> int:
@@ -90,7 +142,7 @@ def _docstring_lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int
     return _lines_of(function.body[0]) if has_docstring else 0
 
 
-def _is_property(method: ast.FunctionDef) -> bool:
+def _is_property(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(
         "property" in ast.dump(mark) or "setter" in ast.dump(mark) for mark in method.decorator_list
     )
@@ -101,11 +153,35 @@ def test_the_allow_list_holds_nothing_that_is_gone() -> None:
     assert gone == []
 
 
-@pytest.mark.parametrize("path", SOURCE_FILES, ids=name_of)
-def test_every_source_module_states_its_rule(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), (
-        f"{name_of(path)} has no module docstring"
-    )
+def test_compile_units_stay_small() -> None:
+    """With their includes. A unit on the list has at most as many lines as the list says."""
+    over = {
+        name_of(path): lines
+        for path in LOOP_FILES
+        if (lines := sum(lines_of(part) for part in unit(path))) > UNIT_LINES_MAX
+    }
+    assert over.keys() == ALLOWED_UNITS.keys()
+    assert {name: n for name, n in over.items() if n > ALLOWED_UNITS[name][0]} == {}
+
+
+def unit(path: Path) -> list[Path]:
+    """A compiled loop and the files that it includes."""
+    included = re.findall(r'^include "(.+)"', path.read_text(), re.MULTILINE)
+    return [path, *(path.parent / name for name in included)]
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+def test_every_included_file_belongs_to_a_unit() -> None:
+    known = {part for path in LOOP_FILES for part in unit(path)}
+    assert [name_of(p) for p in (ROOT / "src").rglob("*.pxi") if p not in known] == []
+
+
+def test_every_source_module_states_its_rule() -> None:
+    silent = [p for p in SOURCE_FILES if not ast.get_docstring(ast.parse(p.read_text()))]
+    assert [name_of(path) for path in silent] == []
 
 
 def test_a_to_do_names_its_issue() -> None:

@@ -3,6 +3,7 @@
 import json
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -13,7 +14,7 @@ from pipelines.http_server import Told, serving
 from pipelines.killing import has_come_to, started
 from pipelines.pipeline_files import written
 from pyarrow import parquet
-from support.waiting import pause, wait_for
+from support.waiting import wait_at_random, wait_for
 
 import moldau.pipelines as mp
 from moldau.pipelines.run.run_folder import RunFolder
@@ -222,8 +223,7 @@ def test_runs_over_files_and_addresses_that_are_killed(
         with started(path) as running:
             wait_for(has_come_to(2, folder, running), "batches", WAIT_S)
             # Somewhere within a batch.
-            for _ in range(7):
-                pause()
+            wait_at_random(Random(), 0.3)
             assert running.poll() is None, (tmp_path / "errors").read_text()[-3000:]
         with started(path, "--once") as last:
             assert last.wait(WAIT_S) == 0, (tmp_path / "errors").read_text()[-3000:]

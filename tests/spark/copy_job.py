@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import worker_killing
+from support.waiting import wait_for
 
 from moldau.spark.sink.driver_transaction import TransactionTicket
 from moldau.spark.sink.exactly_once import ExactlyOnceSink
@@ -25,7 +25,6 @@ FAULTY_BATCH = 2
 ALWAYS = 100
 WAIT_S = 300.0
 CONNECT = "connect"
-POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -64,13 +63,9 @@ class Job:
             os.kill(victim, signal.SIGKILL)
 
     def wait_for_go(self) -> None:
-        """Tells that it is here and waits until it may go on."""
+        """Reports by one file that the task is here, and waits for another one to continue."""
         (Path(self.folder) / "reached").touch()
-        deadline = time.monotonic() + WAIT_S
-        while not (Path(self.folder) / "go").exists():
-            if time.monotonic() > deadline:
-                raise TimeoutError("nobody says go")
-            time.sleep(POLL_S)  # noqa: TID251 - a zombie sleeps
+        wait_for((Path(self.folder) / "go").exists, "the file `go`", WAIT_S)
 
 
 class FaultyTask(TransactionWriter):

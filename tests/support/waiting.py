@@ -1,13 +1,17 @@
-"""Waiting for a condition that nothing signals: `until` on the event loop, `wait_for` elsewhere."""
+"""Waiting for a condition that nothing signals: `until` on the event loop, `wait_for` elsewhere.
+Only here may a test let time pass (tests/architecture/test_ratchets.py).
+"""
 
 import asyncio
 import threading
 import time
 from collections.abc import Callable
+from random import Random
 
 WAIT_TIMEOUT_S = 60.0
 _POLL_S = 0.02
 _LOOP_POLL_S = 0.001
+_TURNS = 100
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -15,6 +19,12 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_TIMEOUT_S):
         while not condition():  # noqa: ASYNC110 - nothing signals it
             await asyncio.sleep(_LOOP_POLL_S)
+
+
+async def take_turns() -> None:
+    """Lets the event loop run what is due, and what follows from it without waiting."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
 
 
 def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
@@ -28,3 +38,8 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_T
 def pause() -> None:
     """Leaves the processor to other processes between two looks at a condition."""
     threading.Event().wait(_POLL_S)
+
+
+def wait_at_random(chance: Random, seconds_max: float) -> None:
+    """Lets a random time pass before a fault. The verdict must not depend on how long it takes."""
+    threading.Event().wait(chance.uniform(0, seconds_max))

@@ -12,6 +12,7 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import InvalidProducerEpochError, KafkaError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata
+from third_party.forgotten_sockets import let_kafka_python_forget_sockets
 from third_party.libraries import (
     CLIENT_TIMEOUT_S,
     HEARTBEAT_MS,
@@ -31,6 +32,8 @@ ASSIGNORS = {
     "sticky": StickyPartitionAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
+
+let_kafka_python_forget_sockets()
 
 
 def collect_what_was_left_open() -> None:

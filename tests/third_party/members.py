@@ -4,13 +4,13 @@ A consumer is touched by its thread alone: `ask` runs a piece of work there and 
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from support.waiting import wait_for
 from third_party.libraries import ConsumerOptions, Library, LibraryConsumer, Received
 
 from moldau.types import TopicPartition
@@ -124,14 +124,14 @@ def members(*wanted: tuple[Library, str, Sequence[str], ConsumerOptions]) -> Ite
 def wait_until_shared(group: Sequence[Member], topics: dict[str, int]) -> None:
     """Until each partition has exactly one owner and nobody who could own one has none."""
     everything = {TopicPartition(name, i) for name, count in topics.items() for i in range(count)}
-    deadline = time.monotonic() + MEMBER_TIMEOUT_S
-    while not _is_shared(group, everything):
-        shares = [sorted(each.assignment) for each in group]
-        assert time.monotonic() < deadline, f"not shared out: {shares}"
+
+    def is_shared() -> bool:
         for each in group:
             if each.problem is not None:
                 raise each.problem
-        threading.Event().wait(0.02)
+        return _is_shared(group, everything)
+
+    wait_for(is_shared, f"shares of {sorted(everything)}", MEMBER_TIMEOUT_S)
 
 
 def _is_shared(group: Sequence[Member], everything: set[TopicPartition]) -> bool:

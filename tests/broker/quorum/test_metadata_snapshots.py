@@ -1,6 +1,5 @@
 """Snapshots are made in time, old ones go with what only they needed, damaged ones are not used."""
 
-import asyncio
 import errno
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from broker.metadata_node import (
     topic,
 )
 from support.proofs import proves
+from support.waiting import until
 
 from moldau.broker.node.formatting import FormatOptions, format_node
 from moldau.broker.quorum.metadata_log import MetadataLogError
@@ -274,10 +274,8 @@ async def test_files_of_the_metadata_log_go_after_their_time(tmp_path: Path) -> 
         node.quorum.log.clean(now_ms + 90_000)
         assert old <= leftovers()
         node.quorum.log.clean(now_ms + 110_000)
-        async with asyncio.timeout(30):
-            # A thread removes them, for which nobody waits.
-            while old & leftovers():  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        # A thread removes them and signals nothing.
+        await until(lambda: not old & leftovers())
 
 
 def test_the_age_of_a_snapshot_is_known_without_asking_the_disk_again() -> None:

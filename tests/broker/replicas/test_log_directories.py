@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from broker.data_node import DataNode, batch, directory_id, running, topic_id, values_of
+from support.waiting import until
 
 from moldau.broker.cluster.directory_assignments import DirectoryAssignments
 from moldau.broker.handlers.alter_replica_log_dirs import handle_alter_replica_log_dirs
@@ -68,10 +69,8 @@ def home_of(node: DataNode) -> Path:
 
 
 async def until_moved(node: DataNode, path: Path) -> None:
-    async with asyncio.timeout(30):
-        # The move tells the controller only.
-        while home_of(node) != path or _copies(node) > 1:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+    """The move notifies only the controller."""
+    await until(lambda: home_of(node) == path and _copies(node) == 1)
 
 
 def _copies(node: DataNode) -> int:
@@ -195,10 +194,8 @@ async def test_a_move_that_fails_at_its_end_is_undone_and_can_be_asked_for_again
         move(node, there)
         await promoted.wait()
         target = node.replicas.store.logs[1]
-        async with asyncio.timeout(30):
-            # Nobody hears of a move that failed.
-            while ("orders", 0) in target.by_partition:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        # Nothing signals a move that failed.
+        await until(lambda: ("orders", 0) not in target.by_partition)
         assert home_of(node) == node.directory_paths[0]
         assert not [n for n in disk.list_directory(there) if n == "orders-0"]
 

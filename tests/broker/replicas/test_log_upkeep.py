@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from broker.data_node import DataNode, batch, running, values_of
 from support.proofs import proves
-from support.waiting import until
+from support.waiting import take_turns, until
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -137,11 +137,12 @@ async def test_a_topic_deleted_while_it_is_compacted_harms_nobody(tmp_path: Path
         node.create_topic("orders", configs=configs)
         await fill(node, *[b"x" * 200] * 100)
         node.clock.advance(node.settings.current.log_cleaner_backoff_ms + 1)
-        await asyncio.sleep(0.01)
+        cleaning = node.replicas.cleaning
+        await until(lambda: cleaning.running_count == 1)
         node.delete_topic()
         node.create_topic("orders", number=2)
         await fill(node, b"a")
-        await asyncio.sleep(0.05)
+        await until(lambda: cleaning.running_count == 0)
         assert node.directories[0].is_online
 
 
@@ -242,7 +243,7 @@ async def test_flush_ms_flushes_where_the_kernel_would_take_its_time(tmp_path: P
         assert partition.log.flushed_offset == 0
         for _ in range(3):
             node.clock.advance(1_100)
-            await asyncio.sleep(0.01)
+            await take_turns()
         await until(lambda: partition.log.flushed_offset == 1)
 
 

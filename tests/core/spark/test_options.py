@@ -18,6 +18,7 @@ from moldau.core.spark.options import (
     SubscribePattern,
     sink_options,
     source_options,
+    wrong_columns,
 )
 from moldau.types import TopicPartition
 
@@ -179,3 +180,19 @@ def test_what_only_sparks_own_source_needs_is_passed_over() -> None:
     plain = BROKER | {"subscribe": "a"}
     with_them = source_options(plain | given, is_stream=True)
     assert with_them == source_options(plain, is_stream=True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"key": "BINARY"}, None),
+        ({"value": "STRING", "key": "BINARY"}, None),
+        ({"valeu": "STRING"}, "there is no column 'valeu'; did you mean value?"),
+        ({"key": "STRING"}, "column key is BINARY, not STRING"),
+        ({}, "no column is chosen; there are key, value"),
+    ],
+)
+def test_a_schema_chooses_among_the_columns(columns: dict[str, str], reason: str | None) -> None:
+    found = wrong_columns(columns, {"key": "BINARY", "value": "STRING"})
+    assert (found or "").startswith(reason or "")
+    assert (found is None) == (reason is None)

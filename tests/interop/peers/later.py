@@ -1,6 +1,7 @@
 """What is green on Apache Kafka and needs something that Moldau does not serve yet: one table.
 
-A row is (suite, test, what it needs). Nothing else may be left out. A row whose feature has come is
+A row is (suite, test, what it needs). Nothing else may be left out of a suite that is run; which
+tests of librdkafka are run says the list in `test_librdkafka.py`. A row whose feature has come is
 removed with it; tests that pass by accident without their feature need no row.
 """
 

@@ -29,7 +29,7 @@ def suite() -> Path:
     try:
         return franz_go_tests(CACHE)
     except ApacheUnavailableError as reason:
-        give_up(reason, "franz-go's tests need Go", is_optional=True)
+        give_up(reason, "franz-go's tests need Go")
 
 
 def test_franz_gos_tests_pass(suite: Path, server: Server, tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ Each function gives what its test runs, or raises ApacheUnavailableError naming 
 
 import json
 import os
+import re
 import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from interop.apache import digest_of, made_once, require_tool, run_step
+from interop.apache import ApacheUnavailableError, digest_of, made_once, require_tool, run_step
 
 FRANZ_GO = "github.com/twmb/franz-go@v1.22.2"
 KAFKA_JAVASCRIPT = "@confluentinc/kafka-javascript@1.10.1"
@@ -27,21 +28,41 @@ FLINK_COPY = Path(__file__).parent / "java" / "FlinkCopy.java"
 FETCH_TIMEOUT_S = 900.0
 BUILD_TIMEOUT_S = 1800.0
 GO_FOLDER = "/usr/local/go/bin"
+# What the module file of franz-go asks for.
+GO_MIN = (1, 26)
 # Building must leave room for what else runs on the machine.
 POLITELY = ("nice", "-n", "10")
 
 
+def go() -> str:
+    """A Go that is new enough: of the system, of Go's own installer, or of this environment."""
+    beside_python = str(Path(sys.executable).parent)
+    for path in (None, GO_FOLDER, beside_python):
+        found = shutil.which("go", path=path)
+        if found is not None and _go_version(found) >= GO_MIN:
+            return found
+    oldest = ".".join(map(str, GO_MIN))
+    raise ApacheUnavailableError(
+        f"Go {oldest} or later is not installed: pip install -r requirements/go.txt"
+    )
+
+
+def _go_version(program: str) -> tuple[int, ...]:
+    text = run_step([program, "env", "GOVERSION"], "asking Go for its version", timeout_s=60)
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
+
+
 def franz_go_tests(cache: Path) -> Path:
     """The folder with franz-go's client and `kgo.test`, its compiled tests."""
-    go = shutil.which("go") or shutil.which("go", path=GO_FOLDER) or require_tool("go")
+    program = go()
 
     def build(folder: Path) -> None:
-        download = [go, "mod", "download", "-json", FRANZ_GO]
+        download = [program, "mod", "download", "-json", FRANZ_GO]
         answer = run_step(download, f"fetching {FRANZ_GO}", timeout_s=FETCH_TIMEOUT_S)
         module = Path(json.loads(answer)["Dir"])
         # Some tests read the sources, so they go along.
         shutil.copytree(module / "pkg" / "kgo", folder, dirs_exist_ok=True)
-        command = [*POLITELY, go, "test", "-c", "-o", str(folder / "kgo.test"), "./pkg/kgo"]
+        command = [*POLITELY, program, "test", "-c", "-o", str(folder / "kgo.test"), "./pkg/kgo"]
         run_step(command, "building franz-go", timeout_s=BUILD_TIMEOUT_S, folder=module)
 
     return made_once(cache / FRANZ_GO.rpartition("/")[2], build)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow.dataset as ds
@@ -11,7 +12,7 @@ from pipelines.at_work import make_topics, values_of
 from pipelines.killing import has_come_to, started
 from pipelines.pipeline_files import written
 from pyiceberg.catalog import load_catalog
-from support.waiting import pause, wait_for
+from support.waiting import wait_at_random, wait_for
 
 from moldau import Producer
 from moldau.pipelines.run.run_folder import RunFolder
@@ -51,8 +52,7 @@ def test_runs_that_are_killed(session: Any, node: ThreadBroker, tmp_path: Path) 
         with started(path) as running:
             wait_for(has_come_to(1 + kill, folder, running), "batches", WAIT_S)
             # Somewhere within a batch.
-            for _ in range(7):
-                pause()
+            wait_at_random(Random(), 0.3)
             assert running.poll() is None, (tmp_path / "errors").read_text()[-3000:]
     with started(path, "--once") as last:
         assert last.wait(WAIT_S) == 0, (tmp_path / "errors").read_text()[-3000:]

@@ -6,14 +6,13 @@ import random
 import secrets
 import signal
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support.running_node import QUICK_SETTINGS, RunningNode
-from support.waiting import wait_for
+from support.waiting import wait_at_random, wait_for
 from support.wire_client import WireClient
 from system.node.kill_changes import Changes
 from system.node.kill_history import (
@@ -167,7 +166,7 @@ class Run:
 
     def wait_randomly(self, seconds_max: float) -> None:
         """Kills come at any time; nothing depends on how long this takes."""
-        threading.Event().wait(self.chance.uniform(0, seconds_max))
+        wait_at_random(self.chance, seconds_max)
 
     def wait_to_see(self, topic: str, *endings: str) -> None:
         """Such a file is there now; or it is not, for a while."""

@@ -4,12 +4,12 @@ transaction is seen as its producer was told, and who was shut out is never seen
 
 import random
 import secrets
-import threading
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 from support.running_node import QUICK_SETTINGS, RunningNode
+from support.waiting import wait_at_random
 from support.wire_client import WireClient, create_topic
 from system.node.questions import Place
 from system.transactions.committed_view import read_committed, wait_until_stable
@@ -159,7 +159,7 @@ def contend(folder: Path, styles: list[Style], transactions: int, kills: int) ->
         try:
             contest.go_on(transactions)
             for _ in range(kills):
-                threading.Event().wait(contest.chance.uniform(0, 0.2))
+                wait_at_random(contest.chance, 0.2)
                 if contest.chance.random() < 0.3:
                     assert node.stop() == 0
                 node.kill()

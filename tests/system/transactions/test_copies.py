@@ -6,13 +6,12 @@ import random
 import secrets
 import signal
 import subprocess
-import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from support.running_node import QUICK_SETTINGS, RunningNode
-from support.waiting import wait_for
+from support.waiting import wait_at_random, wait_for
 from support.wire_client import WireClient, create_topic
 from system.node.questions import Place, committed
 from system.transactions.committed_view import (
@@ -89,7 +88,7 @@ class Copying:
 
     def wait_randomly(self) -> None:
         """Nothing depends on how long this takes."""
-        threading.Event().wait(self.chance.uniform(0, 0.8))
+        wait_at_random(self.chance, 0.8)
 
     def look(self) -> None:
         """Never is anything there twice."""

@@ -4,12 +4,12 @@ killed: a reader of what is committed finds the same sum after every transfer.
 
 import random
 import secrets
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.running_node import QUICK_SETTINGS, RunningNode
+from support.waiting import wait_at_random
 from support.wire_client import WireClient, create_topic
 from system.node.questions import Place, produce
 from system.transactions.committed_view import wait_until_at_rest, wait_until_stable
@@ -65,7 +65,7 @@ class Bank:
 
     def kill(self) -> None:
         """At any time; nothing depends on how long this takes."""
-        threading.Event().wait(self.chance.uniform(0, 0.3))
+        wait_at_random(self.chance, 0.3)
         if self.chance.random() < 0.2:
             assert self.node.stop() == 0
         self.node.kill()

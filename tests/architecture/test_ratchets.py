@@ -1,0 +1,233 @@
+"""Rules with exceptions that are listed and counted. A list may only shrink: an entry that is no
+longer needed fails as much as a new exception.
+"""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from architecture.test_tidy import PYTHON_FILES, ROOT, SOURCE_FILES, name_of
+
+# Fixed sleeps by file, each with its number and the reason. Conditions are awaited with `until` and
+# `wait_for`, and the broker's time is moved by its clock.
+SLEEPS: dict[str, tuple[int, str]] = {
+    "tests/client/consumer/test_aio_consumer.py": (1, "a poll that the application cancels"),
+    "tests/client/consumer/test_consumer_faults.py": (1, "a close that the application cancels"),
+    "tests/interop/group_talk.py": (
+        1,
+        "`after 100` of a conversation that Apache Kafka hears, too",
+    ),
+    "tests/interop/peers/traffic.py": (1, "paces what is written until the test stops it"),
+}
+WAITING = "tests/support/waiting.py"
+
+# Private members of our own classes that tests use, counted by file.
+PRIVATE: dict[str, int] = {
+    "tests/client/consumer/test_consumer.py": 7,
+    "tests/client/consumer/test_consumer_edges.py": 6,
+    "tests/client/consumer/test_consumer_groups.py": 2,
+    "tests/client/consumer/test_consumer_misuse.py": 2,
+    "tests/client/producer/test_producer_edges.py": 1,
+    "tests/config/live_node.py": 1,
+    "tests/config/second_broker.py": 2,
+    "tests/interop/test_consumer_in_a_cluster.py": 1,
+    "tests/net/test_clock.py": 1,
+    "tests/storage/disk/test_cached_views.py": 3,
+    "tests/storage/log/test_full_disk.py": 1,
+    "tests/system/transactions/dying_node.py": 1,
+}
+# Those of named tuples, os._exit, and those by which PySpark's users reach the JVM.
+NOT_OURS = {"_exit", "_replace", "_make", "_asdict", "_fields", "_jvm", "_jdf", "_jsc"}
+
+# Words of a riddle, counted by folder: what is notified, reported or continues has a better name.
+RIDDLES = re.compile(
+    r"\b(?:some[b]ody|no[b]ody|who[e]ver|goes[ ]on|(?:is|are)[ ]told)\b", re.IGNORECASE
+)
+RIDDLES_MAX: dict[str, int] = {
+    "docs": 24,
+    "docs/adr": 26,
+    "docs/reference": 5,
+    "src/moldau": 2,
+    "src/moldau/broker": 132,
+    "src/moldau/cli": 27,
+    "src/moldau/client": 52,
+    "src/moldau/config": 14,
+    "src/moldau/connectors": 11,
+    "src/moldau/core": 124,
+    "src/moldau/net": 11,
+    "src/moldau/pipelines": 17,
+    "src/moldau/protocol": 5,
+    "src/moldau/spark": 13,
+    "src/moldau/storage": 48,
+    "src/moldau/testing": 1,
+    "tests": 1,
+    "tests/architecture": 1,
+    "tests/broker": 51,
+    "tests/cli": 10,
+    "tests/client": 18,
+    "tests/config": 7,
+    "tests/connectors": 2,
+    "tests/core": 44,
+    "tests/data": 12,
+    "tests/interop": 74,
+    "tests/pipelines": 8,
+    "tests/protocol": 3,
+    "tests/spark": 6,
+    "tests/storage": 18,
+    "tests/support": 10,
+    "tests/system": 60,
+    "tests/testing": 1,
+    "tests/third_party": 8,
+}
+
+
+@cache
+def trees() -> list[tuple[str, ast.Module]]:
+    files = [path for path in PYTHON_FILES if path.is_relative_to(ROOT / "tests")]
+    return [(name_of(path), ast.parse(path.read_text(encoding="utf-8"))) for path in files]
+
+
+def test_tests_wait_for_conditions_and_not_for_a_time() -> None:
+    found = {name: sum(1 for _ in sleeps(tree)) for name, tree in trees() if name != WAITING}
+    assert {n: c for n, c in found.items() if c} == {n: c for n, (c, _) in SLEEPS.items()}
+
+
+def sleeps(tree: ast.AST) -> Iterator[ast.AST]:
+    """What lets a fixed time pass, whatever the spelling."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _is_fixed_sleep(node):
+            yield node
+        if isinstance(node, ast.For) and [ast.unparse(part) for part in node.body] == ["pause()"]:
+            yield node
+
+
+def _is_fixed_sleep(call: ast.Call) -> bool:
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    if name not in {"sleep", "wait", "wait_for", "timeout", "select"}:
+        return False
+    times = [*call.args, *(word.value for word in call.keywords)]
+    match ast.unparse(call.func):
+        case "asyncio.sleep" | "time.sleep" | "sleep":
+            return not all(_is_zero(time) for time in times)
+        case "asyncio.wait" | "asyncio.timeout" | "asyncio.wait_for":
+            return any(_is_short(time) for time in times)
+        case "select.select":
+            return [ast.unparse(time) for time in times[:3]] == ["[]"] * 3
+        case "Event().wait" | "threading.Event().wait":
+            # An event without a name is never set.
+            return bool(times)
+        case _:
+            return False
+
+
+def _is_zero(time: ast.expr) -> bool:
+    return isinstance(time, ast.Constant) and time.value == 0
+
+
+def _is_short(time: ast.expr) -> bool:
+    """Too short for a time-out that only ends a test that hangs."""
+    return (
+        isinstance(time, ast.Constant)
+        and isinstance(time.value, float | int)
+        and (0 < time.value < 1)
+    )
+
+
+def test_a_fixed_sleep_is_found_in_every_spelling() -> None:
+    found = """
+asyncio.sleep(0.1)
+asyncio.sleep(DELAY_S)
+time.sleep(1)
+sleep(1)
+threading.Event().wait(0.5)
+Event().wait(timeout=0.5)
+asyncio.wait({task}, timeout=0.1)
+asyncio.wait_for(shield(task), 0.1)
+select.select([], [], [], 0.1)
+for _ in range(7):
+    pause()
+"""
+    kept = """
+asyncio.sleep(0)
+asyncio.Event().wait()
+changed.wait(60)
+clock.sleep(60_000)
+asyncio.timeout(30)
+while is_busy():
+    pause()
+"""
+    assert sum(1 for _ in sleeps(ast.parse(found))) == 10
+    assert list(sleeps(ast.parse(kept))) == []
+
+
+def test_tests_use_what_is_public() -> None:
+    found = {name: sum(1 for _ in private_uses(tree)) for name, tree in trees()}
+    assert {name: count for name, count in found.items() if count} == PRIVATE
+
+
+def private_uses(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in our_private_names():
+            owner = ast.unparse(node.value)
+            if owner not in {"self", "cls", "super()"}:
+                yield f"{owner}.{node.attr}"
+
+
+@cache
+def our_private_names() -> set[str]:
+    """Private attributes and methods of the package's classes."""
+    names = set()
+    for path in SOURCE_FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                    names.add(name)
+                case ast.ClassDef():
+                    names.update(_defined_in(node))
+                case _:
+                    pass
+    return {name for name in names if re.match(r"_[^_]", name)} - NOT_OURS
+
+
+def _defined_in(owner: ast.ClassDef) -> Iterator[str]:
+    for node in owner.body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield node.name
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+                yield name
+            case _:
+                pass
+
+
+def test_a_private_use_is_found() -> None:
+    tree = ast.parse("consumer._engine.poll()\nself._engine.poll()\nsession._jvm\n")
+    assert list(private_uses(tree)) == ["consumer._engine"]
+
+
+def test_sentences_name_their_subject() -> None:
+    """If this fails for your change, say it otherwise. Lower a limit when a folder has fewer."""
+    counts = Counter[str]()
+    for path in texts():
+        counts[room_of(path)] += len(RIDDLES.findall(path.read_text(encoding="utf-8")))
+    assert {name: n for name, n in counts.items() if n > RIDDLES_MAX.get(name, 0)} == {}
+
+
+def texts() -> Iterator[Path]:
+    for folder in ("src", "docs", "tests"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in {".py", ".pyx", ".pxi", ".pxd", ".md", ".yaml", ".txt"}:
+                yield path
+
+
+def room_of(path: Path) -> str:
+    """`src/moldau/broker`, `docs/adr`, `tests/core`; files above these are their parent's."""
+    depth = 3 if path.is_relative_to(ROOT / "src") else 2
+    return "/".join(path.relative_to(ROOT).parent.parts[:depth])
+
+
+def test_the_limits_of_words_name_folders_that_are_there() -> None:
+    assert [name for name in RIDDLES_MAX if not (ROOT / name).is_dir()] == []
