@@ -89,7 +89,7 @@ async def test_a_late_answer_fails_everything_that_waits() -> None:
         clock.advance(30_001)
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         await channel.close()
-    assert [str(outcome) for outcome in outcomes] == [f"{address}: no answer in time"] * 2
+    assert [str(outcome) for outcome in outcomes] == [f"{address}: no response in time"] * 2
     with pytest.raises(ChannelError):
         await ask(channel)
 

@@ -243,7 +243,7 @@ async def test_an_answer_does_not_wait_longer_than_asked_and_the_change_is_made(
         answer = await waiting
         is_free.set()
         assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
-        assert "it may still be" in answer.topics[0].error_message
+        assert "it may still happen" in answer.topics[0].error_message
         assert (await node.ask(create("t"))).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         assert node.image.topic("t") is not None
 
@@ -302,7 +302,7 @@ async def test_a_broker_that_was_unregistered_says_so_and_stops_without_waiting(
         with pytest.raises(KafkaError) as refused:
             await node.lifecycle.leave(30_000)
         assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
-        assert "it was unregistered, start it again to have it back" in caplog.text
+        assert "it was unregistered, restart it to register it again" in caplog.text
 
 
 async def test_a_failed_disk_ends_the_wait_for_an_answer(tmp_path: Path) -> None:

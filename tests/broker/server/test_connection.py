@@ -459,7 +459,7 @@ async def test_an_answer_that_is_too_long_is_refused_to_its_client_alone(
         answers = [cast("HeartbeatResponse", (await client.answer())[1]) for _ in range(2)]
         assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST, 0]
         assert server.metrics.held_back.by_kind["answer"] == 1
-        assert "ask for less at once" in caplog.text
+        assert "request less at once" in caplog.text
         assert "Traceback" not in caplog.text
 
 

@@ -135,7 +135,7 @@ def test_what_can_not_be_had_is_refused_and_nothing_changes(node: RunningNode) -
             f"{listeners},EXTRA://127.0.0.1:{port}": "Address already in use",
             f"{listeners},EXTRA://0.0.0.0:{free}": "advertised.listeners: nobody can connect",
             f"{listeners},EXTRA://:{free}": "--insecure-listener EXTRA",
-            f"{listeners},CLOSED://127.0.0.1:{free}": "only PLAINTEXT is there yet",
+            f"{listeners},CLOSED://127.0.0.1:{free}": "only PLAINTEXT is supported yet",
             f"{listeners},OTHER://127.0.0.1:{free}": "has no protocol for OTHER",
             f"{listeners},EXTRA://127.0.0.1:{node.port}": f"share port {node.port}",
             plaintext: "CONTROLLER is not in listeners",
@@ -199,5 +199,5 @@ def test_a_node_starts_without_the_listener_whose_port_was_taken_meanwhile(
         with WireClient(node.address) as client:
             assert addresses(client) == [("127.0.0.1", node.port)]
             assert change(client, {"log.cleaner.threads": "2"}) == (0, None)
-    assert "a listener of the run-time settings is not there: listener EXTRA" in node.errors
+    assert "a listener of the run-time settings is missing: listener EXTRA" in node.errors
     assert "moves at the next start" not in node.errors, "a controller's listener stays"

@@ -96,7 +96,7 @@ def _config(text: str, *arguments: object) -> Callable[[Path], list[object]]:
 REFUSALS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
     "directory is a file": (_a_file, "data: is a file, not a directory"),
     "directory below a file": (_below_a_file, "letter"),
-    "directory of somebody else": (_strange_files, "holds files and is no log directory"),
+    "directory of somebody else": (_strange_files, "holds files and is not a log directory"),
     "empty meta.properties": (_meta(b""), META),
     "meta.properties of another version": (_meta(b"version=9\ncluster.id=x\nnode.id=1\n"), META),
     "meta.properties that is no text": (_meta(b"\xff\x00\xfe" * 20), META),
@@ -129,7 +129,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
     ),
     "no such listener": (
         _options("--insecure-listener", "PLANTEXT"),
-        "PLANTEXT is none of the listeners PLAINTEXT, CONTROLLER",
+        "PLANTEXT is not one of the listeners PLAINTEXT, CONTROLLER",
     ),
     "unknown log format": (_options("--log-format", "xml"), "xml"),
     "ephemeral with a directory": (_options("--ephemeral"), "--ephemeral"),

@@ -1,8 +1,8 @@
-"""What DescribeConfigs is answered on either listener: the settings of topics, of this node, of
-groups and client metrics subscriptions, with where they come from.
+"""Answers DescribeConfigs on both kinds of listeners: the settings of topics, of this node, of
+groups and of client metrics subscriptions, with the source of each value.
 
-A resource that is named again is answered once (Kafka answers it again, however often that is), and
-resources with the same settings share one description.
+A resource that is named several times is answered once (Kafka answers it every time), and resources
+with the same settings share one description.
 """
 
 from collections.abc import Awaitable, Hashable, Iterable, Mapping
@@ -40,10 +40,10 @@ _STORED = {
     ConfigResourceType.GROUP,
     ConfigResourceType.CLIENT_METRICS,
 }
-"""Whose settings are only what is stored for the name, and defaults."""
+"""Resources whose settings are only the stored values for the name, and defaults."""
 ANSWER_BYTES_MAX = 32 << 20
 _FIXED_BYTES = 16
-"""Of a row or a synonym, beside its texts."""
+"""Size of a row or a synonym without its texts."""
 # Kafka's words.
 _NAMELESS: dict[int, str] = {
     ConfigResourceType.BROKER_LOGGER: "Broker id must not be empty",
@@ -66,7 +66,7 @@ def described_configs(
 
 
 def _keys(names: list[str] | None) -> frozenset[str]:
-    """No names are all names."""
+    """An empty list selects all settings."""
     return frozenset(names or ())
 
 
@@ -76,7 +76,9 @@ class _Rows(NamedTuple):
 
 
 class _Description:
-    """For one request. Of one image and one configuration, whatever happens between slices."""
+    """The description for one request. It uses one image and one configuration, even if they change
+    between two slices of the work.
+    """
 
     def __init__(self, broker: BrokerServices, request: DescribeConfigsRequest) -> None:
         self._node_id = broker.node_id
@@ -103,7 +105,7 @@ class _Description:
         if self._size_bytes > ANSWER_BYTES_MAX:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"The answer would be larger than {ANSWER_BYTES_MAX} bytes: ask for less at once.",
+                f"The answer would be larger than {ANSWER_BYTES_MAX} bytes: request fewer at once.",
             )
         return result
 
@@ -171,7 +173,7 @@ def _check_topic(image: MetadataImage, kind: int, name: str) -> None:
 
 
 def _row_bytes(row: DescribeConfigsResourceResult) -> int:
-    """About what it takes in an answer."""
+    """Approximate size in a response."""
     return (
         _FIXED_BYTES
         + len(row.name)

@@ -1,5 +1,5 @@
-"""What a broker looks at before it passes changes of settings on to the controller: the settings of
-brokers, which only this broker can judge, and levels of loggers, which are nobody else's business.
+"""What a broker checks before it forwards changes of settings to the controller: broker settings,
+which only this broker can validate, and logger levels, which concern only this broker.
 """
 
 from collections import Counter
@@ -25,13 +25,13 @@ _CONTROLLERS_BUSINESS = {
 
 
 class ResourceChange(NamedTuple):
-    """One resource of a request, whichever request it was."""
+    """One resource of a request of either kind: AlterConfigs or IncrementalAlterConfigs."""
 
     kind: int
     name: str
     changes: Sequence[Change]
     is_replacement: bool
-    """What is not mentioned is taken away."""
+    """True for AlterConfigs: settings that are not mentioned are removed."""
 
 
 class Outcome(NamedTuple):
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 async def judged(
     broker: BrokerServices, asked: Sequence[ResourceChange], *, validate_only: bool
 ) -> list[Outcome | None]:
-    """The outcome for each resource; None if the controller decides."""
+    """The outcome for each resource, or None if the controller decides."""
     times = Counter((each.kind, each.name) for each in asked)
 
     def judge(each: ResourceChange) -> Outcome | None:
@@ -70,7 +70,7 @@ def _judge(broker: BrokerServices, asked: ResourceChange, *, validate_only: bool
     if asked.kind == ConfigResourceType.BROKER:
         if asked.name:
             _check_is_this_broker(broker, asked.name)
-        # What is stored but of no use here must not stand in the way of other changes.
+        # A stored value that this broker cannot use must not block other changes.
         before = broker.config.layers.own if asked.name else broker.config.layers.cluster
         declared = BrokerConfig.declared | DYNAMIC_SETTINGS
         after = (

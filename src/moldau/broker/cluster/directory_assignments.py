@@ -1,5 +1,5 @@
-"""Tells the controller in which of this node's directories a replica is, where the metadata says
-something else: it chose a directory itself, or the replica was moved (KIP-858).
+"""Reports to the controller which log directory of this node holds a replica, where the metadata
+says otherwise: the broker chose the directory, or the replica was moved (KIP-858).
 """
 
 import logging
@@ -56,7 +56,7 @@ class DirectoryAssignments:
         self._untold[replica] = directory_id
         if not self._is_telling:
             self._is_telling = True
-            _ = self._tasks.start(self._tell(), "tell the controller about directories")
+            _ = self._tasks.start(self._tell(), "report directories to the controller")
 
     async def _tell(self) -> None:
         try:
@@ -72,16 +72,18 @@ class DirectoryAssignments:
             self._is_telling = False
 
     async def _send(self, told: dict[_Replica, Uuid]) -> bool:
-        """True if there is nothing to try again: a replica that is refused is gone by now."""
+        """True if there is nothing to retry: a replica that the controller refused no longer
+        exists.
+        """
         try:
             response = await self._controller.send(self._request(told))
         except KafkaError as error:
-            _log.warning("the controller was not told about directories: %s", error)
+            _log.warning("the directory assignment did not reach the controller: %s", error)
             return False
         assert isinstance(response, AssignReplicasToDirsResponse)
         if response.error_code:
             code = ErrorCode(response.error_code).name
-            _log.warning("the controller does not want to hear about directories: %s", code)
+            _log.warning("the controller rejected the directory assignment: %s", code)
             return response.error_code == ErrorCode.UNSUPPORTED_VERSION
         return True
 

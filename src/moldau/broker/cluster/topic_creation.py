@@ -1,6 +1,5 @@
-"""Topics that are made because somebody needs them: those that a client asks about, and the
-internal ones at their first use. Requests that need the same topic at the same time share its
-creation.
+"""Automatic creation of topics: those in clients' metadata requests, and the internal ones at their
+first use. Requests that need the same topic at the same time share its creation.
 """
 
 import asyncio
@@ -48,8 +47,8 @@ class TopicCreation:
         self._told: dict[str, ErrorCode] = {}
 
     async def ensure(self, names: Iterable[str]) -> Outcomes:
-        """Returns when each topic exists here (NONE) or could not be made, which is no reason to
-        raise. Names that no topic may have are not tried.
+        """Returns when each topic exists here (NONE) or could not be created, which does not raise.
+        Names that are invalid for topics are not tried.
         """
         wanted = list(dict.fromkeys(names))
         are_valid = await slices_of(is_valid_name, wanted)
@@ -76,7 +75,7 @@ class TopicCreation:
         await self._tasks.close()
 
     def _is_news(self, name: str, code: ErrorCode) -> bool:
-        """Clients ask again and again; one line about it is enough."""
+        """Clients retry again and again; one log line is enough."""
         if len(self._told) > _TOLD_MAX:
             self._told.clear()
         is_known = self._told.get(name) is code
@@ -107,7 +106,7 @@ class TopicCreation:
             if code not in _FINE and self._is_news(topic.name, code):
                 setting = _REPLICATION_FACTORS.get(topic.name)
                 news.setdefault((code, setting), []).append(topic)
-        # However many there are, a line for each error code and internal topic.
+        # One line for each error code and internal topic, however many topics failed.
         for failed in news.values():
             few = few_of([topic.name for topic in failed])
             reason = _reason(failed[0], factors.get(failed[0].name, _DEFAULT))
@@ -128,7 +127,7 @@ def _creatable(config: BrokerConfig, name: str) -> CreatableTopic:
     internal = _INTERNAL.get(name)
     if internal is not None:
         return internal(config)
-    # What this node was not told is left to the controller, which may have been told otherwise.
+    # Settings that this node does not have are left to the controller, which may have them.
     return CreatableTopic(
         name=name,
         num_partitions=config.num_partitions if "num.partitions" in config.given else _DEFAULT,

@@ -1,7 +1,7 @@
-"""One shard of a coordinator at work: it is loaded from its partition's log, and then performs what
-the shard's turns ask for. Everything happens in the node's event loop, so turns never interleave.
+"""One shard of a coordinator: it is loaded from its partition's log, and then performs the effects
+of the shard's turns. Everything happens in the node's event loop, so turns never interleave.
 
-Decisions that nothing else depends on (commits of offsets) gather until the loop has read what its
+Decisions that no other decision depends on (offset commits) gather until the loop has read what its
 connections have sent, and go into the log as one batch.
 """
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LOAD_CHUNK_BYTES = 48 << 10
-"""How much is replayed before the event loop has its turn again."""
+"""How much is replayed before the event loop runs other tasks."""
 
 _FENCED = frozenset(
     {
@@ -72,7 +72,7 @@ _FENCED = frozenset(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
-"""Not our trouble: somebody was late."""
+"""Outcomes that are not errors of this broker: the client was late, or leadership has moved."""
 
 ShardT = TypeVar("ShardT", bound=Shard)
 AnswerT = TypeVar("AnswerT")
@@ -82,7 +82,7 @@ class HostState(Enum):
     LOADING = "loading"
     ACTIVE = "active"
     FAILED = "failed"
-    """Its log cannot be read. A new leader epoch tries again."""
+    """The log cannot be read. A new leader epoch tries again."""
     CLOSED = "closed"
 
 
@@ -90,7 +90,7 @@ class HostOptions(NamedTuple):
     commit_timeout_ms: int
     compression: Compression
     linger_ms: int
-    """How long decisions may gather; without a time, until the event loop has had its turn."""
+    """How long decisions may gather; if None, until the event loop has run once."""
 
 
 class HostServices(NamedTuple):
@@ -98,9 +98,9 @@ class HostServices(NamedTuple):
     deadlines: "Deadlines"
     cold_reads: "ColdReads"
     options: Callable[[], HostOptions]
-    """Asked at each use: settings change."""
+    """Called at each use, because settings change."""
     requested: Callable[["ShardHost[Any]", object], None] | None = None
-    """Does what a shard asks its coordinator for."""
+    """Performs what a shard requests from its coordinator."""
 
 
 class _Written:
@@ -134,10 +134,10 @@ class ShardHost(Generic[ShardT]):
         self._gathered: list[EncodedAppend] = []
         self._written: set[_Written] = set()
         self._decided: deque[tuple[_Written, ErrorCode | None]] = deque()
-        """Heard of during a turn: they must wait for its end."""
+        """Events that arrived during a turn, and must wait for its end."""
         self._depth = 0
         self._end_offset = 0
-        """What is replayed of the log."""
+        """The log is replayed up to here."""
         self._on_loaded: list[Callable[[], None]] = []
         self._load_ended = asyncio.Event()
 
@@ -150,7 +150,9 @@ class ShardHost(Generic[ShardT]):
         return log.log_start_offset == log.log_end_offset
 
     def goes_on_leading(self, partition: "Partition") -> bool:
-        """A new leader epoch begins here. If it follows our own, nobody else has written."""
+        """A new leader epoch begins. True if it follows this broker's own epoch, so that no other
+        broker has written.
+        """
         before, self._leader_epoch = self._leader_epoch, partition.leader_epoch
         return (
             self.state in {HostState.LOADING, HostState.ACTIVE}
@@ -159,7 +161,7 @@ class ShardHost(Generic[ShardT]):
         )
 
     async def load(self) -> None:
-        """What cannot be read fails the shard, not the node."""
+        """An unreadable log fails the shard, not the node."""
         clock, name = self._services.clock, self.partition.topic_partition
         started_ms = clock.mono_ms()
         try:
@@ -196,23 +198,23 @@ class ShardHost(Generic[ShardT]):
         self._end_offset = self.partition.log.log_end_offset
         self.run(self.shard.loaded)
         for callback in self._on_loaded:
-            apart(_log, "what waits for a coordinator", callback)
+            apart(_log, "a callback that waited for a coordinator", callback)
         self._on_loaded.clear()
 
     async def wait_loaded(self) -> None:
-        """Or failed, or closed."""
+        """Returns when the shard is loaded, failed or closed."""
         if self.state is HostState.LOADING:
             await self._load_ended.wait()
 
     def when_loaded(self, callback: Callable[[], None]) -> None:
-        """At once if it is; never if it will not be."""
+        """Calls back at once if the shard is loaded, and never if it will not be."""
         if self.state is HostState.ACTIVE:
             callback()
         elif self.state is HostState.LOADING:
             self._on_loaded.append(callback)
 
     def unload(self) -> None:
-        """Another node coordinates, or none. Whoever waits is told."""
+        """Another node coordinates this partition, or none. Waiting requests receive an error."""
         was_active = self.state is HostState.ACTIVE
         self.state = HostState.CLOSED
         self._load_ended.set()
@@ -231,7 +233,7 @@ class ShardHost(Generic[ShardT]):
     # Turns
 
     def run(self, event: Callable[[Turn], AnswerT], *, depends: bool = True) -> AnswerT:
-        """One turn. What does not depend on gathered records need not wait for them."""
+        """Runs one turn. A turn that does not depend on gathered records need not wait for them."""
         with self._in_turn():
             if depends:
                 self._flush_gathered()
@@ -242,8 +244,8 @@ class ShardHost(Generic[ShardT]):
 
     @contextlib.contextmanager
     def _in_turn(self) -> Iterator[None]:
-        """A turn is over when all of its effects are performed. An append may move the high
-        watermark at once: those who waited for that have their own turns, afterwards.
+        """A turn ends when all of its effects are performed. An append may advance the high
+        watermark at once: callbacks that waited for that run in turns of their own, afterwards.
         """
         self._depth += 1
         try:
@@ -264,8 +266,8 @@ class ShardHost(Generic[ShardT]):
     def ask(
         self, event: Callable[[Ticket, Turn], None], *, depends: bool = True
     ) -> asyncio.Future[Any]:
-        """The turn is taken at once; the answer comes when the shard gives it, or a KafkaError if
-        it refuses.
+        """The turn runs at once; the future completes when the shard answers, or fails with
+        KafkaError if it refuses.
         """
         self._tickets += 1
         ticket = Ticket(self._tickets)
@@ -276,13 +278,14 @@ class ShardHost(Generic[ShardT]):
             self.run(lambda turn: event(ticket, turn), depends=depends)
         except Exception as error:  # noqa: BLE001 - whoever asked is told, and nobody else
             if not answer.done():
-                # Where a refusal came from is of no use, and keeps what was asked in a circle.
+                # The traceback of a refusal is useless, and would keep the request alive in a
+                # cycle.
                 is_refusal = isinstance(error, KafkaError)
                 answer.set_exception(error.with_traceback(None) if is_refusal else error)
         return answer
 
     def _perform(self, turn: Turn) -> None:
-        """A turn may answer several: what goes wrong for one of them does not stop the others."""
+        """A turn may answer several requests: a failure in one of them does not stop the others."""
         unexpected: Exception | None = None
         for effect in turn.effects:
             try:
@@ -414,7 +417,7 @@ class ShardHost(Generic[ShardT]):
         pieces: list[Piece],
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> AppendResult | None:
-        """None if it is refused; then everybody knows already."""
+        """None if the log refused it; then every waiting request has its error already."""
         try:
             result = self.partition.append(
                 data,
@@ -449,7 +452,7 @@ class ShardHost(Generic[ShardT]):
         self.partition.on_committed(written.last_offset, decided)
 
     def _settle(self, written: _Written, refusal: ErrorCode | None) -> None:
-        """It is committed, or nobody will know in time. Only the first word counts."""
+        """The appends are committed, or the wait has timed out. Only the first outcome counts."""
         if written not in self._written:
             return
         self._written.remove(written)
@@ -460,7 +463,7 @@ class ShardHost(Generic[ShardT]):
             if refusal is not None:
                 self._refuse(piece.append, as_coordinator_error(refusal))
             elif piece.is_last:
-                apart(_log, "what follows a commit", self._committed, piece.append)
+                apart(_log, "a callback after a commit", self._committed, piece.append)
 
     def _committed(self, append: Append) -> None:
         for reply in append.replies:

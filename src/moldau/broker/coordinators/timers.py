@@ -1,5 +1,6 @@
-"""The timers of a coordinator's shard, by key. Most of them are put off again and again before they
-fire (every heartbeat does), so that must cost little: a timer that fires too early is set again.
+"""The timers of a coordinator's shard, by key. Most of them are postponed again and again before
+they fire (by every heartbeat), so postponing must be cheap: a timer that fires too early is set
+again.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,9 @@ class KeyedTimers:
         self._clock = clock
         self._fire = fire
         self._running: dict[TimerKey, tuple[float, Timer]] = {}
-        """When each is due, and what will look after it, at that time or before."""
+        """The due time of each timer, and the scheduled call that will check it, at that time or
+        before.
+        """
 
     def __len__(self) -> int:
         return len(self._running)

@@ -1,6 +1,6 @@
-"""Asks a transaction's coordinator whether partitions belong to it, before anything is written to
-them that nobody else might ever end (KIP-890). The coordinator is asked by a request, one at a time
-for each broker, with everything that gathered behind the one before.
+"""Verifies with a transaction's coordinator that partitions belong to it, before anything is
+written to them that no coordinator might ever end (KIP-890). Each broker gets one request at a
+time, which carries every question that gathered during the one before.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Codes = dict[TopicPartition, ErrorCode]
 
-# What the coordinator says to its own clients, and what writers are told instead.
+# The coordinator's errors for its own clients, and their equivalents for writers.
 _FOR_WRITERS = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
@@ -69,7 +69,7 @@ class TransactionVerification:
         self._clock = clock
         self._tasks = tasks
         self._waiting: dict[int, list[_Question]] = {}
-        """By the broker that is being asked something else at the moment."""
+        """Questions that wait, by the broker that is busy with a request."""
 
     async def guard(
         self,
@@ -80,7 +80,7 @@ class TransactionVerification:
         adds: bool,
     ) -> dict[Partition, Verification | KafkaError | None]:
         """What an append needs to open a transaction of `producer` (id and epoch) on each of the
-        partitions: None if it needs nothing, an error if it must not be. `adds`: partitions that
+        partitions: None if it needs nothing, an error if it must not. `adds`: partitions that
         are not in the transaction are added to it.
         """
         config = self._settings.current
@@ -100,7 +100,8 @@ class TransactionVerification:
             is_busy = adds and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
             if not is_busy or self._clock.mono_ms() >= give_up_ms:
                 break
-            # The end of the last transaction is under way: sooner done than told.
+            # The last transaction is still being completed: a retry here is faster than one by the
+            # client.
             await self._clock.sleep(config.add_partitions_to_txn_retry_backoff_ms)
         for partition in waiting:
             code = codes[partition.topic_partition]
@@ -117,7 +118,7 @@ class TransactionVerification:
         *,
         adds: bool,
     ) -> Codes:
-        """What the coordinator says to each of the partitions."""
+        """The coordinator's error code for each of the partitions."""
         broker_id = self._coordinator_of(transactional_id)
         if broker_id is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -131,7 +132,7 @@ class TransactionVerification:
         return await answer
 
     def _coordinator_of(self, transactional_id: str) -> int | None:
-        """The broker, if it is alive."""
+        """The coordinator's broker, if it is alive."""
         image = self._feed.image
         topic = image.topic(TRANSACTION_STATE)
         if topic is None:
@@ -156,7 +157,8 @@ class TransactionVerification:
         try:
             response = await self._peers.send(broker_id, _request(questions))
         except KafkaError:
-            # Nobody answered; what else there may be to say is for the coordinator's clients.
+            # There was no response; error codes of other kinds are for the coordinator's own
+            # clients.
             code = ErrorCode.NETWORK_EXCEPTION
         else:
             assert isinstance(response, AddPartitionsToTxnResponse)
@@ -165,7 +167,7 @@ class TransactionVerification:
                 _answer_each(questions, response)
                 return
             if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                # It is this broker that was refused, not its client.
+                # The coordinator refused this broker, not its client.
                 code = ErrorCode.INVALID_TXN_STATE
         for question in questions:
             question.answer_all(code)
@@ -179,13 +181,13 @@ def _begin(
         try:
             guards[partition] = partition.begin_verification(*producer, sequence, adds=adds)
         except KafkaError as error:
-            # Without the way it came, which leads back to this dictionary.
+            # Without its traceback, which refers back to this dictionary.
             guards[partition] = error.with_traceback(None)
     return guards
 
 
 def _one_each(questions: list[_Question]) -> tuple[list[_Question], list[_Question]]:
-    """A transactional id is in a request once: what else is asked of it comes with the next."""
+    """A request names a transactional id once: further questions about it wait for the next."""
     first: dict[str, _Question] = {}
     later = [q for q in questions if first.setdefault(q.transactional_id, q) is not q]
     return list(first.values()), later

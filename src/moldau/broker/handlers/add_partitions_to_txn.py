@@ -1,7 +1,7 @@
 """AddPartitionsToTxn: partitions become part of a producer's transaction. Versions 0 to 3 come from
-clients, for one transaction; 4 and 5 from brokers, for many, and may only ask whether they are.
+clients, for one transaction; 4 and 5 from brokers, for many, and may only verify that they are.
 
-One partition that cannot be added keeps all others of its transaction from being added.
+If one partition cannot be added, none of its transaction's partitions are.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ async def handle_add_partitions_to_txn(
         codes = await _codes(ctx, asked)
         by_topic = await ctx.work(_by_topic, codes)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=by_topic)
-    # All at once: they have nothing to do with each other, and wait for the same disk.
+    # All at once: they are independent, and wait for the same disk.
     outcomes = await asyncio.gather(*(_codes(ctx, each) for each in request.transactions))
     results = await ctx.work(_by_transaction, request.transactions, outcomes)
     return AddPartitionsToTxnResponse(results_by_transaction=results)
@@ -80,7 +80,7 @@ def _named(asked: AddPartitionsToTxnTransaction) -> list[TopicPartition]:
 
 
 def _all_or_none(named: list[TopicPartition], codes: list[ErrorCode]) -> tuple[Codes, bool]:
-    """With True: none are added, and this is what is said about them."""
+    """Returns the codes and True if no partition is added."""
     if not any(codes):
         return dict(zip(named, codes, strict=True)), False
     told = (code or ErrorCode.OPERATION_NOT_ATTEMPTED for code in codes)

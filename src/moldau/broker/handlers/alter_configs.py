@@ -1,4 +1,4 @@
-"""AlterConfigs: the settings of a resource are replaced by those that are named."""
+"""AlterConfigs: the settings in the request replace all settings of a resource."""
 
 from moldau.broker.cluster.config_requests import Outcome, ResourceChange, judged
 from moldau.broker.server.context import RequestContext
@@ -32,7 +32,7 @@ def _response(
     outcomes: list[Outcome | None],
     decided: list[AlterConfigsResourceResponse],
 ) -> AlterConfigsResponse:
-    """`decided`: what the controller says about those without an outcome."""
+    """`decided`: the controller's results for the resources without an outcome."""
     told = {
         (each.resource_type, each.resource_name): Outcome(each.error_code, each.error_message)
         for each in decided

@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members go, with their offsets."""
+"""DeleteGroups: deletes groups without members, and their offsets."""
 
 from moldau.broker.server.context import RequestContext
 from moldau.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse

@@ -1,6 +1,7 @@
-"""DeleteRecords (versions 0 to 2): moves the start of logs. What is acknowledged survives a crash.
+"""DeleteRecords (versions 0 to 2): moves the start of logs. An acknowledged deletion survives a
+crash.
 
-Not waited for: followers. They delete when they next hear of the leader's start.
+The response does not wait for followers, which delete at their next fetch.
 """
 
 from moldau.broker.replicas.topic_settings import INTERNAL_TOPICS
@@ -32,10 +33,10 @@ async def handle_delete_records(
         topic, asked = part
         try:
             log, offset = _wanted(ctx, topic, asked)
-            # The furthest counts if a partition is named twice.
+            # The highest offset counts if a partition is named twice.
             wanted[log] = max(offset, wanted.get(log, 0))
         except KafkaError as error:
-            # Without the way it came, which leads back to this dictionary.
+            # Without its traceback, which refers back to this dictionary.
             refused[TopicPartition(topic, asked.partition_index)] = error.with_traceback(None)
 
     looked = in_slices(

@@ -1,5 +1,6 @@
 """DescribeGroups: classic groups with their members. As in Kafka a group is answered as often as it
-is named; it is looked at once, and what would be too much together is refused before it is written.
+is named; it is described once, and a response that would be too large is refused before it is
+encoded.
 """
 
 from collections import Counter

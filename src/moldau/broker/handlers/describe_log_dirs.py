@@ -1,4 +1,4 @@
-"""DescribeLogDirs (versions 1 to 5): the log directories of this node and what is in them."""
+"""DescribeLogDirs (versions 1 to 5): the log directories of this node and their contents."""
 
 import shutil
 from collections.abc import Container
@@ -35,7 +35,7 @@ async def handle_describe_log_dirs(
 
 
 def _wanted(request: DescribeLogDirsRequest) -> Container[TopicPartition] | None:
-    """None: all."""
+    """None selects all partitions."""
     if request.topics is None:
         return None
     return {

@@ -1,5 +1,5 @@
-"""DescribeTransactions (version 0): what transactional ids are doing. One that is named again is
-answered once: Kafka answers it again, however many partitions it has.
+"""DescribeTransactions (version 0): the state of transactional ids. An id that is named several
+times is answered once; Kafka repeats it, however many partitions it has.
 """
 
 from collections.abc import Awaitable

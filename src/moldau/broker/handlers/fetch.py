@@ -1,6 +1,6 @@
-"""Fetch (versions 4 to 18): slices of segments, without looking into them. A fetch that finds too
-little waits, knowing only how many bytes are missing, until they are there or its time is up. What
-the page cache holds is answered at once; threads read the rest.
+"""Fetch (versions 4 to 18): slices of segments, without parsing them. A fetch that finds too little
+waits until the missing bytes have arrived or its time is up. Data in the page cache is answered
+at once; threads read the rest.
 
 Not served: reading from the closest replica (rack id); every client reads from the leader.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 WAIT_MS_MAX = 300_000
 FEW_PARTITIONS = 8
-"""They take less than a slice of time, unless they come from the disk."""
+"""So few partitions take less than a slice of time, unless they are read from the disk."""
 TOPIC_IDS_SINCE_VERSION = 13
 LEADER_HINTS_SINCE_VERSION = 16
 REPLICA_STATE_SINCE_VERSION = 15
@@ -58,7 +58,7 @@ def handle_fetch(
 
 
 async def _fetch_many(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
-    """Thousands of partitions."""
+    """Handles a fetch of thousands of partitions."""
     outcome = _begin(ctx, request, await ctx.work(asked_in, request))
     return outcome if isinstance(outcome, FetchResponse) else await outcome
 
@@ -117,27 +117,27 @@ class Fetch:
         self._isolation = Isolation.LOG_END
         if replica_id < 0:
             self._isolation = _ISOLATIONS.get(request.isolation_level, Isolation.HIGH_WATERMARK)
-        # Others have their turns between many partitions.
+        # Other tasks run between many partitions.
         is_sent_at_once = len(self._asked) <= FEW_PARTITIONS and not ctx.peer.is_answered_later
         sends_files = ctx.peer.takes_files and is_sent_at_once
         self._reads = ctx.broker.replicas.cold_reads.reads(sends_files=sends_files)
         self._results: list[PartitionData | None] = [None] * len(self._asked)
         self._found: dict[int, FoundBatches] = {}
-        """By place: what there is to read. It may be stale once others had their turn."""
+        """By partition: what there is to read. It may be stale once other tasks have run."""
         self._logs: dict[int, Log] = {}
         self._is_stale = False
         self._bytes_found = self._max_bytes = self._min_bytes = 0
         self._bytes_read = self._held_bytes = 0
         self.has_room = True
-        """In the node's memory, for records."""
+        """Whether the node's memory has room for records."""
         self._topics: list[FetchableTopicResponse] = []
         self._got_records: list[Asked] = []
         self._is_urgent = not self._asked
-        """There is an error or something else to tell that does not wait for bytes."""
+        """There is an error or another change to report that does not wait for bytes."""
         self.places: dict[Partition, int] = {}
-        """Of those that were looked at without an error."""
+        """Partitions that were checked without an error."""
         self.full: set[Partition] = set()
-        """They have more than may be answered."""
+        """Partitions with more data than fits into the response."""
 
     @property
     def isolation(self) -> Isolation:
@@ -145,14 +145,14 @@ class Fetch:
 
     @property
     def missing_bytes(self) -> int:
-        """None are missing if there is something to tell."""
+        """None are missing if there is something to report."""
         return 0 if self._is_urgent else max(self._min_bytes - self._bytes_found, 0)
 
     def attempt(self, moved: Iterable[Partition] | None = None, *, is_last: bool) -> Attempt:
-        """Find what there is, and if it is enough, or this is the last attempt, read it: as much as
-        the limits allow. The first batch of all comes whatever its size, if there is room for any.
-        After the first attempt only what `moved` or had something is looked at; the rest has not
-        changed.
+        """Finds what there is, and if it is enough, or this is the last attempt, reads as much as
+        the limits allow. The first batch of all is returned regardless of its size, if there is
+        room for any. After the first attempt only partitions that `moved` or had something are
+        checked; the rest has not changed.
         """
         if not self.has_room and moved is not None:
             # They had more than fitted, which was nothing.
@@ -192,8 +192,8 @@ class Fetch:
         self._min_bytes = min(request.min_bytes, self._max_bytes if self.has_room else 1)
 
     def _attempt_many(self, places: Sequence[int], *, is_last: bool) -> Attempt:
-        """As long as it is not known that there is enough, nothing is read. From then on each is
-        read where it is found, before it can change.
+        """Nothing is read until the attempt knows that there is enough. From then on each partition
+        is read when it is found, before it can change.
         """
         slices = Slices()
         try:
@@ -202,7 +202,7 @@ class Fetch:
                 if place in self._found and (is_last or not self.missing_bytes):
                     yield from self._read(place, is_fresh=True)
                 if self._bytes_read == self._bytes_found:
-                    # Or every read would look through what was read before.
+                    # Otherwise every read would search the reads before it.
                     self._reads.forget()
                 if slices.is_over:
                     yield from self._others_first(slices)
@@ -223,7 +223,9 @@ class Fetch:
             self._hold(0)
 
     def _others_first(self, slices: Slices) -> Generator[Cold, None, None]:
-        """What was found may change meanwhile; what was read is an answer that nobody has taken."""
+        """What was found may change meanwhile; what was read is a response that no client has
+        received.
+        """
         self._is_stale = True
         self._hold(self._bytes_read)
         yield None
@@ -235,8 +237,8 @@ class Fetch:
             self.ctx.broker.budget.hold_answers(change)
 
     def _hold_until_sent(self) -> None:
-        """Many may be read for in one turn: each must know of the others before their connections
-        count what their clients have not taken.
+        """Many fetches may be read in one turn: each must see the others' memory before their
+        connections count it as unsent.
         """
         size_bytes = self._bytes_found
         if size_bytes > SMALL_BYTES:
@@ -245,7 +247,7 @@ class Fetch:
             asyncio.get_running_loop().call_soon(hold, -size_bytes)
 
     def _look(self, place: int, cold: Cold = None) -> Generator[Cold, None, None]:
-        """Find what there is of one partition, once threads have loaded what is missing for it."""
+        """Finds what one partition has, once threads have loaded what the page cache lacks."""
         for _ in range(ATTEMPTS_MAX):
             if cold is not None:
                 try:
@@ -259,7 +261,7 @@ class Fetch:
         self._refuse(place, changes_too_fast(self._asked[place].topic))
 
     def _find(self, place: int) -> Cold:
-        """Find what there is of one partition, without reading it."""
+        """Finds what one partition has, without reading it."""
         partition: Partition | None = None
         try:
             if self._refusal is not None:
@@ -276,7 +278,7 @@ class Fetch:
         return None
 
     def _look_into(self, partition: Partition, place: int) -> PartitionData | None:
-        """None if there is nothing that the client does not know."""
+        """Returns None if there is nothing that the client does not know."""
         asked, log = self._asked[place], partition.log
         wanted = asked.request
         high_watermark, offset = log.high_watermark, wanted.fetch_offset
@@ -303,7 +305,7 @@ class Fetch:
                 self._is_urgent = True
                 return answer
         max_bytes = min(wanted.partition_max_bytes, max(self._max_bytes - self._bytes_found, 0))
-        # Any record is enough: then what is found is answered.
+        # Any record is enough: then the response contains what is found.
         is_sure = self._min_bytes - self._bytes_found <= 1
         self._reads.next_log(max_bytes, is_sure=is_sure)
         found = log.find(
@@ -319,7 +321,7 @@ class Fetch:
         (self.full.discard if found.is_all else self.full.add)(partition)
         if size_bytes := found.size_bytes:
             if is_sure and len(self._asked) == 1:
-                # Nothing else can make it wait.
+                # No other partition can make it wait.
                 fill(answer, log.take(found, self._reads))
                 self._bytes_read += size_bytes
             else:
@@ -333,8 +335,8 @@ class Fetch:
     def _read(
         self, place: int, cold: Cold = None, *, is_fresh: bool = False
     ) -> Generator[Cold, None, None]:
-        """Read what was found of one partition, once threads have loaded what is missing for it.
-        `is_fresh`: it was found in this turn.
+        """Reads what was found in one partition, once threads have loaded what the page cache
+        lacks. `is_fresh`: it was found in this turn.
         """
         answer = self._results[place]
         if answer is not None and answer.records:
@@ -357,8 +359,8 @@ class Fetch:
         self._refuse_found(place, changes_too_fast(self._asked[place].topic))
 
     def _read_found(self, place: int, cold: Cold) -> Generator[Cold, None, None]:
-        """Read all that was found, and some of it comes from the disk. Meanwhile what views show
-        may leave the page cache, or change: everything is copied.
+        """Reads everything that was found, some of it from the disk. Meanwhile the memory behind
+        views may leave the page cache, or change: everything is copied.
         """
         self._reads.send_no_files()
         for earlier, found in self._found.items():
@@ -371,7 +373,7 @@ class Fetch:
             yield from self._read(each)
 
     def _take(self, place: int) -> Cold:
-        """Read what was found of one partition, if anything was."""
+        """Reads what was found in one partition, if anything was."""
         answer, found = self._results[place], self._found.get(place)
         if answer is None or found is None:
             return None
@@ -409,7 +411,7 @@ class Fetch:
             code is ErrorCode.KAFKA_STORAGE_ERROR
             and self.ctx.version < STORAGE_ERRORS_SINCE_VERSION
         ):
-            # Older clients would give up; this one makes them look for the leader and try again.
+            # Older clients would give up; this error makes them look for the leader and retry.
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self._results[place] = PartitionData(
             partition_index=self._asked[place].request.partition,
@@ -420,7 +422,7 @@ class Fetch:
         )
 
     def changed_since(self) -> list[Partition]:
-        """Of those that were looked at, those that may have more by now: others had their turns."""
+        """The checked partitions that may have more by now, because other tasks have run."""
         if not self._is_stale:
             return []
         return [
@@ -438,7 +440,7 @@ class Fetch:
         return log.high_watermark != told.high_watermark
 
     def _tell(self, some: list[Asked], results: list[PartitionData | None]) -> None:
-        """What the client does not know goes into the answer."""
+        """Adds what the client does not know to the response."""
         topics, is_news = self._topics, self._named.is_news
         last = topics[-1] if topics else None
         for asked, result in zip(some, results, strict=True):
@@ -462,11 +464,11 @@ class Fetch:
 
 
 def _refusal(ctx: RequestContext, request: FetchRequest, replica_id: int) -> KafkaError | None:
-    """What is wrong with the whole request is told for each partition: older versions have no other
-    place for it.
+    """An error of the whole request is reported for each partition: older versions have no other
+    field for it.
     """
     if replica_id >= 0 and not ctx.peer.is_privileged_listener:
-        # A client that poses as a replica could make others believe that records are safe.
+        # A client that poses as a replica could make records look replicated that are not.
         return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if request.max_bytes < 0 or request.isolation_level not in _ISOLATIONS:
         return KafkaError(ErrorCode.INVALID_REQUEST)

@@ -1,5 +1,5 @@
-"""FindCoordinator: which broker coordinates a group or a transactional id. The topic that they live
-in is made at the first question. Share groups are not coordinated yet, and say so.
+"""FindCoordinator: the broker that coordinates a group or a transactional id. Their internal topic
+is created at the first request. Share groups are not coordinated yet, and are refused.
 """
 
 from collections.abc import Awaitable
@@ -96,7 +96,7 @@ def _refuse_type(ctx: RequestContext, key_type: int) -> _Found | None:
     if key_type in _TOPICS:
         return None
     if key_type == KeyType.SHARE and ctx.version >= _SHARE_FROM:
-        # An error that clients do not try again over: waiting would not help.
+        # An error that clients do not retry: waiting would not help.
         text = "Share groups are not supported by this node yet."
         return _Found(ErrorCode.UNSUPPORTED_VERSION, text)
     return _Found(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_WORDS)

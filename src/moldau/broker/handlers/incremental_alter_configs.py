@@ -1,4 +1,6 @@
-"""IncrementalAlterConfigs: settings are set, removed, added to and taken from."""
+"""IncrementalAlterConfigs: settings are set and deleted, and lists are appended to or subtracted
+from.
+"""
 
 from moldau.broker.cluster.config_requests import Outcome, ResourceChange, judged
 from moldau.broker.server.context import RequestContext
@@ -32,7 +34,7 @@ def _response(
     outcomes: list[Outcome | None],
     decided: list[AlterConfigsResourceResponse],
 ) -> IncrementalAlterConfigsResponse:
-    """`decided`: what the controller says about those without an outcome."""
+    """`decided`: the controller's results for the resources without an outcome."""
     told = {
         (each.resource_type, each.resource_name): Outcome(each.error_code, each.error_message)
         for each in decided

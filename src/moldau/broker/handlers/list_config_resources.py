@@ -1,5 +1,5 @@
-"""ListConfigResources: what has settings. Groups and client metrics subscriptions are listed only
-if something is set for them.
+"""ListConfigResources: the resources that have settings. Groups and client metrics subscriptions
+are listed only if a setting is stored for them.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _KINDS = (
     ConfigResourceType.BROKER,
     ConfigResourceType.TOPIC,
 )
-# Version 0 had another name and knew only these.
+# Version 0 had another name and knew only this kind.
 _KINDS_OF_VERSION_0 = (ConfigResourceType.CLIENT_METRICS,)
 
 

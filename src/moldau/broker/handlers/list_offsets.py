@@ -1,4 +1,4 @@
-"""ListOffsets (versions 1 to 11): offsets by time, and the special ones."""
+"""ListOffsets (versions 1 to 11): offsets by timestamp, and the special ones."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ OFFSET_NOT_AVAILABLE_SINCE_VERSION = 5
 READ_COMMITTED = 1
 _ISOLATION_LEVELS = {0, READ_COMMITTED}
 
-# The version of the request that brought each special value.
+# The version of the request that introduced each special value.
 _SPECIAL_SINCE = {
     LATEST_TIMESTAMP: 1,
     EARLIEST_TIMESTAMP: 1,
@@ -71,15 +71,15 @@ def _is_by_time(timestamp_ms: int) -> bool:
 
 
 class _Search(NamedTuple):
-    """One partition's question, as it is seen from its turn on."""
+    """The lookup in one partition, with the state as of its turn."""
 
     answer: ListOffsetsPartitionResponse
     log: Log
     timestamp_ms: int
     visible_end: int
     is_lagging: bool
-    """A new leader that does not know yet how much was committed might take back what the last one
-    said about the end (KIP-207).
+    """True if a new leader does not know yet how much was committed: its log end might be lower
+    than the one that the last leader reported (KIP-207).
     """
 
 
@@ -113,7 +113,7 @@ class _Answering:
                 self._search(topic.name, asked, answer)
 
     async def with_times(self) -> ListOffsetsResponse:
-        """Threads read what is not cached, and look into large batches; the rest is done here."""
+        """Threads read what is not cached, and search large batches; the rest is done here."""
         await slices_of(self.add, self.asked())
         for search in self._by_time:
             with self._told(search.answer):
@@ -142,7 +142,7 @@ class _Answering:
                 return log.batch_of_time(search.timestamp_ms, start_offset, reads)
             except NotCachedError as cold:
                 await cold_reads.load(log, cold)
-        # It changes faster than it can be read.
+        # The log changes faster than it can be read.
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
 
     @contextlib.contextmanager
@@ -197,7 +197,7 @@ def _doubled(request: ListOffsetsRequest) -> set[tuple[str, int]]:
 
 
 def _visible_end(ctx: RequestContext, request: ListOffsetsRequest, partition: Partition) -> int:
-    """Where the log ends for the asker. Only another broker sees all of it."""
+    """Where the log ends for this client. Only another broker sees all of it."""
     log = partition.log
     if request.replica_id >= 0 and ctx.peer.is_privileged_listener:
         return log.log_end_offset

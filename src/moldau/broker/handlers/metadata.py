@@ -1,5 +1,5 @@
-"""Metadata: brokers, topics, and who leads what, as seen through the client's listener. Topics that
-do not exist are made on the way if the client wants that and the node allows it.
+"""Metadata: brokers, topics, and the leaders of partitions, as seen through the client's listener.
+Topics that do not exist are created if the client wants that and the node allows it.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -73,10 +73,10 @@ async def _response_after_creation(
 
 
 class _Named(NamedTuple):
-    """What a request asks for, each once."""
+    """The topics that a request names, each once."""
 
     refused: list[MetadataResponseTopic]
-    """All that it names, if one of them is neither a name nor an id."""
+    """All topics of the request, if one of them is neither a name nor an id."""
     ids: list[Uuid]
     names: list[str]
     missing: list[str]
@@ -93,7 +93,9 @@ def _named(asked: list[MetadataRequestTopic], version: int, image: MetadataImage
 def _response(
     ctx: RequestContext, request: MetadataRequest, wanted: list[str] | list[Uuid] | None
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """Of topics by name or by id; of all if None. All of one image, however long it takes."""
+    """Describes topics by name or by id, or all if None. All come from one image, however long it
+    takes.
+    """
     broker, listener, version = ctx.broker, ctx.peer.listener_name, ctx.version
     kind = (MetadataResponse, listener, version == 0, version >= _LISTENER_ERROR_FROM)
     cluster = broker.worked_out.of(
@@ -134,7 +136,7 @@ def _with_operations_of(
 
 
 def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
-    """A copy: the topic is kept for others. Nothing is said about an id that nobody knows."""
+    """Returns a copy: the original is shared. An unknown id has no operations."""
     if topic.name is None:
         return topic
     return MetadataResponseTopic(
@@ -166,18 +168,18 @@ def _refused(asked: MetadataRequestTopic) -> MetadataResponseTopic:
 
 
 class _Cluster:
-    """How one image is told in versions of one kind, to clients of one listener."""
+    """One image in the format of a range of versions, for the clients of one listener."""
 
     def __init__(self, view: ClusterView, version: int) -> None:
         self.view = view
         self._image = view.image
         self._filters_replicas = version == 0
-        """Its clients look every replica up among the brokers of the answer."""
+        """Clients of these versions look every replica up among the brokers of the response."""
         self._knows_listener_error = version >= _LISTENER_ERROR_FROM
         self._kept: dict[str, MetadataResponseTopic] = {}
         self._kept_partitions = 0
-        # While the only broker stops, nobody is alive. librdkafka 2.16, if told of no broker,
-        # forgets the one it talks to and never finds another.
+        # While the only broker stops, every broker is fenced. librdkafka 2.16 forgets its broker on
+        # an empty list and never finds another.
         brokers = list(view.brokers()) or list(view.brokers(with_fenced=True))
         self.brokers = [
             MetadataResponseBroker(

@@ -1,4 +1,4 @@
-"""OffsetCommit: offsets of partitions that exist, in the name of a group's member or of nobody."""
+"""OffsetCommit: commits offsets of existing partitions, for a member of a group or without one."""
 
 from collections.abc import Iterable
 
@@ -79,7 +79,7 @@ def _refuse(
 def _merged(
     committed: list[OffsetCommitResponseTopic], refused: list[OffsetCommitResponseTopic]
 ) -> list[OffsetCommitResponseTopic]:
-    """Some partitions of a topic may be in one and some in the other."""
+    """A topic's partitions may be divided between the two."""
     merged: dict[tuple[str, bytes], OffsetCommitResponseTopic] = {}
     for topic in (*committed, *refused):
         known = merged.setdefault((topic.name, topic.topic_id), topic)

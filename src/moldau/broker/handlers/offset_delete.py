@@ -1,4 +1,4 @@
-"""OffsetDelete: offsets of topics that a group's members are not subscribed to."""
+"""OffsetDelete: deletes offsets of topics that a group's members are not subscribed to."""
 
 from collections.abc import Iterable
 

@@ -33,7 +33,7 @@ def handle_offset_for_leader_epoch(
 
 
 def _end_offset(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-    """Without an epoch and an offset if we do not know one that early or that late."""
+    """Without an epoch and an offset if the log knows none that early or that late."""
     answer = EpochEndOffset(partition=asked.partition)
     try:
         log = ctx.broker.replicas.lookup(topic, asked.partition, asked.current_leader_epoch).log

@@ -1,5 +1,6 @@
-"""WriteTxnMarkers: a transaction coordinator ends transactions on partitions that are led here.
-Answered when all markers are committed; those in __consumer_offsets are the group coordinator's.
+"""WriteTxnMarkers: a transaction coordinator ends transactions on partitions led by this broker.
+Answered when all markers are committed; the group coordinator writes those in
+__consumer_offsets.
 """
 
 import asyncio
@@ -30,9 +31,9 @@ from moldau.protocol.records.control_records import (
 from moldau.storage.producers.state import AppendOrigin
 
 AT_ONCE = 20
-"""Then others have their turn: the first marker in a new log takes milliseconds."""
+"""Then other tasks run: the first marker in a new log takes milliseconds."""
 
-# A transaction coordinator does not expect to hear of another coordinator.
+# A transaction coordinator does not expect errors about another coordinator.
 _AS_LEADER = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -67,7 +68,7 @@ def _places(request: WriteTxnMarkersRequest) -> Iterator[tuple[WritableTxnMarker
 
 
 class _Writes:
-    """Nothing is waited for before everything is appended."""
+    """Everything is appended before anything is waited for."""
 
     def __init__(self, ctx: RequestContext) -> None:
         self._ctx = ctx
@@ -108,7 +109,7 @@ class _Writes:
         return partition.wait_committed(result.last_offset)
 
     async def settled(self) -> None:
-        """Or too late."""
+        """Waits until every marker is committed, or its time is up."""
         if not self._waiting:
             return
         clock, timeout_ms = self._ctx.broker.clock, self._ctx.broker.config.request_timeout_ms
@@ -127,7 +128,7 @@ class _Writes:
                     raise error
 
     def forget(self) -> None:
-        """Nobody waits for what is not settled yet."""
+        """Cancels the waits for markers that are not committed yet."""
         for waiting in self._waiting:
             waiting.cancel()
 

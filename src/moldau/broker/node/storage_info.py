@@ -15,7 +15,7 @@ from moldau.storage.disk.filesystem import FileSystem
 @dataclass(slots=True)
 class StorageInfo:
     directories: list[Path] = field(default_factory=list)
-    """Those that exist."""
+    """The directories that exist."""
     metadata: dict[Path, MetaProperties] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""DescribeQuorum's answer, from what the quorum says about itself."""
+"""The response to DescribeQuorum, from the quorum's status."""
 
 from moldau.broker.quorum.metadata_log import METADATA_PARTITION
 from moldau.core.quorum.machine import QuorumStatus, ReplicaStatus

@@ -1,4 +1,4 @@
-"""What the answer to a fetch tells of its partitions, beside offsets and errors."""
+"""The parts of a fetch response besides offsets and errors."""
 
 from moldau.broker.records.leader_hints import put_leader_hints
 from moldau.broker.server.context import RequestContext
@@ -21,7 +21,7 @@ _MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}
 
 
 def diverging_epoch(log: Log, wanted: FetchPartition) -> EpochEndOffset | None:
-    """Where the reader's log and ours part, if they do (KIP-595)."""
+    """Where the reader's log and this one diverge, if they do (KIP-595)."""
     epoch, end_offset = log.epochs.end_offset_for(
         LeaderEpoch(wanted.last_fetched_epoch), Offset(log.log_end_offset)
     )
@@ -44,7 +44,7 @@ def fill(answer: PartitionData, result: ReadResult) -> None:
 def leader_endpoints(
     ctx: RequestContext, topics: list[FetchableTopicResponse]
 ) -> list[NodeEndpoint]:
-    """Who leads what moved, and where it is reached."""
+    """The new leaders of partitions that moved, and their endpoints."""
     image = ctx.broker.image
     moved = [
         (

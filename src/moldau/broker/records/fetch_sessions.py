@@ -1,11 +1,11 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once and then only what
-changed; answers leave out partitions with nothing new. There are only so many sessions: who gets
-none, or loses it, goes on with full fetches.
+changed; responses leave out partitions without changes. The number of sessions is bounded: a
+client that gets none, or loses it, continues with full fetches.
 
 | session id, epoch | meaning |
 |---|---|
-| any, -1 | no session wanted; the one that is named ends |
-| any, 0 | a new session wanted; the one that is named ends |
+| any, -1 | no session requested; the named one ends |
+| any, 0 | a new session requested; the named one ends |
 | id, n | request number n of a session |
 """
 
@@ -27,31 +27,31 @@ INT32_MAX = 2**31 - 1
 EVICTION_MS = 120_000
 PARTITIONS_MAX = 100_000
 BYTES_MAX = 128 << 20
-"""Of all sessions together, as far as can be told: names that do not exist may have 32 KB each."""
+"""Bound on all sessions together, approximately: names of unknown topics may have 32 KB each."""
 PARTITION_BYTES = 600
-"""Beside the name of the topic."""
-# How long a full cache is believed to stay full for sessions that are not larger than one that
-# found no place: looking through all of them for every request would cost more than the session.
+"""Size without the name of the topic."""
+# How long a full cache is assumed to stay full for sessions that are not larger than one that was
+# refused: scanning all sessions for every request would cost more than a session.
 _STILL_FULL_MS = 1_000
 
 PartitionKey: TypeAlias = tuple[str | Uuid, int]
 
 
 class Asked:
-    """One partition of a fetch: what was asked, and in a session also what was last answered."""
+    """One partition of a fetch: the request for it, and in a session also the last response."""
 
     __slots__ = ("high_watermark", "log_start_offset", "request", "topic", "topic_id")
 
     def __init__(self, topic: str, topic_id: Uuid, request: FetchPartition) -> None:
         self.topic = topic
-        """"" if it is asked for by its id."""
+        """Empty if the partition is requested by topic id."""
         self.topic_id = topic_id
         self.request = request
         self.high_watermark = -1
         self.log_start_offset = -1
 
     def answered(self, answer: PartitionData) -> bool:
-        """Remember the answer. True if it says anything new."""
+        """Remembers the response. True if it contains anything new."""
         is_new = (
             bool(answer.records)
             or answer.high_watermark != self.high_watermark
@@ -60,14 +60,14 @@ class Asked:
             or answer.preferred_read_replica >= 0
             or answer.diverging_epoch.epoch >= 0
         )
-        # After an error the next good answer is news.
+        # After an error the next successful response is news.
         self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
         return is_new
 
 
 class FullFetch:
-    """All partitions are in the request. A session begins with the answer, if there is room."""
+    """All partitions are in the request. A session begins with the response, if there is room."""
 
     def __init__(
         self, sessions: "FetchSessions", asked: dict[PartitionKey, Asked], wants: "Wants | None"
@@ -85,18 +85,16 @@ class FullFetch:
         return list(self._asked.values())
 
     def is_news(self, asked: Asked, answer: PartitionData) -> bool:
-        """Everything is, the first time."""
+        """In the first response everything is news."""
         if self._wants is not None:
             asked.answered(answer)
             self._has_any |= not answer.error_code
-            # Here, as others have their turns between many partitions.
+            # Here, because other tasks run between many partitions.
             self._size_bytes += _size(asked.topic or asked.topic_id)
         return True
 
     def answered(self, _got_records: list[Asked]) -> int:
-        """The id of the session that began; NO_SESSION if there is none. Nobody needs one to be
-        told of nothing but errors.
-        """
+        """The id of the new session, or NO_SESSION. A response of nothing but errors starts none."""
         if self._wants is None or not self._has_any:
             return NO_SESSION
         return self._sessions.create(self._asked, self._size_bytes, self._wants)
@@ -106,13 +104,13 @@ class IncrementalFetch:
     def __init__(self, session: "FetchSession") -> None:
         self._session = session
         self._epoch = session.epoch
-        # The session may change while this fetch waits, if its client sends another one.
+        # The session may change while this fetch waits, if its client sends another request.
         self.asked = list(session.partitions.values())
 
     leaves_out_quiet_ones = True
 
     def is_news(self, asked: Asked, answer: PartitionData) -> bool:
-        # Nothing is told, and so nothing remembered, if the session went on.
+        # Nothing is sent, and so nothing remembered, if the session has advanced.
         return self._session.epoch == self._epoch and asked.answered(answer)
 
     def answered(self, got_records: list[Asked]) -> int:
@@ -120,16 +118,17 @@ class IncrementalFetch:
         session = self._session
         if session.epoch != self._epoch:
             raise KafkaError(
-                ErrorCode.INVALID_FETCH_SESSION_EPOCH, "the session went on with another request"
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                "the session has advanced with another request",
             )
-        # Who got something goes to the end of the line: the next answer may be full before it.
+        # Partitions with records move to the end: the next response may be full before them.
         for asked in got_records:
             session.move_to_end(asked)
         return session.session_id
 
 
 class Wants(NamedTuple):
-    """Of a new session."""
+    """The requirements of a new session."""
 
     is_privileged: bool
     uses_topic_ids: bool
@@ -155,7 +154,7 @@ class FetchSession:
             self.partitions[key] = self.partitions.pop(key)
 
     def value(self) -> tuple[bool, int, int]:
-        """The least valuable session makes room first."""
+        """The session with the lowest value is evicted first."""
         return self.wants.is_privileged, len(self.partitions), self.session_id
 
 
@@ -164,7 +163,7 @@ class FetchSessions:
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        # The least recently used one first.
+        # Ordered by last use, the oldest first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._full_for: tuple[bool, int] = (False, -1)
         self._full_until_ms = 0.0
@@ -186,9 +185,9 @@ class FetchSessions:
         is_follower: bool,
         now_ms: float,
     ) -> FullFetch | IncrementalFetch:
-        """`asked`: what is in the request, if that is known already. Raises
-        FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR: the
-        client starts over with a full fetch.
+        """`asked`: the partitions of the request, if they are known already. Raises
+        FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR:
+        the client starts over with a full fetch.
         """
         uses_topic_ids = version >= TOPIC_IDS_SINCE_VERSION
         if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
@@ -237,7 +236,7 @@ class FetchSessions:
             self.size_bytes -= session.size_bytes
 
     def _has_bytes(self, size_bytes: int, wants: Wants) -> bool:
-        """Only what is not used makes room for them."""
+        """Evicts only idle sessions to make room for the bytes."""
         while self.size_bytes + size_bytes > BYTES_MAX:
             stalest = next(iter(self._sessions.values()), None)
             if stalest is None or wants.created_ms - stalest.last_used_ms <= EVICTION_MS:
@@ -246,7 +245,7 @@ class FetchSessions:
         return True
 
     def _has_room(self, wants: Wants, size: int) -> bool:
-        """A follower may take a client's place, anybody that of a session that is not used or that
+        """A follower may evict a client; any newcomer may evict a session that is idle, or one that
         is smaller and not young.
         """
         now_ms = wants.created_ms
@@ -284,7 +283,9 @@ def _next_epoch(epoch: int) -> int:
 
 
 def _size(topic: str | Uuid) -> int:
-    """What a partition of it takes. A single character can make all others four times as wide."""
+    """Memory per partition of the topic. A single wide character makes a Python string four times
+    as large.
+    """
     return PARTITION_BYTES + topic.__sizeof__()
 
 
@@ -293,7 +294,7 @@ def _key(topic: str, topic_id: Uuid, index: int) -> PartitionKey:
 
 
 def _asked(request: FetchRequest) -> Iterator[tuple[PartitionKey, Asked]]:
-    """The last word counts if a partition is named twice."""
+    """The last entry counts if a partition is named twice."""
     for topic in request.topics:
         name, topic_id = topic.topic, topic.topic_id
         for partition in topic.partitions:

@@ -1,5 +1,5 @@
-"""What operators hear of disks: a line at once, the same again at most once a minute, and numbers
-for /metrics. Each line says what is refused and what to do.
+"""Disk problems for operators: a log line at once, repeated at most once a minute, and metrics.
+Each line says what is refused and what to do.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ class DiskReports:
         self.refused_writes: Counter[str] = Counter()
         """By directory."""
         self.failures: Counter[str] = Counter()
-        """Of work that nobody waits for, by its name."""
+        """Failures of background work, by its name."""
         self.damage_found = 0
-        """How often; what a start finds again counts again."""
+        """The number of damaged ranges found; a restart finds and counts them again."""
         self._clock = clock
         self._told_ms: dict[tuple[str, str], float] = {}
         self._full_since_ms: dict[LogDirectory, float] = {}
@@ -43,13 +43,13 @@ class DiskReports:
         return directory in self._full_since_ms
 
     def failed(self, work: str, subject: object, error: Exception) -> None:
-        """Work in the background that is tried again by itself."""
+        """Background work failed, and is retried automatically."""
         self.failures[work] += 1
         if self._is_due(work, str(subject)):
             is_foreseen = isinstance(error, KafkaError | OSError)
             _log.log(
                 logging.WARNING if is_foreseen else logging.ERROR,
-                "%s of %s failed%s and is tried again: %s (%d failures since the start)",
+                "%s of %s failed%s and is retried: %s (%d failures since the start)",
                 work, subject, "" if is_foreseen else " unexpectedly",
                 error if is_foreseen else repr(error), self.failures[work],
                 exc_info=None if is_foreseen else error,
@@ -84,8 +84,8 @@ class DiskReports:
                 free = directory.filesystem.free_bytes(directory.path)
             _log.error(
                 "%s; %d bytes are free in %s. Records and new topics for it are refused "
-                "(%d writes so far), reading goes on. Make room: delete topics or records, lower "
-                "retention, or enlarge the disk; the node then goes on by itself",
+                "(%d writes so far), reads continue. Make room: delete topics or records, lower "
+                "retention, or enlarge the disk; the node then continues automatically",
                 error.detail, free, path, self.refused_writes[path],
             )  # fmt: skip
 
@@ -93,7 +93,7 @@ class DiskReports:
         since_ms = self._full_since_ms.pop(directory, None)
         if since_ms is not None and self._is_due("room", str(directory.path)):
             _log.warning(
-                "%s takes writes again, after %.0f s; %d writes were refused since the start",
+                "%s accepts writes again, after %.0f s; %d writes were refused since the start",
                 directory.path,
                 (self._clock.mono_ms() - since_ms) / 1000,
                 self.refused_writes[str(directory.path)],

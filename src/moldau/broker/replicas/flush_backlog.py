@@ -1,9 +1,9 @@
-"""What clients have appended since the running flush round began. The next round must sync all of
-it before any producer with acks=all hears back, so it must not grow without bound: a client that
-does not wait for its answers may append faster than the disk writes.
+"""Counts what clients have appended since the running flush round began. The next round must sync
+all of it before any producer with acks=all gets its response, so it must be bounded: a client
+that does not wait for its responses may append faster than the disk writes.
 
-Once there is too much, clients that have appended more than a little wait until the next round
-begins, which it then does as soon as possible.
+Above the bound, clients that have appended more than a little wait until the next round begins,
+which it then does as soon as possible.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ class FlushBacklog:
         self._bytes = 0
         self._peers: list[Peer] = []
         self._waiting: dict[Producing, float] = {}
-        """Since when."""
+        """When the round began."""
         self.is_full = False
         self.on_full: Callable[[], None] | None = None
-        """Called when it has become full."""
+        """Called when the backlog has become full."""
 
     def add(self, peer: "Peer", count: int) -> None:
-        """It has appended so many bytes that the next round will sync."""
+        """The client has appended `count` bytes that the next round will sync."""
         if count and not peer.unflushed_bytes:
             self._peers.append(peer)
         peer.unflushed_bytes += count
@@ -50,7 +50,7 @@ class FlushBacklog:
                 self.on_full()
 
     def refuses(self, one: Producing) -> bool:
-        """Whether it must wait. If so, it resumes when the next round begins."""
+        """Whether the connection must wait. If so, it resumes when the next round begins."""
         peer = one.peer
         if not self.is_full or peer is None or peer.unflushed_bytes <= SMALL_BYTES:
             return False
@@ -62,11 +62,11 @@ class FlushBacklog:
         return len(self._waiting)
 
     def forget(self, one: Producing) -> None:
-        """It is gone."""
+        """The connection is closed."""
         self._waiting.pop(one, None)
 
     def round_began(self) -> None:
-        """What was appended until now is being synced, or gone."""
+        """Everything appended until now is being synced, or deleted."""
         for peer in self._peers:
             peer.unflushed_bytes = 0
         self._peers.clear()

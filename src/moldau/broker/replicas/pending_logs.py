@@ -1,5 +1,5 @@
-"""Logs that the metadata wants and that are not there yet, and those that it wants no more. They
-are made and deleted a few at a time, and a partition has its log when that is on the disk.
+"""Logs that the metadata requires and that do not exist yet, and those that it no longer requires.
+They are made and deleted a few at a time; a partition gets its log when that is on the disk.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 _ROOM_CHECK_INTERVAL_MS = 1_000
 _LOGS_AT_ONCE = 20
-"""Making or deleting a log takes its time: everybody else gets a turn in between."""
+"""Making or deleting a log takes time: other tasks run in between."""
 
 
 class LogHome(NamedTuple):
-    """Where the metadata wants a partition's log."""
+    """Where the metadata places a partition's log."""
 
     topic_id: Uuid
     directory_id: Uuid
 
 
 class LogOwner(NamedTuple):
-    """What is asked of whoever has the partitions, with the newest metadata."""
+    """Callbacks of the owner of the partitions, which has the newest metadata."""
 
     home_of: Callable[[TopicPartition], LogHome | None]
-    """None if it is not wanted here any more."""
+    """Returns None if the log is no longer required here."""
     made: Callable[[TopicPartition, KafkaError | None], None]
-    """Its log is on the disk, or could not be made."""
+    """The log is on the disk, or could not be made."""
     settled: Callable[[], None]
     delete: Callable[[TopicPartition], None]
     has_no_room: Callable[[TopicPartition], bool]
@@ -68,7 +68,7 @@ class PendingLogs:
             _ = tasks.start(self._catch_up(), "make and delete logs")
 
     async def wait(self) -> None:
-        """Until there are the logs that the metadata says, and no others."""
+        """Waits until exactly the logs exist that the metadata requires."""
         await self._caught_up.wait()
 
     async def _catch_up(self) -> None:
@@ -86,7 +86,7 @@ class PendingLogs:
             self._caught_up.set()
 
     def catch_up_here(self) -> None:
-        """All at once, while everybody waits for the disk: before a start is over."""
+        """Makes all logs at once and blocks on the disk: for the start of a node."""
         while self._leaving or self._behind:
             wanted = self._take_out(len(self._leaving) + len(self._behind))
             making, refused = self._store.making(wanted, self._do_all)
@@ -98,13 +98,13 @@ class PendingLogs:
             self._take_up(wanted, refused)
 
     def delete_here(self) -> None:
-        """Nothing more is made."""
+        """Makes no further logs."""
         self._behind.clear()
         self.catch_up_here()
 
     def _take_out(self, count: int) -> dict[TopicPartition, LogHome]:
-        """As the metadata says by now: some may be gone, or be somebody else's. What leaves goes
-        first, as it may have the name of one that comes.
+        """Uses the newest metadata: some logs may be gone, or belong elsewhere. Deletions go first,
+        because a deleted log may have the name of a new one.
         """
         leaving = list(islice(self._leaving, count))
         for name in leaving:
@@ -139,7 +139,7 @@ class PendingLogs:
     # On a full disk
 
     def wait_for_room(self, name: TopicPartition, tasks: "Tasks", clock: "Clock") -> bool:
-        """Make it once there is room. False if it waits already."""
+        """Retries once there is room. False if the retry is scheduled already."""
         if name in self._without_room:
             return False
         is_first = not self._without_room

@@ -1,5 +1,6 @@
-"""The answer that says one error about a whole request: as Kafka's clients expect it, once for each
-topic, partition, group or resource that they asked about, or once at the top if there are none.
+"""The response that reports one error for a whole request in the form that Kafka's clients expect:
+once for each topic, partition, group or resource of the request, or once at the top level if
+there are none.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages import response_class
 from moldau.protocol.wire.schema import Message, Struct, contains, struct_named
 
-# One thing has several names in the protocol.
+# The protocol has several names for the same field.
 _PARTITION_NAMES = ("index", "partition_index", "partition", "partition_id")
 _TOPIC_NAMES = ("name", "topic", "topic_name")
 _DEEPEST = 4
@@ -19,13 +20,13 @@ INVALID_REQUEST_WORDS = (
     "This most likely occurs because of a request being malformed by the client library or the "
     "message was sent to an incompatible broker. See the broker logs for more details."
 )
-"""What Kafka says where it has no words of its own for what is wrong."""
+"""Kafka's default messages of errors."""
 
 
 def error_response(
     request: Message, version: int, code: ErrorCode, detail: str = ""
 ) -> Message | None:
-    """None if the answer has no place for an error code, or nobody waits for one."""
+    """None if the response has no field for an error code, or no response is expected."""
     if request.API_KEY == ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
         return None
     answer_class = response_class(request.API_KEY)
@@ -42,16 +43,16 @@ def _field_in(part: type[Struct], name: str, version: int) -> bool:
 
 
 class _Shape(NamedTuple):
-    """How a part of an answer mirrors a part of a request: worked out once, a request may have very
-    many such parts.
+    """How a part of a response mirrors a part of a request: computed once, since a request may have
+    very many such parts.
     """
 
     lists: list[tuple[str, type[Struct]]]
-    """Lists of things with errors, in order, and what is in them."""
+    """Lists of elements with errors, in order, and their element types."""
     same: list[tuple[str, tuple[str, ...]]]
-    """Fields that are copied, and what they may be called in the request."""
+    """Fields that are copied, and their possible names in the request."""
     told: dict[str, Any]
-    """What is said of the error here."""
+    """The error fields on this level."""
 
 
 class _Teller:
@@ -70,7 +71,9 @@ class _Teller:
         return fields
 
     def mirrored(self, asked: Struct, answer: type[Struct], depth: int) -> dict[str, Any]:
-        """Fields of the answer for what was asked: same names, and lists of things with errors."""
+        """Fields of the response that mirror the request: same names, and lists of elements with
+        errors.
+        """
         shape = self._shape(type(asked), answer)
         values: dict[str, Any] = {}
         if depth:
@@ -150,6 +153,6 @@ def _first_value(asked: Struct, names: tuple[str, ...]) -> Any:
 
 
 def _first_field(part: type[Struct], kind: type) -> str:
-    """Where a bare partition number or name goes."""
+    """The field for a bare partition number or name."""
     wanted = "string" if kind is str else "int32"
     return next(row[0] for row in part.FIELDS if row[1] == wanted and row[0] != "error_message")

@@ -1,5 +1,5 @@
-"""All listeners of a node: those it starts with, and those that come and go with the setting
-`listeners` while it runs. A change that cannot be made leaves what there was.
+"""All listeners of a node: those it starts with, and those added and removed by the setting
+`listeners` while it runs. A change that fails leaves the listeners as they were.
 """
 
 import logging
@@ -25,16 +25,16 @@ class Listeners:
         self._options = options
         self._dispatcher: Dispatcher | None = None
 
-    # The start and the end
+    # Start and stop
 
     def bind(self, config: BrokerConfig) -> None:
-        """Those that the node is started with."""
+        """Binds the listeners that the node is started with."""
         for wanted in config.bound_listeners:
             self.all.append(self._bound(wanted, is_controller=_is_controllers(wanted, config)))
 
     def settle(self, config: BrokerConfig) -> None:
-        """What was changed in an earlier run holds from the start. Nobody is served yet, so that
-        an address may change, too.
+        """Applies what an earlier run changed. No client is served yet, so that an address may
+        change, too.
         """
         addresses = {one.name: one for one in config.broker_listeners}
         for listener in list(self.all):
@@ -62,8 +62,8 @@ class Listeners:
     # Changes
 
     def check(self, config: BrokerConfig) -> None:
-        """Raises MoldauError if a new listener can not be had. One that is wanted already, and is
-        not there, is no reason to refuse something else.
+        """Raises MoldauError if a new listener cannot be bound. One that was configured before and
+        is missing does not refuse other changes.
         """
         in_force = self._services.config().broker_listeners
         for wanted in self._new(config):
@@ -73,8 +73,8 @@ class Listeners:
             self._bound(wanted, is_controller=False).stop_accepting()
 
     def follow(self, config: BrokerConfig) -> None:
-        """Controllers' listeners stay as they are. A listener whose address changed keeps its
-        old one until the next start, as in Kafka.
+        """Controllers' listeners stay as they are. A listener whose address changed keeps its old
+        one until the next start, as in Kafka.
         """
         wanted = {one.name: one for one in config.bound_listeners}
         for listener in list(self.all):
@@ -89,7 +89,7 @@ class Listeners:
             self._add(new)
 
     def endpoints(self, config: BrokerConfig) -> list[Endpoint]:
-        """Where clients are told to find this node."""
+        """The advertised endpoints of this node."""
         bound = {listener.name: listener for listener in self.all}
         found = []
         for told in config.advertised_broker_listeners:
@@ -114,12 +114,12 @@ class Listeners:
         return listener
 
     def _add(self, wanted: Wanted) -> bool:
-        """Whether it is there: whoever connects from now on is served."""
+        """Whether it is bound: clients that connect from now on are served."""
         try:
             check_listener(wanted, self._options)
             listener = self._bound(wanted, is_controller=False)
         except MoldauError as error:
-            _log.error("a listener of the run-time settings is not there: %s", error)
+            _log.error("a listener of the run-time settings is missing: %s", error)
             return False
         self.all.append(listener)
         _log.info("listener %s is at %s:%d", wanted.name, listener.host or "*", listener.port)
