@@ -116,7 +116,7 @@ async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
         (b"SSH-2.0-OpenSSH_9.6\r\n", "frame of"),
         (b"\xff\xff\xff\xff", "frame of -1 bytes"),
         (b"\x00\x00\x00\x08\x00\x00\x00\x00\x01\x02\x03\x04", "127.0.0.1"),
-        (b"", "wants TLS or SASL"),
+        (b"", "requires TLS or SASL"),
     ],
 )
 async def test_a_peer_that_is_not_kafka_is_told_by_name(reply: bytes, reason: str) -> None:
