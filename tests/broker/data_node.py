@@ -79,11 +79,11 @@ def values_of(records: Any) -> list[bytes | None]:
 def open_transaction(partition: Partition, records: bytearray) -> AppendResult:
     """Append the first batch of a transaction, as if the coordinator had agreed."""
     header = RecordBatch(records)
-    guard = partition.begin_verification(
+    verification = partition.begin_verification(
         header.producer_id, header.producer_epoch, header.base_sequence, adds=False
     )
-    assert guard is not None
-    return partition.append(VerifiedBatch(records, guard))
+    assert verification is not None
+    return partition.append(VerifiedBatch(records, verification))
 
 
 @dataclass

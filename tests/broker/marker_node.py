@@ -87,8 +87,8 @@ class MarkerNode(GroupNode):
             base_sequence=sequence,
             is_transactional=True,
         )
-        guard = partition.begin_verification(*producer, sequence, adds=False)
-        partition.append(data if guard is None else VerifiedBatch(data, guard))
+        verification = partition.begin_verification(*producer, sequence, adds=False)
+        partition.append(data if verification is None else VerifiedBatch(data, verification))
 
     def is_open(self, topic: str, index: int) -> bool:
         log = self.replicas.lookup(topic, index).log
@@ -99,7 +99,7 @@ class MarkerNode(GroupNode):
     ) -> ErrorCode:
         """As the handler does it, with a coordinator that agrees."""
         log = self.replicas.lookup("__consumer_offsets", self.groups.partition_for(group))
-        guard = log.begin_verification(*producer, NO_SEQUENCE, adds=False)
+        verification = log.begin_verification(*producer, NO_SEQUENCE, adds=False)
         request = TxnOffsetCommitRequest(
             group_id=group,
             producer_id=producer[0],
@@ -115,7 +115,7 @@ class MarkerNode(GroupNode):
                 )
             ],
         )
-        writer = Writer(*producer, guard)
+        writer = Writer(*producer, verification)
         answer = await self.groups.commit_transactional_offsets(request, writer)
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 

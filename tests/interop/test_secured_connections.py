@@ -160,7 +160,7 @@ async def test_a_login_that_ends_is_renewed_under_work(broker: SecuredBroker) ->
     ("listener", "settings", "says"),
     [
         ("TLS", {}, "speaks TLS"),
-        ("LOGIN", {}, "it may want SASL"),
+        ("LOGIN", {}, "it may require SASL"),
         ("PLAIN", {"security_protocol": "SSL"}, "closed the connection instead of speaking TLS"),
         ("PLAIN", login(), "has no SASL; security.protocol should be PLAINTEXT or SSL"),
     ],

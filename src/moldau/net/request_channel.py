@@ -276,9 +276,11 @@ class RequestChannel(asyncio.BufferedProtocol):
             if self._watchdog.due_ms <= deadline_ms:
                 return
             self._watchdog.cancel()
-        self._watchdog = self._clock.call_later(deadline_ms - self._clock.mono_ms(), self._look)
+        self._watchdog = self._clock.call_later(
+            deadline_ms - self._clock.mono_ms(), self._check_deadline
+        )
 
-    def _look(self) -> None:
+    def _check_deadline(self) -> None:
         if not self._waiting:
             return
         next_ms = min(waiting.deadline_ms for waiting in self._waiting.values())

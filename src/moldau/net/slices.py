@@ -102,7 +102,7 @@ def in_slices(
 async def slices_of(work: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> list[ResultT]:
     """`[work(item) for item in items]`, of which the first slice is done at once."""
     results: list[ResultT] = []
-    await _go_on(work, iter(items), results)
+    await _work_off(work, iter(items), results)
     return results
 
 
@@ -113,11 +113,11 @@ async def _finished(
     finish: Callable[[list[ResultT]], AnswerT],
 ) -> AnswerT:
     await others_first()
-    await _go_on(work, left, results)
+    await _work_off(work, left, results)
     return finish(results)
 
 
-async def _go_on(
+async def _work_off(
     work: Callable[[ItemT], ResultT], left: Iterator[ItemT], results: list[ResultT]
 ) -> None:
     while not _is_done_in_slice(work, left, results):

@@ -26,8 +26,8 @@ async def verify(
 
 async def guard(node: DataNode, *, adds: bool = False) -> Verification | KafkaError | None:
     partition = node.replicas.lookup("orders", 0)
-    guards = await node.verification.guard("t", PRODUCER, {partition: 0}, adds=adds)
-    return guards[partition]
+    verifications = await node.verification.begin("t", PRODUCER, {partition: 0}, adds=adds)
+    return verifications[partition]
 
 
 async def turns() -> None:
@@ -155,11 +155,11 @@ async def test_a_refusal_is_an_error_for_its_partition_alone(tmp_path: Path) -> 
         node.change_partition(index=2, leader=2)
         coordinated(node).add("t", ORDERS)
         sequences = {node.replicas.partitions["orders", index]: 0 for index in range(3)}
-        guards = list(
-            (await node.verification.guard("t", PRODUCER, sequences, adds=False)).values()
+        verifications = list(
+            (await node.verification.begin("t", PRODUCER, sequences, adds=False)).values()
         )
-        assert isinstance(guards[0], Verification)
-        codes = [each.code for each in guards if isinstance(each, KafkaError)]
+        assert isinstance(verifications[0], Verification)
+        codes = [each.code for each in verifications if isinstance(each, KafkaError)]
         assert codes == [ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 

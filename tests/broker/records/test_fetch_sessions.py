@@ -39,7 +39,7 @@ def begin(
     """A new session's id."""
     fetch = sessions.begin(asked, BY_NAME, is_follower=False, now_ms=now_ms)
     assert isinstance(fetch, FullFetch)
-    for each in fetch.asked:
+    for each in fetch.requested:
         fetch.is_news(each, PartitionData(error_code=error_code))
     return fetch.answered([])
 

@@ -56,8 +56,8 @@ def described_configs(
     broker: BrokerServices, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
     distinct = {
-        (one.resource_type, one.resource_name, _keys(one.configuration_keys)): one
-        for one in request.resources
+        (setting.resource_type, setting.resource_name, _keys(setting.configuration_keys)): setting
+        for setting in request.resources
     }
     description = _Description(broker, request)
     return in_slices(
@@ -124,7 +124,7 @@ class _Description:
         return known
 
     def _rows(self, settings: Iterable[Described]) -> _Rows:
-        rows = [_row(one, self._request) for one in settings]
+        rows = [_row(setting, self._request) for setting in settings]
         return _Rows(rows, sum(map(_row_bytes, rows)))
 
     def _work_out(self, kind: int, name: str, stored: Mapping[str, str]) -> Iterable[Described]:
@@ -183,17 +183,17 @@ def _row_bytes(row: DescribeConfigsResourceResult) -> int:
     )
 
 
-def _row(one: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _row(setting: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
-        name=one.name,
-        value=one.value,
-        read_only=one.is_read_only,
-        config_source=one.source,
-        is_sensitive=one.is_sensitive,
+        name=setting.name,
+        value=setting.value,
+        read_only=setting.is_read_only,
+        config_source=setting.source,
+        is_sensitive=setting.is_sensitive,
         synonyms=[
             DescribeConfigsSynonym(name=said.name, value=said.value, source=said.source)
-            for said in (one.synonyms if request.include_synonyms else ())
+            for said in (setting.synonyms if request.include_synonyms else ())
         ],
-        config_type=one.kind,
-        documentation=one.documentation if request.include_documentation else None,
+        config_type=setting.kind,
+        documentation=setting.documentation if request.include_documentation else None,
     )

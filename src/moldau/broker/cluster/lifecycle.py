@@ -115,7 +115,7 @@ class BrokerLifecycle:
         self._retry_ms = _FIRST_RETRY_MS
         self._refusal: KafkaError | None = None
         self._endpoints: Sequence[Endpoint] = ()
-        self._told_endpoints: Sequence[Endpoint] = ()
+        self._registered_endpoints: Sequence[Endpoint] = ()
 
     async def start(self) -> None:
         """Returns when the broker is registered and its metadata includes the registration. Raises
@@ -220,7 +220,7 @@ class BrokerLifecycle:
         return self._follow(response)
 
     def _has_moved(self) -> bool:
-        return self._told_endpoints != self._endpoints
+        return self._registered_endpoints != self._endpoints
 
     def _lacks_directories(self) -> bool:
         """metadata.version learned about directories after this broker registered."""
@@ -260,7 +260,7 @@ class BrokerLifecycle:
         assert isinstance(response, BrokerRegistrationResponse)
         _raise_for(response.error_code)
         self.broker_epoch = response.broker_epoch
-        self._told_endpoints = endpoints
+        self._registered_endpoints = endpoints
         self._milestones.is_registered.set()
         _log.info("broker %s is registered, epoch %s", identity.node_id, self.broker_epoch)
 

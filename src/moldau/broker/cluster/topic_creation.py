@@ -30,7 +30,7 @@ from moldau.protocol.messages.create_topics import (
 _log = logging.getLogger(__name__)
 
 CREATIONS_AT_ONCE_MAX = 10_000
-_TOLD_MAX = 1_000
+_LOGGED_MAX = 1_000
 _REASON_CHARS_MAX = 400
 _DEFAULT = -1
 _FINE = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
@@ -44,7 +44,7 @@ class TopicCreation:
         self._settings = settings
         self._tasks = Tasks()
         self._running: dict[str, asyncio.Task[Outcomes]] = {}
-        self._told: dict[str, ErrorCode] = {}
+        self._logged: dict[str, ErrorCode] = {}
 
     async def ensure(self, names: Iterable[str]) -> Outcomes:
         """Returns when each topic exists here (NONE) or could not be created, which does not raise.
@@ -76,10 +76,10 @@ class TopicCreation:
 
     def _is_news(self, name: str, code: ErrorCode) -> bool:
         """Clients retry again and again; one log line is enough."""
-        if len(self._told) > _TOLD_MAX:
-            self._told.clear()
-        is_known = self._told.get(name) is code
-        self._told[name] = code
+        if len(self._logged) > _LOGGED_MAX:
+            self._logged.clear()
+        is_known = self._logged.get(name) is code
+        self._logged[name] = code
         return not is_known
 
     async def _create(self, names: list[str]) -> Outcomes:

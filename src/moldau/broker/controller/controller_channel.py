@@ -25,7 +25,9 @@ class LocalControllerChannel:
         settings: ConfigHolder,
         caught_up: Callable[[], Awaitable[None]],
     ) -> None:
-        """`caught_up` waits until the broker has opened the logs that its metadata assigns to it."""
+        """`caught_up` waits until the broker has opened the logs that its metadata assigns to
+        it.
+        """
         self._controller = controller
         self._settings = settings
         self._caught_up = caught_up

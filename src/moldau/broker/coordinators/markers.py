@@ -191,9 +191,9 @@ class TransactionMarkers:
 
     def _finish(self, ending: _Ending, code: ErrorCode) -> None:
         # A failure in the coordinator's callback must not hold up other markers.
-        asyncio.get_running_loop().call_soon(self._tell, ending, code)
+        asyncio.get_running_loop().call_soon(self._notify, ending, code)
 
-    def _tell(self, ending: _Ending, code: ErrorCode) -> None:
+    def _notify(self, ending: _Ending, code: ErrorCode) -> None:
         if self._is_alive(ending):
             self._forget(ending)
             ending.on_done(code)

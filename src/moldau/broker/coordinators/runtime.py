@@ -104,7 +104,7 @@ class ShardHosts(Generic[ShardT]):
             return
         host = self._hosts.get(index)
         if host is not None:
-            goes_on = leads and host.goes_on_leading(partition)
+            goes_on = leads and host.continues_leadership(partition)
             if goes_on and self._kind.survives_epochs:
                 return
             self._unload(index)
@@ -125,6 +125,8 @@ class ShardHosts(Generic[ShardT]):
             _ = self._tasks.start(self._load_in_turn(host), f"load-{partition.topic_partition}")
 
     async def _load_in_turn(self, host: ShardHost[ShardT]) -> None:
-        """Loads one shard at a time: loading all at once would delay each of them until the last."""
+        """Loads one shard at a time: loading all at once would delay each of them until the
+        last.
+        """
         async with self._loading:
             await host.load()

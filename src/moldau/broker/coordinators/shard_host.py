@@ -149,7 +149,7 @@ class ShardHost(Generic[ShardT]):
         log = self.partition.log
         return log.log_start_offset == log.log_end_offset
 
-    def goes_on_leading(self, partition: "Partition") -> bool:
+    def continues_leadership(self, partition: "Partition") -> bool:
         """A new leader epoch begins. True if it follows this broker's own epoch, so that no other
         broker has written.
         """
@@ -223,7 +223,7 @@ class ShardHost(Generic[ShardT]):
         for append, _ in gathered:
             self._refuse(append, ErrorCode.NOT_COORDINATOR)
         for written in list(self._written):
-            self._settle(written, ErrorCode.NOT_COORDINATOR)
+            self._complete(written, ErrorCode.NOT_COORDINATOR)
         if was_active:
             self.run(self.shard.unloaded)
         for ticket in list(self._asked):
@@ -259,7 +259,7 @@ class ShardHost(Generic[ShardT]):
             self._depth = 1
             try:
                 while self._decided:
-                    self._settle(*self._decided.popleft())
+                    self._complete(*self._decided.popleft())
             finally:
                 self._depth = 0
 
@@ -374,7 +374,7 @@ class ShardHost(Generic[ShardT]):
 
     def _write_batch(self, batch: PackedBatch, writer: Writer | None) -> None:
         try:
-            result = self._into_log(_guarded(batch.build(), writer), batch.pieces)
+            result = self._into_log(_verified(batch.build(), writer), batch.pieces)
         except Exception as error:  # noqa: BLE001 - the other batches are written all the same
             self._fail([piece.append for piece in batch.pieces], error)
             return
@@ -396,7 +396,7 @@ class ShardHost(Generic[ShardT]):
                 self.shard.replay(record, offset + number, producer_id)
         sequel = piece.append.sequel
         if piece.is_last and sequel is not None:
-            self._tell(self.shard.appended, sequel)
+            self._notify(self.shard.appended, sequel)
 
     def _write_marker(self, append: Append, marker: Marker) -> None:
         control_type = ControlType.COMMIT if marker.commits else ControlType.ABORT
@@ -439,7 +439,7 @@ class ShardHost(Generic[ShardT]):
         timeout_ms = services.options().commit_timeout_ms
 
         def time_is_up() -> None:
-            self._settle(written, ErrorCode.REQUEST_TIMED_OUT)
+            self._complete(written, ErrorCode.REQUEST_TIMED_OUT)
 
         def decided(error: KafkaError | None) -> None:
             self._decided.append((written, None if error is None else error.code))
@@ -451,7 +451,7 @@ class ShardHost(Generic[ShardT]):
         written.deadline = (services.deadlines.add(timeout_ms, time_is_up), time_is_up)
         self.partition.on_committed(written.last_offset, decided)
 
-    def _settle(self, written: _Written, refusal: ErrorCode | None) -> None:
+    def _complete(self, written: _Written, refusal: ErrorCode | None) -> None:
         """The appends are committed, or the wait has timed out. Only the first outcome counts."""
         if written not in self._written:
             return
@@ -470,7 +470,7 @@ class ShardHost(Generic[ShardT]):
             self._answer(reply)
         sequel = append.sequel
         if sequel is not None:
-            self._tell(self.shard.committed, sequel)
+            self._notify(self.shard.committed, sequel)
 
     def _refuse(self, append: Append, code: ErrorCode) -> None:
         for reply in append.replies:
@@ -490,10 +490,10 @@ class ShardHost(Generic[ShardT]):
         for append in appends:
             self._refuse(append, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _tell(self, listener: Callable[[object, Turn], None], sequel: object) -> None:
+    def _notify(self, listener: Callable[[object, Turn], None], sequel: object) -> None:
         self.run(lambda turn: listener(sequel, turn), depends=False)
 
 
-def _guarded(data: bytes, writer: Writer | None) -> bytes | VerifiedBatch:
-    guard = None if writer is None else writer.guard
-    return VerifiedBatch(data, guard) if isinstance(guard, Verification) else data
+def _verified(data: bytes, writer: Writer | None) -> bytes | VerifiedBatch:
+    verification = None if writer is None else writer.guard
+    return VerifiedBatch(data, verification) if isinstance(verification, Verification) else data

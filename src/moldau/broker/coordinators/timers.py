@@ -33,7 +33,7 @@ class KeyedTimers:
                 self._running[key] = (due_ms, timer)
                 return
             timer.cancel()
-        self._running[key] = (due_ms, self._clock.call_later(delay_ms, lambda: self._look(key)))
+        self._running[key] = (due_ms, self._clock.call_later(delay_ms, lambda: self._check(key)))
 
     def stop(self, key: TimerKey) -> None:
         running = self._running.pop(key, None)
@@ -45,11 +45,11 @@ class KeyedTimers:
             timer.cancel()
         self._running.clear()
 
-    def _look(self, key: TimerKey) -> None:
+    def _check(self, key: TimerKey) -> None:
         due_ms, _ = self._running[key]
         left_ms = due_ms - self._clock.mono_ms()
         if left_ms > 0:
-            self._running[key] = (due_ms, self._clock.call_later(left_ms, lambda: self._look(key)))
+            self._running[key] = (due_ms, self._clock.call_later(left_ms, lambda: self._check(key)))
         else:
             del self._running[key]
             self._fire(key)

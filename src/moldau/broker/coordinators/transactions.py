@@ -87,7 +87,7 @@ class TransactionCoordinator:
     def start(self) -> None:
         """Loads the shards of partitions led now, in the background, and follows later changes."""
         self._hosts.start()
-        self._look_for_overdue_later()
+        self._schedule_overdue_check()
 
     async def stop(self) -> None:
         """Called before the replicas stop: waiting clients receive an error and look for another
@@ -297,13 +297,13 @@ class TransactionCoordinator:
 
     # Transactions that take too long
 
-    def _look_for_overdue_later(self) -> None:
+    def _schedule_overdue_check(self) -> None:
         interval_ms = (
             self._settings.current.transaction_abort_timed_out_transaction_cleanup_interval_ms
         )
-        self._timer = self._clock.call_later(interval_ms, self._look_for_overdue)
+        self._timer = self._clock.call_later(interval_ms, self._check_overdue)
 
-    def _look_for_overdue(self) -> None:
+    def _check_overdue(self) -> None:
         _ = self._tasks.start(self._abort_overdue(), "abort-overdue-transactions")
 
     async def _abort_overdue(self) -> None:
@@ -326,7 +326,7 @@ class TransactionCoordinator:
             if refused:
                 names, reason = list(refused), next(iter(refused.values()))
                 _log.warning("transactions are not aborted yet: %s: %s", few_of(names), reason)
-            self._look_for_overdue_later()
+            self._schedule_overdue_check()
 
     async def _abort_one(self, host: TransactionHost, transactional_id: str) -> None:
         fresh_id = None

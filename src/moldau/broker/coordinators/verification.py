@@ -71,7 +71,7 @@ class TransactionVerification:
         self._waiting: dict[int, list[_Question]] = {}
         """Questions that wait, by the broker that is busy with a request."""
 
-    async def guard(
+    async def begin(
         self,
         transactional_id: str,
         producer: tuple[int, int],
@@ -91,10 +91,10 @@ class TransactionVerification:
         )
         give_up_ms = self._clock.mono_ms() + patience_ms
         while True:
-            guards = _begin(producer, first_sequences, adds=adds)
-            waiting = [p for p, guard in guards.items() if isinstance(guard, Verification)]
+            verifications = _begin(producer, first_sequences, adds=adds)
+            waiting = [p for p, begun in verifications.items() if isinstance(begun, Verification)]
             if not waiting:
-                return guards
+                return verifications
             names = [partition.topic_partition for partition in waiting]
             codes = await self.verify(transactional_id, *producer, names, adds=adds)
             is_busy = adds and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
@@ -106,8 +106,10 @@ class TransactionVerification:
         for partition in waiting:
             code = codes[partition.topic_partition]
             if code is not ErrorCode.NONE:
-                guards[partition] = KafkaError(code, "refused by the transaction's coordinator")
-        return guards
+                verifications[partition] = KafkaError(
+                    code, "refused by the transaction's coordinator"
+                )
+        return verifications
 
     async def verify(
         self,
@@ -176,14 +178,14 @@ class TransactionVerification:
 def _begin(
     producer: tuple[int, int], first_sequences: Mapping[Partition, int], *, adds: bool
 ) -> dict[Partition, Verification | KafkaError | None]:
-    guards: dict[Partition, Verification | KafkaError | None] = {}
+    verifications: dict[Partition, Verification | KafkaError | None] = {}
     for partition, sequence in first_sequences.items():
         try:
-            guards[partition] = partition.begin_verification(*producer, sequence, adds=adds)
+            verifications[partition] = partition.begin_verification(*producer, sequence, adds=adds)
         except KafkaError as error:
             # Without its traceback, which refers back to this dictionary.
-            guards[partition] = error.with_traceback(None)
-    return guards
+            verifications[partition] = error.with_traceback(None)
+    return verifications
 
 
 def _one_each(questions: list[_Question]) -> tuple[list[_Question], list[_Question]]:

@@ -31,7 +31,9 @@ _NO_AUTHORIZER_DESCRIBED = "No Authorizer is configured on the broker"
 
 
 def handle_acls(_ctx: RequestContext, request: AclsRequest) -> AclsResponse:
-    """Raises MalformedRequestError for UNKNOWN elements, where Kafka, too, closes the connection."""
+    """Raises MalformedRequestError for UNKNOWN elements, where Kafka, too, closes the
+    connection.
+    """
     match request:
         case DescribeAclsRequest():
             _check_known([request])

@@ -22,7 +22,7 @@ def handle_alter_replica_log_dirs(
     ctx: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse | Awaitable[AlterReplicaLogDirsResponse]:
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
-    asked = (
+    requested = (
         (TopicPartition(topic.name, index), directory.path)
         for directory in request.dirs
         for topic in directory.topics
@@ -41,7 +41,7 @@ def handle_alter_replica_log_dirs(
         )
 
     return in_slices(
-        move, asked, lambda _: AlterReplicaLogDirsResponse(results=list(results.values()))
+        move, requested, lambda _: AlterReplicaLogDirsResponse(results=list(results.values()))
     )
 
 

@@ -40,23 +40,23 @@ def _named(
 ) -> tuple[dict[str, TopicResponse], dict[TopicPartition, None]]:
     """Topics with their responses, and the named partitions."""
     topics = {topic.name: TopicResponse(name=topic.name, partitions=[]) for topic in request.topics}
-    asked = dict.fromkeys(
+    named = dict.fromkeys(
         TopicPartition(topic.name, index)
         for topic in request.topics
         for index in topic.partition_indexes
     )
-    return topics, asked
+    return topics, named
 
 
 def _described(
-    ctx: RequestContext, topics: dict[str, TopicResponse], asked: dict[TopicPartition, None]
+    ctx: RequestContext, topics: dict[str, TopicResponse], named: dict[TopicPartition, None]
 ) -> DescribeProducersResponse | Awaitable[DescribeProducersResponse]:
 
     def answer(partition: TopicPartition) -> None:
         topics[partition.topic].partitions.append(_producers(ctx, *partition))
 
     return in_slices(
-        answer, asked, lambda _: DescribeProducersResponse(topics=list(topics.values()))
+        answer, named, lambda _: DescribeProducersResponse(topics=list(topics.values()))
     )
 
 

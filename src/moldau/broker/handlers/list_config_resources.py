@@ -28,14 +28,14 @@ def handle_list_config_resources(
     ctx: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     known = _KINDS if ctx.version > 0 else _KINDS_OF_VERSION_0
-    wanted = request.resource_types or known
-    if not set(wanted) <= set(known):
+    kinds = request.resource_types or known
+    if not set(kinds) <= set(known):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)
             for kind in known
-            if kind in wanted
+            if kind in kinds
             for name in _names(ctx.broker, kind)
         ]
     )

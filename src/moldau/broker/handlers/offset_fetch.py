@@ -51,12 +51,12 @@ def _distinct(asked: list[OffsetFetchRequestGroup]) -> Iterator[OffsetFetchReque
     them each time, so that a small request can have an unbounded response. Partitions that are
     named are answered as often as they are named.
     """
-    told: set[str] = set()
+    answered: set[str] = set()
     for group in asked:
         if group.topics is None:
-            if group.group_id in told:
+            if group.group_id in answered:
                 continue
-            told.add(group.group_id)
+            answered.add(group.group_id)
         yield group
 
 

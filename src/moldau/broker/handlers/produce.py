@@ -90,7 +90,7 @@ class _Heavy(NamedTuple):
     partition: Partition
     records: Buffer
     answer: PartitionProduceResponse
-    guard: Verification | None = None
+    verification: Verification | None = None
     cold: NotCachedError | None = None
     """What must be loaded first."""
 
@@ -278,7 +278,7 @@ class _Appends:
         partition: Partition,
         records: Buffer,
         answer: PartitionProduceResponse,
-        guard: Verification | None = None,
+        verification: Verification | None = None,
     ) -> None:
         """Appends at once unless the batch is large or expands far."""
         is_compressed = bool(records[_FLAGS_AT] & COMPRESSION_MASK)
@@ -286,7 +286,7 @@ class _Appends:
         is_heavy = len(records) > HEAVY_BYTES and (is_compressed or not partition.keeps_codecs)
         if not is_heavy:
             try:
-                self._append_to(partition, records, answer, guard)
+                self._append_to(partition, records, answer, verification)
             except KafkaError as error:
                 if error.code is not ErrorCode.MESSAGE_TOO_LARGE or not is_compressed:
                     raise
@@ -294,7 +294,7 @@ class _Appends:
             except NotCachedError as error:
                 cold, is_heavy = error, True
         if is_heavy:
-            self.heavy.append(_Heavy(partition, self._kept(records), answer, guard, cold))
+            self.heavy.append(_Heavy(partition, self._kept(records), answer, verification, cold))
 
     def _kept(self, records: Buffer) -> Buffer:
         """Valid beyond the handler's synchronous part. It already is if the request has its own
@@ -316,7 +316,9 @@ class _Appends:
                 if cold is not None:
                     await replicas.cold_reads.load(heavy.partition.log, cold)
                 try:
-                    return self._append_to(heavy.partition, prepared, heavy.answer, heavy.guard)
+                    return self._append_to(
+                        heavy.partition, prepared, heavy.answer, heavy.verification
+                    )
                 except NotCachedError as error:
                     cold = error
             raise changes_too_fast(heavy.partition.log.topic_partition)
@@ -330,7 +332,7 @@ class _Appends:
         transactional_id = self.request.transactional_id
         assert transactional_id is not None, "_check_flags lets no batch pass without"
         adds = self.ctx.version >= ADDS_PARTITIONS_SINCE_VERSION
-        guards = await self.ctx.broker.verification.guard(
+        verifications = await self.ctx.broker.verification.begin(
             transactional_id,
             self.unverified[0].producer[:2],
             {each.partition: each.producer.sequence for each in self.unverified},
@@ -338,12 +340,12 @@ class _Appends:
         )
         slices = Slices()
         for partition, kept, answer, _ in self.unverified:
-            guard = guards[partition]
-            if isinstance(guard, KafkaError):
-                put_refusal(answer, as_produce_error(guard, self.ctx.version))
+            verification = verifications[partition]
+            if isinstance(verification, KafkaError):
+                put_refusal(answer, as_produce_error(verification, self.ctx.version))
                 continue
             try:
-                self._append_slow(partition, writable(kept), answer, guard)
+                self._append_slow(partition, writable(kept), answer, verification)
             except KafkaError as error:
                 put_refused_append(answer, error, partition)
             if slices.is_over:
@@ -354,12 +356,12 @@ class _Appends:
         partition: Partition,
         records: Buffer | PreparedBatch,
         answer: PartitionProduceResponse,
-        guard: Verification | None = None,
+        verification: Verification | None = None,
     ) -> None:
         acks, log = self.request.acks, partition.log
         appended_before = log.appended_bytes
         result = partition.append(
-            records if guard is None else VerifiedBatch(records, guard),
+            records if verification is None else VerifiedBatch(records, verification),
             required_acks=acks,
             output_bytes_max=LIGHT_OUTPUT_BYTES_MAX,
         )
@@ -392,11 +394,11 @@ class _Waiting:
         self._pending = dict(enumerate(appended))
         wait_ms = min(max(request.timeout_ms, 0), WAIT_MS_MAX)
         self._bucket = ctx.broker.replicas.deadlines.add(wait_ms, self._time_is_up)
-        for place, each in enumerate(appended):
-            each.partition.on_committed(each.last_offset, partial(self._committed, place))
+        for index, each in enumerate(appended):
+            each.partition.on_committed(each.last_offset, partial(self._committed, index))
 
-    def _committed(self, place: int, error: KafkaError | None) -> None:
-        appended = self._pending.pop(place, None)
+    def _committed(self, index: int, error: KafkaError | None) -> None:
+        appended = self._pending.pop(index, None)
         if appended is None:
             return
         if error is not None:

@@ -71,18 +71,18 @@ async def _admitted(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Wri
         partition = broker.replicas.lookup(
             CONSUMER_OFFSETS, broker.groups.partition_for(request.group_id)
         )
-        guards = await broker.verification.guard(
+        verifications = await broker.verification.begin(
             request.transactional_id,
             producer,
             {partition: NO_SEQUENCE},
             adds=ctx.version >= _ADDS_FROM,
         )
-        guard = guards[partition]
-        if isinstance(guard, KafkaError):
-            raise guard
+        verification = verifications[partition]
+        if isinstance(verification, KafkaError):
+            raise verification
     except KafkaError as error:
         raise KafkaError(as_coordinator_error(error.code), error.detail) from None
-    return Writer(*producer, guard)
+    return Writer(*producer, verification)
 
 
 def _for_version(code: ErrorCode, version: int) -> ErrorCode:

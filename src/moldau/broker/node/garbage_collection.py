@@ -52,7 +52,7 @@ class GarbageCollection:
         self._before = gc.get_threshold()
         gc.set_threshold(_YOUNG_MAX, _YOUNG_COLLECTIONS, _NEVER)
         gc.freeze()
-        self._timer = self._clock.call_later(LOOK_EVERY_MS, self._look)
+        self._timer = self._clock.call_later(LOOK_EVERY_MS, self._check)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -62,8 +62,8 @@ class GarbageCollection:
             gc.unfreeze()
             self._before = None
 
-    def _look(self) -> None:
-        self._timer = self._clock.call_later(LOOK_EVERY_MS, self._look)
+    def _check(self) -> None:
+        self._timer = self._clock.call_later(LOOK_EVERY_MS, self._check)
         survivors = gc.get_count()[2]
         if survivors:
             # A flood is not worth the pause: most of it is freed soon, without a collection.

@@ -55,8 +55,8 @@ def _check(change: Change, known: dict[str, str]) -> None:
     """Raises errors with Kafka's messages."""
     if change.operation not in {Operation.SET, Operation.DELETE}:
         is_known = change.operation in frozenset(Operation)
-        asked = Operation(change.operation).name if is_known else f"Unknown {change.operation}"
-        detail = f"{asked} operation is not allowed for the BROKER_LOGGER resource"
+        operation = Operation(change.operation).name if is_known else f"Unknown {change.operation}"
+        detail = f"{operation} operation is not allowed for the BROKER_LOGGER resource"
         raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
     if change.name not in known:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")

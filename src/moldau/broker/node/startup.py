@@ -148,7 +148,9 @@ def _bracketed(host: str) -> str:
 
 
 class Directories:
-    """The open, locked directories of a node. `close` closes and unlocks those that are still open."""
+    """The open, locked directories of a node. `close` closes and unlocks those that are still
+    open.
+    """
 
     def __init__(
         self,
@@ -213,7 +215,9 @@ def _format_command(config: BrokerConfig, options: NodeOptions) -> str:
 def open_directories(
     filesystem: FileSystem, config: BrokerConfig, options: NodeOptions, now_ms: int
 ) -> Directories:
-    """Formats directories if requested and necessary; opens and locks them all. Raises MoldauError."""
+    """Formats directories if requested and necessary; opens and locks them all. Raises
+    MoldauError.
+    """
     paths = directories_of(config)
     if options.formats_itself and not is_formatted(filesystem, config):
         for path in paths:

@@ -29,11 +29,11 @@ def storage_info(filesystem: FileSystem, directories: list[Path]) -> StorageInfo
             info.problems.append(f"{path} is not a directory")
         else:
             info.directories.append(path)
-            _look_at(filesystem, path, info)
+            _inspect(filesystem, path, info)
     return info
 
 
-def _look_at(filesystem: FileSystem, path: Path, info: StorageInfo) -> None:
+def _inspect(filesystem: FileSystem, path: Path, info: StorageInfo) -> None:
     if not filesystem.exists(path / META_PROPERTIES_FILE):
         info.problems.append(f"{path} is not formatted")
         return

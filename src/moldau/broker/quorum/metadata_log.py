@@ -108,9 +108,9 @@ class MetadataLog:
                 config=_log_config(settings), flush_policy="group", flusher=flusher
             )
             checkpointed = Checkpointed(recovery_point=_read_recovery_point(directory, path))
-            place = LogPlace(directory=directory, path=path, topic_partition=METADATA_PARTITION)
+            location = LogPlace(directory=directory, path=path, topic_partition=METADATA_PARTITION)
             # The marker of a clean shutdown is about the other logs, and Kafka checks here, too.
-            log = open_log(place, options, checkpointed, is_clean=False, now_ms=now_ms)
+            log = open_log(location, options, checkpointed, is_clean=False, now_ms=now_ms)
             try:
                 snapshots, start = _read_start(log, now_ms)
             except BaseException:

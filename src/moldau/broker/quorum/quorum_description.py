@@ -19,12 +19,12 @@ _NODES_FROM = 2
 def described_quorum(
     status: QuorumStatus, request: DescribeQuorumRequest, version: int
 ) -> DescribeQuorumResponse:
-    asked = [
+    requested = [
         (topic.topic_name, each.partition_index)
         for topic in request.topics
         for each in topic.partitions
     ]
-    if asked != [METADATA_PARTITION]:
+    if requested != [METADATA_PARTITION]:
         return _unknown_partitions(request)
     partition = DescribeQuorumResponsePartitionData(
         partition_index=METADATA_PARTITION.partition,

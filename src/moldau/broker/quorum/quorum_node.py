@@ -177,8 +177,10 @@ class QuorumNode:
         them.
         """
         key = VoterKey(self._config.node_id, self._directory.meta.directory_id or ZERO_UUID)
-        told = _configured_endpoints(self._config) if endpoints is None else tuple(endpoints)
-        self._machine.local = Voter(key=key, endpoints=told)
+        local_endpoints = (
+            _configured_endpoints(self._config) if endpoints is None else tuple(endpoints)
+        )
+        self._machine.local = Voter(key=key, endpoints=local_endpoints)
         self._directory.on_failure(self._directory_failed)
         try:
             self._metadata_log = MetadataLog.open(
@@ -244,8 +246,8 @@ class QuorumNode:
         """
         self._check_may_append()
         encoded = encode_records(records, self._level)
-        place = ControlPlace(self.log.log.log_end_offset, self.leader_epoch)
-        content = metadata_batch(encoded, place, now_ms)
+        position = ControlPlace(self.log.log.log_end_offset, self.leader_epoch)
+        content = metadata_batch(encoded, position, now_ms)
         bytes_max = self._config.internal_metadata_max_batch_size_in_bytes
         if len(content) > bytes_max:
             raise KafkaError(
@@ -253,22 +255,24 @@ class QuorumNode:
                 f"{len(records)} metadata records need {len(content)} bytes in one batch, "
                 f"{bytes_max} are allowed",
             )
-        self._write(content, place, now_ms, records)
+        self._write(content, position, now_ms, records)
         self._level = level_after(records, self._level)
         return self.last_offset
 
     def raise_kraft_version(self, level: int, now_ms: int) -> None:
-        """From now on the log defines the voters. Not committed yet; raises what `append` raises."""
+        """From now on the log defines the voters. Not committed yet; raises what `append`
+        raises.
+        """
         self._check_may_append()
         if self._machine.local.key.directory_id == ZERO_UUID:
             raise KafkaError(
                 ErrorCode.INVALID_UPDATE_VERSION,
                 f"Directory id must be known for all of the voters: {self._machine.voters}",
             )
-        place = ControlPlace(self.log.log.log_end_offset, self.leader_epoch)
+        position = ControlPlace(self.log.log.log_end_offset, self.leader_epoch)
         values = self._machine.version_records(level)
-        self._write(control_batch(values, place, now_ms), place, now_ms, ())
-        self._step(VersionRaised(level, place.base_offset))
+        self._write(control_batch(values, position, now_ms), position, now_ms, ())
+        self._step(VersionRaised(level, position.base_offset))
         _log.info("kraft.version is %s: the metadata log defines the voters", level)
 
     def _check_may_append(self) -> None:
@@ -280,12 +284,12 @@ class QuorumNode:
             )
 
     def _write(
-        self, content: bytes, place: ControlPlace, now_ms: int, records: Sequence[Message]
+        self, content: bytes, position: ControlPlace, now_ms: int, records: Sequence[Message]
     ) -> None:
-        self.log.append(content, place.partition_leader_epoch, now_ms)
+        self.log.append(content, position.partition_leader_epoch, now_ms)
         last_offset = self.log.log.log_end_offset - 1
         batch = CommittedBatch(
-            place.base_offset, last_offset, place.partition_leader_epoch, now_ms, records
+            position.base_offset, last_offset, position.partition_leader_epoch, now_ms, records
         )
         self._pending.append(_Pending(batch, len(content)))
         self._last_append_ms = self._clock.mono_ms()
@@ -321,8 +325,8 @@ class QuorumNode:
                 self.log.log.start_leader_epoch(epoch)
             case AppendControlBatch(epoch, values):
                 now_ms = self._clock.wall_ms()
-                place = ControlPlace(self.log.log.log_end_offset, epoch)
-                self._write(control_batch(values, place, now_ms), place, now_ms, ())
+                position = ControlPlace(self.log.log.log_end_offset, epoch)
+                self._write(control_batch(values, position, now_ms), position, now_ms, ())
             case Commit(high_watermark):
                 self.log.log.raise_high_watermark(high_watermark)
                 self._deliver(high_watermark)

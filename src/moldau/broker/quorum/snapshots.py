@@ -70,7 +70,9 @@ class SnapshotStore:
         self._timestamps_ms: dict[SnapshotId, int] = {}
 
     def load(self, log_start_offset: int) -> None:
-        """Lists the existing snapshots. Unfinished ones, and those older than the log, are removed."""
+        """Lists the existing snapshots. Unfinished ones, and those older than the log, are
+        removed.
+        """
         for name in self._filesystem.list_directory(self.path):
             found = parse_snapshot_name(name)
             if found is not None and found.offset >= log_start_offset:

@@ -37,7 +37,7 @@ _STILL_FULL_MS = 1_000
 PartitionKey: TypeAlias = tuple[str | Uuid, int]
 
 
-class Asked:
+class RequestedPartition:
     """One partition of a fetch: the request for it, and in a session also the last response."""
 
     __slots__ = ("high_watermark", "log_start_offset", "request", "topic", "topic_id")
@@ -70,10 +70,13 @@ class FullFetch:
     """All partitions are in the request. A session begins with the response, if there is room."""
 
     def __init__(
-        self, sessions: "FetchSessions", asked: dict[PartitionKey, Asked], wants: "Wants | None"
+        self,
+        sessions: "FetchSessions",
+        requested: dict[PartitionKey, RequestedPartition],
+        wants: "Wants | None",
     ) -> None:
         self._sessions = sessions
-        self._asked = asked
+        self._requested = requested
         self._wants = wants
         self._has_any = False
         self._size_bytes = 0
@@ -81,23 +84,25 @@ class FullFetch:
     leaves_out_quiet_ones = False
 
     @property
-    def asked(self) -> list[Asked]:
-        return list(self._asked.values())
+    def requested(self) -> list[RequestedPartition]:
+        return list(self._requested.values())
 
-    def is_news(self, asked: Asked, answer: PartitionData) -> bool:
+    def is_news(self, requested: RequestedPartition, answer: PartitionData) -> bool:
         """In the first response everything is news."""
         if self._wants is not None:
-            asked.answered(answer)
+            requested.answered(answer)
             self._has_any |= not answer.error_code
             # Here, because other tasks run between many partitions.
-            self._size_bytes += _size(asked.topic or asked.topic_id)
+            self._size_bytes += _size(requested.topic or requested.topic_id)
         return True
 
-    def answered(self, _got_records: list[Asked]) -> int:
-        """The id of the new session, or NO_SESSION. A response of nothing but errors starts none."""
+    def answered(self, _got_records: list[RequestedPartition]) -> int:
+        """The id of the new session, or NO_SESSION. A response of nothing but errors starts
+        none.
+        """
         if self._wants is None or not self._has_any:
             return NO_SESSION
-        return self._sessions.create(self._asked, self._size_bytes, self._wants)
+        return self._sessions.create(self._requested, self._size_bytes, self._wants)
 
 
 class IncrementalFetch:
@@ -105,15 +110,15 @@ class IncrementalFetch:
         self._session = session
         self._epoch = session.epoch
         # The session may change while this fetch waits, if its client sends another request.
-        self.asked = list(session.partitions.values())
+        self.requested = list(session.partitions.values())
 
     leaves_out_quiet_ones = True
 
-    def is_news(self, asked: Asked, answer: PartitionData) -> bool:
+    def is_news(self, requested: RequestedPartition, answer: PartitionData) -> bool:
         # Nothing is sent, and so nothing remembered, if the session has advanced.
-        return self._session.epoch == self._epoch and asked.answered(answer)
+        return self._session.epoch == self._epoch and requested.answered(answer)
 
-    def answered(self, got_records: list[Asked]) -> int:
+    def answered(self, got_records: list[RequestedPartition]) -> int:
         """The session's id."""
         session = self._session
         if session.epoch != self._epoch:
@@ -122,8 +127,8 @@ class IncrementalFetch:
                 "the session has advanced with another request",
             )
         # Partitions with records move to the end: the next response may be full before them.
-        for asked in got_records:
-            session.move_to_end(asked)
+        for requested in got_records:
+            session.move_to_end(requested)
         return session.session_id
 
 
@@ -139,7 +144,11 @@ class FetchSession:
     __slots__ = ("epoch", "last_used_ms", "partitions", "session_id", "size_bytes", "wants")
 
     def __init__(
-        self, session_id: int, wants: Wants, partitions: dict[PartitionKey, Asked], size_bytes: int
+        self,
+        session_id: int,
+        wants: Wants,
+        partitions: dict[PartitionKey, RequestedPartition],
+        size_bytes: int,
     ) -> None:
         self.session_id = session_id
         self.size_bytes = size_bytes
@@ -148,8 +157,8 @@ class FetchSession:
         self.last_used_ms = wants.created_ms
         self.epoch = _next_epoch(INITIAL_EPOCH)
 
-    def move_to_end(self, asked: Asked) -> None:
-        key = _key(asked.topic, asked.topic_id, asked.request.partition)
+    def move_to_end(self, requested: RequestedPartition) -> None:
+        key = _key(requested.topic, requested.topic_id, requested.request.partition)
         if key in self.partitions:
             self.partitions[key] = self.partitions.pop(key)
 
@@ -180,12 +189,12 @@ class FetchSessions:
         self,
         request: FetchRequest,
         version: int,
-        asked: dict[PartitionKey, Asked] | None = None,
+        requested: dict[PartitionKey, RequestedPartition] | None = None,
         *,
         is_follower: bool,
         now_ms: float,
     ) -> FullFetch | IncrementalFetch:
-        """`asked`: the partitions of the request, if they are known already. Raises
+        """`requested`: the partitions of the request, if they are known already. Raises
         FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR:
         the client starts over with a full fetch.
         """
@@ -195,7 +204,7 @@ class FetchSessions:
             wants = None
             if request.session_epoch == INITIAL_EPOCH:
                 wants = Wants(is_follower, uses_topic_ids, now_ms)
-            return FullFetch(self, asked or asked_in(request), wants)
+            return FullFetch(self, requested or requested_in(request), wants)
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -204,7 +213,9 @@ class FetchSessions:
         if session.wants.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         bytes_before = session.size_bytes
-        _update(session, request, asked.items() if asked is not None else _asked(request))
+        _update(
+            session, request, requested.items() if requested is not None else _requested(request)
+        )
         self.size_bytes += session.size_bytes - bytes_before
         if len(session.partitions) > PARTITIONS_MAX or (
             self.size_bytes > BYTES_MAX and session.size_bytes > bytes_before
@@ -213,13 +224,15 @@ class FetchSessions:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions")
         if not session.partitions:
             self._drop(session.session_id)
-            return FullFetch(self, asked or asked_in(request), None)
+            return FullFetch(self, requested or requested_in(request), None)
         session.epoch = _next_epoch(session.epoch)
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session.session_id)
         return IncrementalFetch(session)
 
-    def create(self, partitions: dict[PartitionKey, Asked], size_bytes: int, wants: Wants) -> int:
+    def create(
+        self, partitions: dict[PartitionKey, RequestedPartition], size_bytes: int, wants: Wants
+    ) -> int:
         """The new session's id; NO_SESSION if there is no room for it."""
         if not self._has_bytes(size_bytes, wants) or not self._has_room(wants, len(partitions)):
             return NO_SESSION
@@ -293,32 +306,34 @@ def _key(topic: str, topic_id: Uuid, index: int) -> PartitionKey:
     return topic or topic_id, index
 
 
-def _asked(request: FetchRequest) -> Iterator[tuple[PartitionKey, Asked]]:
+def _requested(request: FetchRequest) -> Iterator[tuple[PartitionKey, RequestedPartition]]:
     """The last entry counts if a partition is named twice."""
     for topic in request.topics:
         name, topic_id = topic.topic, topic.topic_id
         for partition in topic.partitions:
             yield (
                 _key(name, topic_id, partition.partition),
-                Asked(name, topic_id, partition),
+                RequestedPartition(name, topic_id, partition),
             )
 
 
-def asked_in(request: FetchRequest) -> dict[PartitionKey, Asked]:
-    return dict(_asked(request))
+def requested_in(request: FetchRequest) -> dict[PartitionKey, RequestedPartition]:
+    return dict(_requested(request))
 
 
 def _update(
-    session: FetchSession, request: FetchRequest, named: Iterable[tuple[PartitionKey, Asked]]
+    session: FetchSession,
+    request: FetchRequest,
+    named: Iterable[tuple[PartitionKey, RequestedPartition]],
 ) -> None:
     partitions = session.partitions
-    for key, asked in named:
+    for key, requested in named:
         known = partitions.get(key)
         if known is None:
-            partitions[key] = asked
+            partitions[key] = requested
             session.size_bytes += _size(key[0])
         else:
-            known.request = asked.request
+            known.request = requested.request
     for topic in request.forgotten_topics_data:
         for index in topic.partitions:
             key = _key(topic.topic, topic.topic_id, index)

@@ -61,7 +61,7 @@ class WaitingFetch:
     def __init__(self, fetch: "Fetch", wait_ms: float) -> None:
         self._fetch = fetch
         self.answered: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
-        self._watched = list(fetch.places)
+        self._watched = list(fetch.indexes)
         self._missing_bytes = fetch.missing_bytes
         self._moved: dict[Partition, None] = {}
         self._is_woken = False
@@ -96,13 +96,13 @@ class WaitingFetch:
     def _wake(self) -> None:
         if not self._is_woken:
             self._is_woken = True
-            self._wake_ups.add(self._look)
+            self._wake_ups.add(self._try_again)
 
     def _time_is_up(self) -> None:
         self._is_last = True
-        self._look()
+        self._try_again()
 
-    def _look(self) -> None:
+    def _try_again(self) -> None:
         self._is_woken = False
         if self.answered.done() or self._is_reading:
             return
@@ -130,7 +130,7 @@ class WaitingFetch:
         self._is_reading = False
         self._attempted(answer)
         if self._moved or self._is_last != was_last:
-            self._look()
+            self._try_again()
 
     def _attempted(self, answer: FetchResponse | None) -> None:
         if answer is None:

@@ -33,7 +33,7 @@ class DiskReports:
         self.damage_found = 0
         """The number of damaged ranges found; a restart finds and counts them again."""
         self._clock = clock
-        self._told_ms: dict[tuple[str, str], float] = {}
+        self._reported_ms: dict[tuple[str, str], float] = {}
         self._full_since_ms: dict[LogDirectory, float] = {}
         for directory in directories:
             directory.on_refusal(self._write_refused, self._write_taken)
@@ -101,11 +101,11 @@ class DiskReports:
 
     def _is_due(self, what: str, subject: str) -> bool:
         key, now_ms = (what, subject), self._clock.mono_ms()
-        told_ms = self._told_ms.get(key)
-        if told_ms is not None and now_ms - told_ms < _AGAIN_MS:
+        reported_ms = self._reported_ms.get(key)
+        if reported_ms is not None and now_ms - reported_ms < _AGAIN_MS:
             return False
-        self._told_ms.pop(key, None)
-        if len(self._told_ms) >= _SUBJECTS_MAX:
-            del self._told_ms[next(iter(self._told_ms))]
-        self._told_ms[key] = now_ms
+        self._reported_ms.pop(key, None)
+        if len(self._reported_ms) >= _SUBJECTS_MAX:
+            del self._reported_ms[next(iter(self._reported_ms))]
+        self._reported_ms[key] = now_ms
         return True

@@ -49,21 +49,21 @@ class FlushBacklog:
             if self.on_full is not None:
                 self.on_full()
 
-    def refuses(self, one: Producing) -> bool:
+    def refuses(self, connection: Producing) -> bool:
         """Whether the connection must wait. If so, it resumes when the next round begins."""
-        peer = one.peer
+        peer = connection.peer
         if not self.is_full or peer is None or peer.unflushed_bytes <= SMALL_BYTES:
             return False
-        self._waiting.setdefault(one, self._clock.mono_ms())
+        self._waiting.setdefault(connection, self._clock.mono_ms())
         return True
 
     @property
     def waiting_count(self) -> int:
         return len(self._waiting)
 
-    def forget(self, one: Producing) -> None:
+    def forget(self, connection: Producing) -> None:
         """The connection is closed."""
-        self._waiting.pop(one, None)
+        self._waiting.pop(connection, None)
 
     def round_began(self) -> None:
         """Everything appended until now is being synced, or deleted."""
@@ -73,8 +73,8 @@ class FlushBacklog:
         self._bytes, self.is_full = 0, False
         if self._waiting:
             now_ms, loop = self._clock.mono_ms(), asyncio.get_running_loop()
-            for one, since_ms in self._waiting.items():
-                if one.peer is not None:
-                    one.peer.disk_wait_ms += now_ms - since_ms
-                loop.call_soon(one.resume)
+            for connection, since_ms in self._waiting.items():
+                if connection.peer is not None:
+                    connection.peer.disk_wait_ms += now_ms - since_ms
+                loop.call_soon(connection.resume)
             self._waiting.clear()

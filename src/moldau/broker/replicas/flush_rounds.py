@@ -89,7 +89,9 @@ class FlushRounds:
             asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin_early(self) -> None:
-        """The clients that have filled the backlog wait already: a later round would gain nothing."""
+        """The clients that have filled the backlog wait already: a later round would gain
+        nothing.
+        """
         if self._timer is not None and not self._must_pause:
             self._timer.cancel()
             self._timer = None

@@ -71,14 +71,14 @@ class LogMoves:
             target.create_future(
                 name, partition.topic_id, Uuid(uuid4().bytes), self._clock.wall_ms()
             )
-        self._take_up(partition)
+        self._enqueue(partition)
 
     def resume(self, partition: "Partition") -> None:
         """After a start: resumes the copy, if there is one."""
         if self._target(partition) is not None:
-            self._take_up(partition)
+            self._enqueue(partition)
 
-    def _take_up(self, partition: "Partition") -> None:
+    def _enqueue(self, partition: "Partition") -> None:
         self._waiting[partition.topic_partition] = partition
         if not self._is_working:
             self._is_working = True
@@ -119,7 +119,9 @@ class LogMoves:
             _log.error("%s is not moved: %s", partition.topic_partition, error.detail)
 
     async def _warm_up(self, source: "Log", offset: int) -> None:
-        """Brings the next piece into the page cache, so that copying it does not wait for a disk."""
+        """Brings the next piece into the page cache, so that copying it does not wait for a
+        disk.
+        """
         offset = max(offset, source.log_start_offset)
         if offset < source.log_end_offset:
             await self._cold_reads.read(source, offset, _PIECE_BYTES, isolation=Isolation.LOG_END)
@@ -177,9 +179,9 @@ class LogMoves:
         # Later data was just written, so it is cached when appends wait for it.
         old_end = source.log_end_offset
         await self._warm_up(source, log.log_end_offset)
-        while _is_going_on(partition, source, log):
+        while _is_valid(partition, source, log):
             is_nearly_there = await self._copy_piece(partition, log)
-            if not _is_going_on(partition, source, log):
+            if not _is_valid(partition, source, log):
                 return False
             if is_nearly_there and log.log_end_offset >= old_end:
                 break
@@ -223,7 +225,7 @@ class LogMoves:
                 logs.delete(name, Uuid(uuid4().bytes), self._clock.wall_ms())
 
 
-def _is_going_on(partition: "Partition", source: "Log", log: "Log") -> bool:
+def _is_valid(partition: "Partition", source: "Log", log: "Log") -> bool:
     """True unless one of them was deleted or failed."""
     return partition.has_log and partition.log is source and not log.is_abandoned
 

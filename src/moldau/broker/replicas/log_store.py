@@ -67,12 +67,12 @@ class LogStore:
         for logs in self.logs:
             try:
                 self._load_one(logs, now_ms)
-                self._judge_damage(logs, accepts_damage, now_ms)
+                self._decide_on_damage(logs, accepts_damage, now_ms)
             except KafkaError as error:
                 if logs.directory.is_online:
                     raise
                 _log.error("log directory %s cannot be used: %s", logs.directory.path, error.detail)
-        self._settle_doubles()
+        self._resolve_duplicates()
         for logs in self.online():
             for name, reason in logs.unreadable.items():
                 _log.error("%s cannot be read: %s", logs.directory.path / name, reason)
@@ -80,18 +80,18 @@ class LogStore:
     def _load_one(self, logs: Logs, now_ms: int) -> None:
         """Reports progress: a start after a crash may take long."""
         path, found = logs.directory.path, logs.directory.recovered
-        began_ms = told_ms = self._clock.mono_ms()
+        began_ms = reported_ms = self._clock.mono_ms()
 
-        def tell(number: int, total: int) -> None:
-            nonlocal told_ms
-            if self._clock.mono_ms() - told_ms >= _PROGRESS_MS:
-                told_ms = self._clock.mono_ms()
+        def report(number: int, total: int) -> None:
+            nonlocal reported_ms
+            if self._clock.mono_ms() - reported_ms >= _PROGRESS_MS:
+                reported_ms = self._clock.mono_ms()
                 _log.warning(
                     "recovery of %s: %d of %d logs, %d bytes scanned",
                     path, number, total, found.bytes_scanned,
                 )  # fmt: skip
 
-        logs.load(now_ms, tell)
+        logs.load(now_ms, report)
         if logs.directory.clean_stop_epoch is None and found.logs:
             _log.warning(
                 "%s was not stopped cleanly: %d logs were checked, %d bytes scanned, "
@@ -100,7 +100,7 @@ class LogStore:
                 (self._clock.mono_ms() - began_ms) / 1000,
             )  # fmt: skip
 
-    def _judge_damage(self, logs: Logs, accepts_damage: AcceptsDamage, now_ms: int) -> None:
+    def _decide_on_damage(self, logs: Logs, accepts_damage: AcceptsDamage, now_ms: int) -> None:
         for partition, log in list(logs.by_partition.items()):
             damage = log.damage
             if damage is None:
@@ -129,7 +129,7 @@ class LogStore:
         log = None if holder is None else holder.by_partition[partition]
         return None if log is None or log.topic_id not in {topic_id, None} else log
 
-    def _settle_doubles(self) -> None:
+    def _resolve_duplicates(self) -> None:
         """A crash at the end of a move leaves two complete logs: the longer one stays."""
         counts = Counter(name for logs in self.online() for name in logs.by_partition)
         for name in [name for name, count in counts.items() if count > 1]:

@@ -139,7 +139,7 @@ class Partition:
             self._run(leader.held(Offset(held)))
         if leader.has_followers:
             # They read uncommitted data: that is how it gets committed.
-            self._tell_more(Isolation.LOG_END, appended_bytes)
+            self._notify_more(Isolation.LOG_END, appended_bytes)
         return result
 
     def begin_verification(
@@ -191,7 +191,9 @@ class Partition:
         return done
 
     def watch(self, watcher: Watcher, isolation: Isolation) -> None:
-        """Notifies the watcher, until `unwatch`, when readers might see more, or might be refused."""
+        """Notifies the watcher, until `unwatch`, when readers might see more, or might be
+        refused.
+        """
         self._watchers[isolation][watcher] = None
 
     def unwatch(self, watcher: Watcher, isolation: Isolation) -> None:
@@ -226,7 +228,9 @@ class Partition:
             self._start_epoch(self.leader.partition)
 
     def lose_log(self, failure: KafkaError) -> None:
-        """Its directory failed. The metadata may still name this broker as the leader for a while."""
+        """Its directory failed. The metadata may still name this broker as the leader for a
+        while.
+        """
         self._log = None
         self.failure = failure
         self._fail_waiting(failure)
@@ -287,7 +291,7 @@ class Partition:
                 case Commit(high_watermark):
                     self.log.raise_high_watermark(high_watermark)
                     self._complete_waiting(high_watermark)
-                    self._tell_readers(high_watermark)
+                    self._notify_readers(high_watermark)
                 case ProposeIsr():
                     self._propose_isr(self, effect)
                 case _:
@@ -306,20 +310,20 @@ class Partition:
         for _, callback in failed:
             apart(_log, _AFTER_COMMIT, callback, error)
 
-    def _tell_readers(self, high_watermark: int) -> None:
+    def _notify_readers(self, high_watermark: int) -> None:
         """How much more they see. A batch that is committed only in part counts as a whole."""
         uncommitted, committed_bytes = self._uncommitted, 0
         while uncommitted and uncommitted[0][0] < high_watermark:
             committed_bytes += uncommitted.popleft()[1]
-        self._tell_more(Isolation.HIGH_WATERMARK, committed_bytes)
+        self._notify_more(Isolation.HIGH_WATERMARK, committed_bytes)
         stable_end, before = self.log.last_stable_offset, self._stable_end
         if stable_end != before:
             # The end of an open transaction also reveals what was committed after its start.
             is_plain = before == self._visible_end and stable_end == high_watermark
-            self._tell_more(Isolation.COMMITTED, committed_bytes if is_plain else 0)
+            self._notify_more(Isolation.COMMITTED, committed_bytes if is_plain else 0)
         self._stable_end, self._visible_end = stable_end, high_watermark
 
-    def _tell_more(self, isolation: Isolation, size_bytes: int) -> None:
+    def _notify_more(self, isolation: Isolation, size_bytes: int) -> None:
         """`size_bytes` is 0 if it is unknown."""
         for watcher in list(self._watchers[isolation]):
             if size_bytes:
@@ -330,7 +334,7 @@ class Partition:
     def _wake_watchers(self) -> None:
         """A change other than more bytes: every watcher checks."""
         for isolation in self._watchers:
-            self._tell_more(isolation, 0)
+            self._notify_more(isolation, 0)
 
     def _commit_refusal(self) -> KafkaError | None:
         refused = self.leader.commit_refusal() if self.leader is not None else None

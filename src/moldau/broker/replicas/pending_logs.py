@@ -81,7 +81,7 @@ class PendingLogs:
                         refused |= await self._disk.run(logs.directory, steps)
                     except KafkaError as error:
                         refused |= dict.fromkeys(names, error)
-                self._take_up(wanted, refused)
+                self._hand_over(wanted, refused)
         finally:
             self._caught_up.set()
 
@@ -95,7 +95,7 @@ class PendingLogs:
                     refused |= run_here(steps)
                 except KafkaError as error:
                     refused |= dict.fromkeys(names, error)
-            self._take_up(wanted, refused)
+            self._hand_over(wanted, refused)
 
     def delete_here(self) -> None:
         """Makes no further logs."""
@@ -122,7 +122,7 @@ class PendingLogs:
                     self._store.set_aside(name, "it belongs to an earlier topic of that name")
                 yield name, home
 
-    def _take_up(
+    def _hand_over(
         self, wanted: dict[TopicPartition, LogHome], refused: dict[TopicPartition, KafkaError]
     ) -> None:
         for name, home in wanted.items():

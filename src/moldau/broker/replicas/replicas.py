@@ -70,7 +70,7 @@ class Replicas:
         self._image: MetadataImage = EMPTY_IMAGE
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._leadership_listeners: list[OnLeadership] = []
-        self._untold: list[tuple[Partition, bool]] = []
+        self._unreported: list[tuple[Partition, bool]] = []
         self._plain_settings: dict[str, TopicSettings] = {}
         self._plain_settings_of: BrokerConfig | None = None
         self._failure_listeners: list[OnDirectoryFailure] = []
@@ -87,7 +87,7 @@ class Replicas:
         self.tasks = Tasks()
         self.disk = DiskThreads(directories)
         owner = LogOwner(
-            self._home_of, self._log_made, self._tell_untold, self._delete_log, self._has_no_room
+            self._home_of, self._log_made, self._notify_pending, self._delete_log, self._has_no_room
         )
         self._pending = PendingLogs(self.store, self.disk, self.flush_rounds.do_all, owner)
         self._moves = LogMoves(
@@ -175,7 +175,7 @@ class Replicas:
             if topic is not None:
                 self._apply_topic(topic)
         self._apply_settings(delta, image)
-        self._tell_untold()
+        self._notify_pending()
 
     async def wait_caught_up(self) -> None:
         """Waits until exactly the logs exist that the metadata requires."""
@@ -221,13 +221,13 @@ class Replicas:
             led = partition.leader is not None
             partition.follow(image)
             if led:
-                self._untold.append((partition, False))
+                self._unreported.append((partition, False))
             return
         is_new = partition.leader is None or image.leader_epoch > partition.leader_epoch
         is_new = is_new or partition.has_log is not had_log
         partition.lead(image)
         if is_new:
-            self._untold.append((partition, True))
+            self._unreported.append((partition, True))
 
     def _give_log(
         self, partition: Partition, image: PartitionImage, refused: KafkaError | None
@@ -244,7 +244,7 @@ class Replicas:
             partition.use_log(log)
             self.store.made(name)
             if log.directory.meta.directory_id != _directory_of(image, self._node_id):
-                self._tell_placement(partition)
+                self._notify_placement(partition)
         except KafkaError as error:
             partition.lose_log(error)
             is_full = isinstance(error, DiskFullError)
@@ -280,7 +280,7 @@ class Replicas:
             KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is no longer on this broker")
         )
         if led:
-            self._untold.append((partition, False))
+            self._unreported.append((partition, False))
         self._pending.delete(name)
 
     def _delete_log(self, name: TopicPartition) -> None:
@@ -380,16 +380,16 @@ class Replicas:
             if partition.has_log and partition.log.directory is directory:
                 partition.lose_log(failure)
                 if partition.leader is not None:
-                    self._tell_leadership(partition, leads=False)
+                    self._notify_leadership(partition, leads=False)
         for listener in self._failure_listeners:
             listener(directory)
 
-    def _tell_untold(self) -> None:
-        untold, self._untold = self._untold, []
-        for partition, leads in untold:
-            self._tell_leadership(partition, leads=leads)
+    def _notify_pending(self) -> None:
+        unreported, self._unreported = self._unreported, []
+        for partition, leads in unreported:
+            self._notify_leadership(partition, leads=leads)
 
-    def _tell_leadership(self, partition: Partition, *, leads: bool) -> None:
+    def _notify_leadership(self, partition: Partition, *, leads: bool) -> None:
         for listener in self._leadership_listeners:
             listener(partition, leads)
 
@@ -431,9 +431,9 @@ class Replicas:
 
     def _moved(self, partition: Partition) -> None:
         self.cleaning.moved(partition.log)
-        self._tell_placement(partition)
+        self._notify_placement(partition)
 
-    def _tell_placement(self, partition: Partition) -> None:
+    def _notify_placement(self, partition: Partition) -> None:
         for listener in self._placement_listeners:
             listener(partition)
 

@@ -150,7 +150,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
     def resume_writing(self) -> None:
         self._outbox.unread_since_ms = None
         self.hold_answers(0)
-        self._go_on()
+        self._continue()
 
     # Taking turns
 
@@ -165,7 +165,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         else:
             self._frames.keep()
             self._queue()
-        self._settle(now_ms)
+        self._update(now_ms)
 
     def take_turn(self) -> None:
         self._is_queued = False
@@ -173,7 +173,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
             now_ms = self._clock.mono_ms()
             if not self._is_stuffed():
                 self._serve_slice(now_ms)
-            self._settle(now_ms)
+            self._update(now_ms)
             self._end_if_served()
 
     def _end_if_served(self) -> None:
@@ -226,7 +226,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
             self.slices_cut += 1
             self._queue()
 
-    def _settle(self, now_ms: float) -> None:
+    def _update(self, now_ms: float) -> None:
         """Writes what was answered, counts what is held, and reads on if there is room."""
         self._flush()
         frames = self._frames
@@ -307,9 +307,9 @@ class Connection(asyncio.BufferedProtocol, Holder):
             exchange.is_done = True
             if exchange is not self._exchanges[0]:
                 self.hold(exchange.count_records())
-        self._go_on()
+        self._continue()
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         """Sends what is ready, then begins what waits."""
         if self._is_closing:
             return
@@ -432,11 +432,11 @@ class Connection(asyncio.BufferedProtocol, Holder):
 
     def resume(self) -> None:
         """There is memory again, or the disk has caught up."""
-        self._go_on()
+        self._continue()
 
     def throttle_is_over(self) -> None:
         self.is_throttled = False
-        self._go_on()
+        self._continue()
 
     # Closing
 

@@ -144,7 +144,7 @@ class Dispatcher:
         self, context: RequestContext, request: Message
     ) -> Message | Staged | None:
         shape = SHAPES.get(context.api_key)
-        if shape is not None and getattr(request, shape.asked):
+        if shape is not None and getattr(request, shape.requested):
             handler = self.table.handler(context.api_key)
             return await serve_in_pieces(partial(handler, context), request, shape)
         outcome = self._outcome(context, request)

@@ -32,10 +32,10 @@ def error_response(
     answer_class = response_class(request.API_KEY)
     teller = _Teller(version, code, detail)
     values = teller.mirrored(request, answer_class, depth=0)
-    if not teller.is_told and _field_in(answer_class, "error_code", version):
+    if not teller.is_reported and _field_in(answer_class, "error_code", version):
         values |= teller.error_fields(answer_class)
-        teller.is_told = True
-    return answer_class(**values) if teller.is_told else None
+        teller.is_reported = True
+    return answer_class(**values) if teller.is_reported else None
 
 
 def _field_in(part: type[Struct], name: str, version: int) -> bool:
@@ -51,7 +51,7 @@ class _Shape(NamedTuple):
     """Lists of elements with errors, in order, and their element types."""
     same: list[tuple[str, tuple[str, ...]]]
     """Fields that are copied, and their possible names in the request."""
-    told: dict[str, Any]
+    errors: dict[str, Any]
     """The error fields on this level."""
 
 
@@ -60,7 +60,7 @@ class _Teller:
         self.version = version
         self.code = code
         self.detail = detail
-        self.is_told = False
+        self.is_reported = False
         self._shapes: dict[tuple[int, int], _Shape] = {}
         """By the identities of both classes."""
 
@@ -70,69 +70,69 @@ class _Teller:
             fields["error_message"] = self.detail
         return fields
 
-    def mirrored(self, asked: Struct, answer: type[Struct], depth: int) -> dict[str, Any]:
+    def mirrored(self, requested: Struct, answer: type[Struct], depth: int) -> dict[str, Any]:
         """Fields of the response that mirror the request: same names, and lists of elements with
         errors.
         """
-        shape = self._shape(type(asked), answer)
+        shape = self._shape(type(requested), answer)
         values: dict[str, Any] = {}
         if depth:
             for name, names in shape.same:
-                found = _first_value(asked, names)
+                found = _first_value(requested, names)
                 if found is not None:
                     values[name] = found
-            values |= shape.told
-            self.is_told = self.is_told or bool(shape.told)
+            values |= shape.errors
+            self.is_reported = self.is_reported or bool(shape.errors)
         if shape.lists:
             given = [
                 value
-                for row in asked.FIELDS
-                if isinstance(value := getattr(asked, row[0]), list) and value
+                for row in requested.FIELDS
+                if isinstance(value := getattr(requested, row[0]), list) and value
             ]
             for (name, part), elements in zip(shape.lists, given, strict=False):
                 values[name] = [self._element(each, part, depth + 1) for each in elements]
         return values
 
-    def _element(self, asked: Any, part: type[Struct], depth: int) -> Struct:
-        if isinstance(asked, Struct):
-            return part(**self.mirrored(asked, part, depth))
-        shape = self._shape(type(asked), part)
+    def _element(self, requested: Any, part: type[Struct], depth: int) -> Struct:
+        if isinstance(requested, Struct):
+            return part(**self.mirrored(requested, part, depth))
+        shape = self._shape(type(requested), part)
         ((name, _),) = shape.same
-        self.is_told = self.is_told or bool(shape.told)
-        return part(**{name: asked}, **shape.told)
+        self.is_reported = self.is_reported or bool(shape.errors)
+        return part(**{name: requested}, **shape.errors)
 
-    def _shape(self, asked: type, answer: type[Struct]) -> _Shape:
-        key = (id(asked), id(answer))
+    def _shape(self, requested: type, answer: type[Struct]) -> _Shape:
+        key = (id(requested), id(answer))
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = self._worked_out(asked, answer)
+            shape = self._shapes[key] = self._worked_out(requested, answer)
         return shape
 
-    def _worked_out(self, asked: type, answer: type[Struct]) -> _Shape:
-        told: dict[str, Any] = {}
+    def _worked_out(self, requested: type, answer: type[Struct]) -> _Shape:
+        errors: dict[str, Any] = {}
         if _field_in(answer, "error_code", self.version):
-            told = self.error_fields(answer)
-        if not issubclass(asked, Struct):
-            return _Shape([], [(_first_field(answer, asked), ())], told)
+            errors = self.error_fields(answer)
+        if not issubclass(requested, Struct):
+            return _Shape([], [(_first_field(answer, requested), ())], errors)
         lists: list[tuple[str, type[Struct]]] = []
         same: list[tuple[str, tuple[str, ...]]] = []
-        known = {row[0] for row in asked.FIELDS}
+        known = {row[0] for row in requested.FIELDS}
         for name, kind, versions, *_ in answer.FIELDS:
             if kind.startswith("[]") and kind[2:3].isupper() and contains(versions, self.version):
                 part = struct_named(answer, kind[2:])
-                if self._tells_errors(part, _DEEPEST):
+                if self._reports_errors(part, _DEEPEST):
                     lists.append((name, part))
             elif not kind.startswith("[]") and not kind[:1].isupper():
                 names = tuple(other for other in _also_called(name) if other in known)
                 if names:
                     same.append((name, names))
-        return _Shape(lists, same, told)
+        return _Shape(lists, same, errors)
 
-    def _tells_errors(self, part: type[Struct], levels: int) -> bool:
+    def _reports_errors(self, part: type[Struct], levels: int) -> bool:
         if _field_in(part, "error_code", self.version):
             return True
         return levels > 0 and any(
-            self._tells_errors(struct_named(part, row[1][2:]), levels - 1)
+            self._reports_errors(struct_named(part, row[1][2:]), levels - 1)
             for row in part.FIELDS
             if row[1].startswith("[]") and row[1][2:3].isupper()
         )
@@ -144,9 +144,9 @@ def _also_called(name: str) -> Iterator[str]:
             yield from names
 
 
-def _first_value(asked: Struct, names: tuple[str, ...]) -> Any:
+def _first_value(requested: Struct, names: tuple[str, ...]) -> Any:
     for name in names:
-        value = getattr(asked, name)
+        value = getattr(requested, name)
         if value is not None and not isinstance(value, list | Struct):
             return value
     return None

@@ -63,9 +63,9 @@ class LoopWatch:
         self.longest_ms.add(took_ms, now_s)
         self.by_api.setdefault(name, RecentMax()).add(took_ms, now_s)
         if took_ms >= SLOW_MS:
-            self._say(context, took_ms, now_s)
+            self._log_slow(context, took_ms, now_s)
 
-    def _say(self, context: "RequestContext", took_ms: float, now_s: float) -> None:
+    def _log_slow(self, context: "RequestContext", took_ms: float, now_s: float) -> None:
         if now_s < self._quiet_until_s:
             self._left_out += 1
             return

@@ -314,7 +314,9 @@ class MemoryBudget:
             holder.cut_off("memory is short, and it waits for something else")
 
     def _parked(self, now_ms: float) -> Iterator[Holder]:
-        """Connections that hold little each, but most of the memory together, make room for others."""
+        """Connections that hold little each, but most of the memory together, make room for
+        others.
+        """
         surplus = self.held + self.answer_bytes - self.served_max * READ_AGAIN_SHARE
         if not self._waiting or self.held + self.answer_bytes < self.served_max:
             return

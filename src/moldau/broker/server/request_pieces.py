@@ -18,8 +18,8 @@ PIECE_ELEMENTS = 400
 class Shape(NamedTuple):
     """The fields that hold the elements of a request, and those of its response."""
 
-    asked: str
-    asked_inner: str | None
+    requested: str
+    requested_inner: str | None
     answered: str
     answered_inner: str | None
 
@@ -57,14 +57,14 @@ async def serve_in_pieces(
 def _pieces(request: Message, shape: Shape) -> Iterator[Message]:
     elements: list[Any] = []
     room = PIECE_ELEMENTS
-    for element in _parts(getattr(request, shape.asked), shape.asked_inner):
+    for element in _parts(getattr(request, shape.requested), shape.requested_inner):
         elements.append(element)
-        room -= 1 + (len(getattr(element, shape.asked_inner)) if shape.asked_inner else 0)
+        room -= 1 + (len(getattr(element, shape.requested_inner)) if shape.requested_inner else 0)
         if room <= 0:
-            yield _with(request, shape.asked, elements)
+            yield _with(request, shape.requested, elements)
             elements, room = [], PIECE_ELEMENTS
     # Also for an empty list: the rest of the request may have an error to report.
-    yield _with(request, shape.asked, elements)
+    yield _with(request, shape.requested, elements)
 
 
 def _parts(elements: list[Any], inner: str | None) -> Iterator[Any]:

@@ -61,9 +61,9 @@ class Turns:
             return False
         return not self._queue or served_ms <= self._mark_ms + SLICE_MS
 
-    def used(self, one: TakesTurns, ms: float) -> None:
-        mark_ms = (max(self._mark_ms, one.served_ms)) + ms
-        one.served_ms = mark_ms
+    def used(self, connection: TakesTurns, ms: float) -> None:
+        mark_ms = (max(self._mark_ms, connection.served_ms)) + ms
+        connection.served_ms = mark_ms
         if not self._queue:
             self._mark_ms = mark_ms
         self._spent_ms += ms
@@ -73,9 +73,9 @@ class Turns:
             self.is_over = True
             self._schedule()
 
-    def join(self, one: TakesTurns) -> None:
-        place = (max(one.served_ms, self._mark_ms), next(self._tie_breaker), one)
-        heapq.heappush(self._queue, place)
+    def join(self, connection: TakesTurns) -> None:
+        entry = (max(connection.served_ms, self._mark_ms), next(self._tie_breaker), connection)
+        heapq.heappush(self._queue, entry)
         self._schedule()
 
     def _schedule(self) -> None:
@@ -90,13 +90,13 @@ class Turns:
         for _ in range(len(self._queue)):
             if self.is_over or not self._queue:
                 break
-            mark_ms, _, one = heapq.heappop(self._queue)
+            mark_ms, _, connection = heapq.heappop(self._queue)
             self._mark_ms = max(self._mark_ms, mark_ms)
             try:
-                one.take_turn()
+                connection.take_turn()
             except Exception as error:  # noqa: BLE001 - the others are not to blame
                 log_unexpected(_log, "a turn, which ends its connection,", error)
-                one.abort()
+                connection.abort()
         self._begin()
         if self._queue:
             self._schedule()
