@@ -92,7 +92,7 @@ class Client:
         return client
 
     def send(self, number: int, member_id: str = "", more: int = 0) -> None:
-        """`more`: bytes behind the request, at which nobody looks."""
+        """`more`: bytes after the request, which the server ignores."""
         request = HeartbeatRequest(group_id="g", generation_id=number, member_id=member_id)
         sent = b"".join(build_request(request, VERSION, correlation_id=number, client_id="test"))
         self.writer.write((len(sent) - 4 + more).to_bytes(4, "big") + sent[4:] + bytes(more))
@@ -103,7 +103,7 @@ class Client:
         return read_response(frame, HeartbeatResponse, VERSION)
 
     async def answered(self) -> int:
-        """The number of the request whose answer came, whatever it was."""
+        """The correlation id of the next response, whatever its content."""
         size = int.from_bytes(await self.reader.readexactly(4), "big")
         return int.from_bytes((await self.reader.readexactly(size))[:4], "big")
 

@@ -66,7 +66,7 @@ def batch(
     key: bytes | None = b"key",
     **options: Any,
 ) -> bytearray:
-    """As a producer sends it: offsets from 0."""
+    """In the form that a producer sends: offsets from 0."""
     time_ms = ShiftedClock().wall_ms() if timestamp_ms is None else timestamp_ms
     records = [Record(i, time_ms, key, value) for i, value in enumerate(values)]
     return bytearray(build_batch(records, BatchOptions(base_offset=0, **options)))
@@ -152,7 +152,7 @@ class DataNode:
         self.start()
 
     async def crash(self) -> None:
-        """What is in the kernel stays, nothing is closed in order."""
+        """Data in the kernel stays, nothing is closed in order."""
         await self.replicas.abandon()
         self.clock.close()
         self.clock = ShiftedClock()

@@ -25,13 +25,13 @@ TRANSACTION_STATE_NUMBER = 90
 
 
 class FarCoordinator:
-    """Knows which partitions are in which transactions, and answers when it is told to."""
+    """Knows the partitions of transactions, and answers on demand."""
 
     def __init__(self) -> None:
         self.asked: list[AddPartitionsToTxnRequest] = []
         self.partitions: dict[str, set[TopicPartition]] = {}
         self.codes: list[ErrorCode] = []
-        """What comes before the right answers: one code for each request."""
+        """Errors that precede the right responses: one code for each request."""
         self.request_code = ErrorCode.NONE
         self.is_reachable = True
         self._is_asked = asyncio.Semaphore(0)

@@ -1,6 +1,6 @@
-"""A process that commits metadata until it is killed, and says what is committed.
+"""A process that commits metadata until it is killed, and prints what is committed.
 
-`python -m broker.kill_quorum DIRECTORY`: says `epoch E` and then the number of each commit.
+`python -m broker.kill_quorum DIRECTORY`: prints `epoch E` and then the number of each commit.
 """
 
 import asyncio

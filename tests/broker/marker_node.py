@@ -46,7 +46,7 @@ class MarkerNode(GroupNode):
         super().__init__(path, **options)
         self.requests: list[WriteTxnMarkersRequest] = []
         self.answers: list[Callable[[WriteTxnMarkersRequest], Any]] = []
-        """What is answered instead, first things first."""
+        """Responses that replace the real ones, in order."""
 
     def start(self) -> None:
         super().start()
@@ -97,7 +97,7 @@ class MarkerNode(GroupNode):
     async def commit_in_transaction(
         self, group: str, offset: int, producer: tuple[int, int] = (7, 0), *, partition: int = 0
     ) -> ErrorCode:
-        """As the handler does it, with a coordinator that agrees."""
+        """Appends as the handler does, with a coordinator that agrees."""
         log = self.replicas.lookup("__consumer_offsets", self.groups.partition_for(group))
         verification = log.begin_verification(*producer, NO_SEQUENCE, adds=False)
         request = TxnOffsetCommitRequest(
@@ -137,7 +137,7 @@ class MarkerNode(GroupNode):
         return codes_of(await self.ask(request, 2))
 
     def send(self, *places: tuple[str, int], **fields: Any) -> asyncio.Future[ErrorCode]:
-        """As the coordinator does."""
+        """Ends it as the coordinator does."""
         done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         values: dict[str, Any] = {
             "transactional_id": "tx",

@@ -21,12 +21,12 @@ from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
 from moldau.types import BrokerId, Uuid
 
 CLUSTER = "MetadataTestCluster00Q"
-# No records of its own, unless a test wants them.
+# No idle records, unless a test enables them.
 QUIET = {"metadata.max.idle.interval.ms": "0"}
 
 
 class Told(QuorumListener):
-    """Remembers what it was told, in order."""
+    """Remembers the listener calls, in order."""
 
     def __init__(self) -> None:
         self.batches: list[CommittedBatch] = []
@@ -67,7 +67,7 @@ class RunningNode:
 
 
 def config_for(path: Path, settings: Mapping[str, str] | None = None) -> BrokerConfig:
-    """A whole server.properties says everything, a few settings are in addition."""
+    """Properties that contain node.id are complete, others extend the defaults."""
     given = settings or {}
     if "process.roles" in given:
         return BrokerConfig.parse({**QUIET, **given})
@@ -118,7 +118,7 @@ async def running(
 
 
 async def bootstrapped(node: RunningNode) -> None:
-    """As a controller begins: with the records that the format left."""
+    """Begins as a controller does: with the records that formatting left."""
     await node.commit(*node.quorum.bootstrap_records())
 
 

@@ -1,4 +1,4 @@
-"""A whole node in this process, whose time can be moved, asked over the network as clients do."""
+"""A whole node in this process, whose time can be moved, with requests over the network."""
 
 import asyncio
 import contextlib
@@ -170,7 +170,7 @@ class TransactionNode:
     async def write(
         self, producer: tuple[int, int], partition: int, value: bytes, *, sequence: int = 0
     ) -> ErrorCode:
-        """As clients before transaction version 2 do: the partition must have been added."""
+        """The flow of clients before transaction version 2: the partition must have been added."""
         options = BatchOptions(
             base_offset=0,
             producer_id=producer[0],
@@ -197,7 +197,7 @@ class TransactionNode:
         (result,) = (await self.ask(request)).responses
         assert result.error_code == 0
 
-    # What is so
+    # State
 
     def known(self, name: str = "a") -> Transaction:
         return self.node.services.transactions.shard_of(name).transactions[name]

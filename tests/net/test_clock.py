@@ -121,7 +121,7 @@ async def test_closing_ends_all_tasks() -> None:
     assert (ended, len(tasks)) == (["stubborn"], 0)
 
 
-async def test_what_takes_too_long_by_this_clock_is_cancelled() -> None:
+async def test_work_that_takes_too_long_by_this_clock_is_cancelled() -> None:
     clock = ShiftedClock()
     asyncio.get_running_loop().call_soon(clock.advance, 1_001)
     with pytest.raises(TimeoutError):

@@ -94,7 +94,7 @@ async def test_a_late_answer_fails_everything_that_waits() -> None:
         await ask(channel)
 
 
-async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
+async def test_an_unexpected_response_ends_the_connection() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await next_request(reader)
         request.header.correlation_id = 77
@@ -119,7 +119,7 @@ async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
         (b"", "requires TLS or SASL"),
     ],
 )
-async def test_a_peer_that_is_not_kafka_is_told_by_name(reply: bytes, reason: str) -> None:
+async def test_a_peer_that_is_not_kafka_is_named(reply: bytes, reason: str) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await next_request(reader)
         writer.write(reply)
@@ -132,7 +132,7 @@ async def test_a_peer_that_is_not_kafka_is_told_by_name(reply: bytes, reason: st
     assert len(str(caught.value).splitlines()) == 1
 
 
-async def test_a_connection_that_breaks_fails_what_waits() -> None:
+async def test_a_broken_connection_fails_waiting_requests() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(await next_request(reader), MetadataResponse()))
         await next_request(reader)
@@ -187,14 +187,14 @@ async def test_a_cancelled_question_disturbs_no_other() -> None:
         await channel.close()
 
 
-async def test_where_nothing_listens_is_said_so() -> None:
+async def test_an_address_without_a_listener_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     with pytest.raises(ChannelError, match=f"cannot reach 127.0.0.1:{port}: nothing listens there"):
         await RequestChannel.open(Address("127.0.0.1", port), Clock())
 
 
-async def test_an_unknown_name_is_said_so() -> None:
+async def test_an_unknown_name_is_reported() -> None:
     with pytest.raises(ChannelError, match="the name is not known"):
         await RequestChannel.open(Address("no-such-host.invalid", 9092), Clock())
 

@@ -60,7 +60,7 @@ async def test_however_many_have_long_work_each_turn_of_the_loop_has_time_for_on
     assert not any("".join(pair).isalpha() for pair in itertools.pairwise(seen))
 
 
-async def test_what_raises_later_is_raised_to_the_one_who_waits(
+async def test_a_later_exception_reaches_the_waiting_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 0.0)

@@ -35,7 +35,7 @@ def create(*names: str, partitions: int = 1) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=topics)
 
 
-async def test_a_new_cluster_begins_with_what_the_format_wrote(tmp_path: Path) -> None:
+async def test_a_new_cluster_begins_with_the_records_of_the_format(tmp_path: Path) -> None:
     async with bench(tmp_path / "data", registers=False) as node:
         await node.quorum.wait_committed(node.quorum.last_offset)
         assert node.image.metadata_version == 30
@@ -79,7 +79,9 @@ async def test_decisions_made_at_once_see_each_other(tmp_path: Path) -> None:
 
 
 async def test_a_large_request_does_not_keep_others_from_deciding(tmp_path: Path) -> None:
-    """It is decided in a thread. What is decided here meanwhile stands, and it is decided again."""
+    """It is decided in a thread. A decision made here meanwhile stands, and the first one is
+    retried.
+    """
     async with bench(tmp_path / "data") as node:
         for attempt in range(20):
             taken = f"taken-{attempt}"
@@ -172,7 +174,7 @@ async def test_heartbeats_keep_the_session(tmp_path: Path) -> None:
 
 
 async def test_brokers_are_not_blamed_for_our_own_absence(tmp_path: Path) -> None:
-    """Whoever keeps the event loop busy keeps heartbeats from being heard."""
+    """A blocked event loop delays heartbeats."""
     async with bench(tmp_path / "data", SHORT_SESSION) as node:
         for _ in range(5):
             node.clock.advance(20_000)
@@ -200,7 +202,7 @@ async def test_a_closed_controller_decides_nothing(tmp_path: Path) -> None:
 
 
 @proves("request.timeout.ms")
-async def test_nobody_waits_for_ever_for_a_controller(tmp_path: Path) -> None:
+async def test_no_request_waits_for_ever_for_a_controller(tmp_path: Path) -> None:
     async with bench(tmp_path / "data", {"request.timeout.ms": "30"}) as node:
         await node.lifecycle.close()
         node.controller.close()
@@ -209,8 +211,8 @@ async def test_nobody_waits_for_ever_for_a_controller(tmp_path: Path) -> None:
         assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 
-async def test_whoever_has_no_time_gets_nothing_done(tmp_path: Path) -> None:
-    """As in Kafka, whose controller looks at the deadline first."""
+async def test_a_request_without_time_changes_nothing(tmp_path: Path) -> None:
+    """As in Kafka, whose controller checks the deadline first."""
     async with bench(tmp_path / "data") as node:
         for timeout_ms in (0, -1):
             request = create("t", "u")
@@ -221,7 +223,7 @@ async def test_whoever_has_no_time_gets_nothing_done(tmp_path: Path) -> None:
         assert node.controller.image.topic("t") is None
 
 
-async def test_an_answer_does_not_wait_longer_than_asked_and_the_change_is_made(
+async def test_a_response_waits_no_longer_than_requested_and_the_change_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_free = threading.Event()
@@ -248,7 +250,7 @@ async def test_an_answer_does_not_wait_longer_than_asked_and_the_change_is_made(
         assert node.image.topic("t") is not None
 
 
-async def test_a_registration_that_nobody_answers_ends(tmp_path: Path) -> None:
+async def test_a_registration_without_a_response_ends(tmp_path: Path) -> None:
     async with bench(tmp_path / "data", registers=False) as node:
         node.controller.close()
         start = asyncio.ensure_future(node.lifecycle.start())
@@ -294,7 +296,7 @@ async def test_a_registration_that_is_refused_for_good_ends_at_once(tmp_path: Pa
         assert refused.value.code is ErrorCode.INVALID_REGISTRATION
 
 
-async def test_a_broker_that_was_unregistered_says_so_and_stops_without_waiting(
+async def test_an_unregistered_broker_logs_it_and_stops_without_waiting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with bench(tmp_path / "data") as node:
@@ -315,7 +317,9 @@ async def test_a_failed_disk_ends_the_wait_for_an_answer(tmp_path: Path) -> None
         assert [topic.error_code for topic in answer.topics] == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-async def test_a_broker_tells_its_directories_when_they_can_be_known(tmp_path: Path) -> None:
+async def test_a_broker_reports_its_directories_once_the_metadata_supports_them(
+    tmp_path: Path,
+) -> None:
     path, settings = tmp_path / "data", {"broker.heartbeat.interval.ms": "100"}
     voters = {"controller.quorum.voters": "1@127.0.0.1:9093"}
     static = {**settings, **voters, "controller.quorum.bootstrap.servers": ""}
@@ -363,7 +367,7 @@ async def test_static_voters_are_raised_with_a_release(tmp_path: Path) -> None:
         node.check()
 
 
-async def test_a_disk_that_fills_up_within_a_decision_leaves_what_is_written() -> None:
+async def test_a_disk_that_fills_up_within_a_decision_keeps_what_is_written() -> None:
     """Fencing a broker with many partitions takes several batches."""
     disk = SimulatedDisk()
     async with bench(Path("/data"), filesystem=disk) as node:

@@ -1,4 +1,4 @@
-"""How a partition's leader asks a coordinator on another broker."""
+"""How a partition's leader verifies transactions with a coordinator on another broker."""
 
 import asyncio
 from pathlib import Path
@@ -31,12 +31,12 @@ async def guard(node: DataNode, *, adds: bool = False) -> Verification | KafkaEr
 
 
 async def turns() -> None:
-    """Everything that can go on without an answer goes on."""
+    """Runs all callbacks that need no response."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
-async def test_the_coordinator_says_what_is_in_the_transaction(tmp_path: Path) -> None:
+async def test_the_coordinator_verifies_the_partitions_of_a_transaction(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinator = coordinated(node)
         assert await verify(node) is ErrorCode.TRANSACTION_ABORTABLE
@@ -54,7 +54,7 @@ async def test_the_question_itself_may_add_the_partition(tmp_path: Path) -> None
         assert (asked.producer_id, asked.producer_epoch, asked.verify_only) == (5, 0, False)
 
 
-async def test_what_gathers_behind_a_question_is_asked_together(tmp_path: Path) -> None:
+async def test_questions_that_gather_during_a_request_share_the_next(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinator = coordinated(node)
         coordinator.hold()
@@ -79,7 +79,7 @@ async def test_what_gathers_behind_a_question_is_asked_together(tmp_path: Path) 
         (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR),
     ],
 )
-async def test_writers_hear_what_they_know(
+async def test_writers_get_error_codes_they_know(
     tmp_path: Path, said: ErrorCode, told: ErrorCode
 ) -> None:
     async with running(tmp_path) as node:
@@ -87,7 +87,9 @@ async def test_writers_hear_what_they_know(
         assert await verify(node) is told
 
 
-async def test_it_is_not_the_client_who_was_refused_by_the_coordinator(tmp_path: Path) -> None:
+async def test_a_refusal_of_the_broker_is_not_passed_on_as_one_of_the_client(
+    tmp_path: Path,
+) -> None:
     async with running(tmp_path) as node:
         coordinator = coordinated(node)
         coordinator.request_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -96,7 +98,7 @@ async def test_it_is_not_the_client_who_was_refused_by_the_coordinator(tmp_path:
         assert await verify(node) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-async def test_an_unreachable_coordinator_is_asked_again_next_time(tmp_path: Path) -> None:
+async def test_an_unreachable_coordinator_is_retried_next_time(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinator = coordinated(node)
         coordinator.is_reachable = False
@@ -105,7 +107,7 @@ async def test_an_unreachable_coordinator_is_asked_again_next_time(tmp_path: Pat
         assert await verify(node, adds=True) is ErrorCode.NONE
 
 
-async def test_without_a_living_coordinator_nobody_is_asked(tmp_path: Path) -> None:
+async def test_without_a_live_coordinator_no_request_is_sent(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         assert await verify(node) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         coordinator = coordinated(node, fenced=True)
@@ -129,7 +131,7 @@ async def test_a_client_that_leaves_does_not_disturb_the_others(tmp_path: Path) 
         assert gone.cancelled()
 
 
-async def test_those_who_wait_hear_of_the_end(tmp_path: Path) -> None:
+async def test_waiting_callers_are_released_at_the_end(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinated(node).hold()
         waiting = [asyncio.ensure_future(verify(node, name)) for name in ("a", "a")]

@@ -102,10 +102,10 @@ def has_nothing_open(node: DataNode, index: int = 0) -> bool:
     return log_of(node, index).producers.first_undecided_offset is None
 
 
-# What is asked
+# Verification requests
 
 
-async def test_only_the_first_batch_on_a_partition_is_asked_about(tmp_path: Path) -> None:
+async def test_only_the_first_batch_on_a_partition_is_verified(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinator = start(node)
         for sequence in range(4):
@@ -129,7 +129,7 @@ async def test_from_version_twelve_on_the_write_adds_the_partition(
         assert (asked.transactional_id, asked.producer_id, asked.producer_epoch) == ("t", PID, 0)
 
 
-async def test_plain_batches_of_a_transactional_producer_are_not_asked_about(
+async def test_plain_batches_of_a_transactional_producer_are_not_verified(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as node:
@@ -139,7 +139,7 @@ async def test_plain_batches_of_a_transactional_producer_are_not_asked_about(
         assert coordinator.asked == []
 
 
-async def test_the_partitions_of_a_request_are_asked_about_together(tmp_path: Path) -> None:
+async def test_the_partitions_of_a_request_are_verified_together(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinator = start(node, partitions=4)
         assert await produce(node, of_transaction(0)) is ErrorCode.NONE
@@ -167,7 +167,7 @@ async def test_the_next_request_waits_for_the_coordinator_but_not_for_the_disk(
         await staged.answer
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ async def test_a_partition_outside_the_transaction_takes_nothing(
         (ErrorCode.TRANSACTION_ABORTABLE, ADDING, ErrorCode.TRANSACTION_ABORTABLE),
     ],
 )
-async def test_clients_hear_what_makes_them_do_the_right_thing(
+async def test_clients_get_error_codes_that_they_handle_correctly(
     tmp_path: Path, said: ErrorCode, version: int, told: ErrorCode
 ) -> None:
     async with running(tmp_path) as node:
@@ -234,7 +234,7 @@ async def test_a_coordinator_that_stays_busy_is_named_to_new_clients(tmp_path: P
 
 
 @proves("add.partitions.to.txn.retry.backoff.ms")
-async def test_a_busy_coordinator_is_asked_again_after_a_pause(tmp_path: Path) -> None:
+async def test_a_busy_coordinator_is_retried_after_a_pause(tmp_path: Path) -> None:
     settings = {
         "add.partitions.to.txn.retry.backoff.ms": "8000",
         "add.partitions.to.txn.retry.backoff.max.ms": "20000",
@@ -417,7 +417,7 @@ async def test_a_plain_batch_inside_its_producers_transaction_is_refused(tmp_pat
         assert await produce(node, plain) is ErrorCode.INVALID_TXN_STATE
 
 
-async def test_an_old_epoch_is_told_before_anybody_is_asked(tmp_path: Path) -> None:
+async def test_an_old_epoch_is_refused_before_verification(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinator = start(node)
         assert await produce(node, of_transaction(0, epoch=3)) is ErrorCode.NONE

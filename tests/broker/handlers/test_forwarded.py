@@ -79,7 +79,7 @@ async def test_features_are_updated(tmp_path: Path) -> None:
         assert "group.version" not in node.image.features
 
 
-def test_the_tables_agree_with_who_decides() -> None:
+def test_the_tables_agree_with_the_decisions() -> None:
     decided = {key for key, load in CONTROLLER_HANDLERS.items() if load() is handle_decided}
     forwarded = {key for key, load in HANDLERS.items() if load() is handle_forwarded}
     assert decided == set(DECISIONS) | {ApiKey.DESCRIBE_QUORUM}

@@ -15,7 +15,7 @@ SURVIVORS = 40_000
 
 
 class Node:
-    """With a reference to itself: only a collection frees it."""
+    """Refers to itself: only a collection frees it."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -41,7 +41,7 @@ def full_collections() -> int:
 
 
 @pytest.mark.usefixtures("thresholds")
-async def test_nothing_walks_over_what_has_stayed_alive_for_long() -> None:
+async def test_no_collection_traverses_long_lived_objects() -> None:
     clock = ShiftedClock()
     collection = GarbageCollection(clock)
     collection.start()

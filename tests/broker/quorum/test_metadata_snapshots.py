@@ -1,4 +1,6 @@
-"""Snapshots are made in time, old ones go with what only they needed, damaged ones are not used."""
+"""Snapshots are made in time, old ones are deleted with the segments that only they needed, and
+damaged ones are not used.
+"""
 
 import asyncio
 import errno
@@ -95,7 +97,7 @@ async def test_a_snapshot_is_made_when_enough_was_committed(tmp_path: Path) -> N
         }
 
 
-async def test_snapshots_say_who_votes_once_kraft_version_is_raised(tmp_path: Path) -> None:
+async def test_snapshots_contain_the_voters_once_kraft_version_is_raised(tmp_path: Path) -> None:
     settings = {**EVERY_KIB, "controller.quorum.voters": "1@127.0.0.1:9093"}
     options = FormatOptions(cluster_id=CLUSTER)
     format_node(DiskFileSystem(), config_for(tmp_path, settings), options, 1)
@@ -104,7 +106,7 @@ async def test_snapshots_say_who_votes_once_kraft_version_is_raised(tmp_path: Pa
         async with running(tmp_path, settings) as node:
             if start:
                 node.quorum.raise_kraft_version(1, node.clock.wall_ms())
-                # It would say more than the log does up to there.
+                # It would contain more than the log does up to there.
                 assert node.quorum.snapshot_head(node.image) is None
             else:
                 await bootstrapped(node)
@@ -117,7 +119,7 @@ async def test_snapshots_say_who_votes_once_kraft_version_is_raised(tmp_path: Pa
         assert node.quorum.kraft_version == 1
 
 
-async def test_a_snapshot_is_what_the_log_says_up_to_it(tmp_path: Path) -> None:
+async def test_a_snapshot_equals_the_log_up_to_it(tmp_path: Path) -> None:
     formatted(tmp_path)
     images: dict[int, MetadataImage] = {}
     async with running(tmp_path, EVERY_KIB) as node:
@@ -154,7 +156,7 @@ async def test_a_snapshot_is_made_when_enough_time_went_by(tmp_path: Path) -> No
 
 @proves("metadata.log.max.snapshot.interval.ms")
 @pytest.mark.parametrize("interval_ms", [100_000, 0])
-async def test_the_time_between_snapshots_is_as_the_settings_say(
+async def test_the_time_between_snapshots_follows_the_settings(
     tmp_path: Path, interval_ms: int
 ) -> None:
     formatted(tmp_path)
@@ -170,7 +172,7 @@ async def test_the_time_between_snapshots_is_as_the_settings_say(
         assert (snapshots_of(tmp_path) != [FIRST]) == (interval_ms > 0)
 
 
-async def test_a_transaction_is_in_a_snapshot_or_behind_it(tmp_path: Path) -> None:
+async def test_a_transaction_is_in_a_snapshot_or_after_it(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path, EVERY_KIB) as node:
         await bootstrapped(node)
@@ -178,7 +180,7 @@ async def test_a_transaction_is_in_a_snapshot_or_behind_it(tmp_path: Path) -> No
         before = node.image.offset
         await node.commit(topic("x"), BeginTransactionRecord(name="open"), topic("y"))
         await commit_some(node, 20, 3)
-        # Inside a batch: nobody could go on reading from there.
+        # Inside a batch: reading could not resume there.
         assert node.image.offset == before + 1
     assert snapshots_of(tmp_path) == [FIRST]
 
@@ -275,7 +277,7 @@ async def test_files_of_the_metadata_log_go_after_their_time(tmp_path: Path) -> 
         assert old <= leftovers()
         node.quorum.log.clean(now_ms + 110_000)
         async with asyncio.timeout(30):
-            # A thread removes them, for which nobody waits.
+            # A thread removes them in the background.
             while old & leftovers():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
@@ -328,7 +330,7 @@ async def test_without_any_sound_snapshot_the_whole_log_will_do(tmp_path: Path) 
         assert node.quorum.is_leader  # the voters are in the log too
 
 
-async def test_what_no_snapshot_and_no_log_has_is_not_passed_over(tmp_path: Path) -> None:
+async def test_records_missing_in_snapshots_and_log_are_an_error(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path, KEEP_LITTLE) as node:
         await bootstrapped(node)
@@ -351,7 +353,7 @@ async def test_what_no_snapshot_and_no_log_has_is_not_passed_over(tmp_path: Path
 async def test_a_first_snapshot_that_is_damaged_needs_another_format(tmp_path: Path) -> None:
     formatted(tmp_path)
     damage(tmp_path / METADATA / FIRST)
-    with pytest.raises(Exception, match="nobody is a voter"):
+    with pytest.raises(Exception, match="there are no voters"):
         async with running(tmp_path):
             pass
 
@@ -416,7 +418,7 @@ async def test_a_torn_end_is_cut(tmp_path: Path) -> None:
         assert "a" in node.image.topics
 
 
-async def test_the_log_goes_on_behind_a_snapshot_that_is_ahead_of_it(tmp_path: Path) -> None:
+async def test_the_log_restarts_after_a_snapshot_that_is_ahead_of_it(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path, EVERY_KIB) as node:
         await bootstrapped(node)

@@ -1,4 +1,4 @@
-"""Fetch: what is read, how much of it, when it is answered, and what sessions leave out."""
+"""Fetch: which records are returned, how many, when, and what sessions leave out."""
 
 import asyncio
 from pathlib import Path
@@ -133,7 +133,7 @@ async def test_a_waiting_fetch_waits_for_enough_bytes(tmp_path: Path) -> None:
         assert values_of(response.responses[0].partitions[0].records) == [b"a", b"b"]
 
 
-async def test_a_waiting_fetch_is_answered_with_what_there_is_when_its_time_is_up(
+async def test_a_waiting_fetch_returns_what_exists_when_its_time_is_up(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as node:
@@ -148,7 +148,7 @@ async def test_a_waiting_fetch_is_answered_with_what_there_is_when_its_time_is_u
         assert len(node.replicas.deadlines) == 0
 
 
-async def test_nobody_waits_longer_than_five_minutes(tmp_path: Path) -> None:
+async def test_no_fetch_waits_longer_than_five_minutes(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         asked = request(orders(), max_wait_ms=2**31 - 1, min_bytes=2**31 - 1)
@@ -158,7 +158,7 @@ async def test_nobody_waits_longer_than_five_minutes(tmp_path: Path) -> None:
         assert (await waiting).error_code == 0
 
 
-async def test_a_fetch_whose_client_is_gone_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_fetch_whose_client_is_gone_leaves_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         asked = request(orders(), max_wait_ms=10_000)
@@ -171,7 +171,7 @@ async def test_a_fetch_whose_client_is_gone_leaves_nothing_behind(tmp_path: Path
         await fill(node, b"a")
 
 
-async def test_a_waiting_fetch_hears_of_a_deleted_topic(tmp_path: Path) -> None:
+async def test_a_waiting_fetch_notices_a_deleted_topic(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         asked = request(orders(), max_wait_ms=60_000)
@@ -259,7 +259,7 @@ async def test_negative_waits_are_none(tmp_path: Path) -> None:
         assert isinstance(handle_fetch(node.context(asked, BY_NAME), asked), FetchResponse)
 
 
-async def test_readers_of_committed_records_are_told_what_was_aborted(tmp_path: Path) -> None:
+async def test_readers_of_committed_records_get_the_aborted_transactions(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         partition = node.replicas.lookup("orders", 0)
@@ -353,7 +353,7 @@ async def test_a_waiting_follower_gets_what_is_appended_at_once(tmp_path: Path) 
         assert values_of(response.responses[0].partitions[0].records) == [b"a"]
 
 
-async def test_a_reader_with_another_history_is_told_where_it_parts(tmp_path: Path) -> None:
+async def test_a_reader_with_another_history_gets_the_diverging_epoch(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         await fill(node, b"a", b"b")
@@ -371,7 +371,7 @@ async def test_a_reader_with_another_history_is_told_where_it_parts(tmp_path: Pa
 # Sessions
 
 
-async def test_a_session_leaves_out_what_is_not_new(tmp_path: Path) -> None:
+async def test_a_session_leaves_out_unchanged_partitions(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders", partitions=2)
         first = await fetch(node, request(orders(0, 0, 1), session_epoch=0))
@@ -394,7 +394,7 @@ async def test_a_session_leaves_out_what_is_not_new(tmp_path: Path) -> None:
         assert after.responses == []
 
 
-async def test_an_error_is_told_again_and_so_is_its_end(tmp_path: Path) -> None:
+async def test_an_error_is_repeated_and_its_end_reported(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         first = await fetch(node, request(orders(), session_epoch=0))

@@ -55,7 +55,7 @@ def bytes_max(monkeypatch: pytest.MonkeyPatch) -> int:
     return 100_000
 
 
-def test_nothing_is_remembered_for_those_who_are_only_refused() -> None:
+def test_no_session_begins_for_refused_partitions_only() -> None:
     sessions = FetchSessions(SLOTS)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert begin(sessions, request("a", "b"), error_code=unknown) == NO_SESSION
@@ -107,7 +107,7 @@ def test_sessions_that_are_not_used_make_room_for_bytes() -> None:
         )
 
 
-def test_what_is_forgotten_is_not_counted_any_more() -> None:
+def test_forgotten_partitions_are_no_longer_counted() -> None:
     sessions = FetchSessions(SLOTS)
     session_id = begin(sessions, request("a"))
     before = sessions.size_bytes

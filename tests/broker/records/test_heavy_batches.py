@@ -24,13 +24,15 @@ VERSION = 12
 
 
 def heavy_batch() -> bytes:
-    """What a thread looks through."""
+    """Batches that a thread validates."""
     values = (random.Random(7).randbytes(HEAVY_BYTES * 2),)
     return bytes(recompress(RecordBatch(batch(*values)), Compression.ZSTD))
 
 
 @pytest.mark.parametrize("count", [1, 20], ids=["one", "many"])
-async def test_what_waits_for_a_thread_is_charged_or_not_copied(tmp_path: Path, count: int) -> None:
+async def test_batches_that_wait_for_a_thread_are_charged_or_not_copied(
+    tmp_path: Path, count: int
+) -> None:
     sent = heavy_batch()
     async with running(tmp_path) as node:
         node.create_topic("orders", partitions=count)

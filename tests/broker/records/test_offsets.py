@@ -75,7 +75,7 @@ async def list_offset(
 async def test_large_batches_are_looked_into_in_a_thread(
     tmp_path: Path, codec: Compression
 ) -> None:
-    """While all threads are busy, the loop answers what needs none."""
+    """While all threads are busy, the event loop answers requests that need none."""
     count = 30_000
     times_ms = [1_000 + min(number, count - number) for number in range(count)]
     records = [Record(n, time_ms, None, b"%016x" % hash(n)) for n, time_ms in enumerate(times_ms)]
@@ -149,7 +149,7 @@ async def test_bad_questions_about_offsets_are_refused(tmp_path: Path) -> None:
         assert codes == [ErrorCode.INVALID_REQUEST] * 2
 
 
-async def test_the_end_is_what_the_asker_may_see(tmp_path: Path) -> None:
+async def test_the_end_depends_on_the_clients_isolation_level(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         partition = node.replicas.lookup("orders", 0)

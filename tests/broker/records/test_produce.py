@@ -1,4 +1,4 @@
-"""Produce: what is taken, what is refused and how, and when it is answered."""
+"""Produce: what is accepted, what is refused and how, and when it is answered."""
 
 import struct
 from collections.abc import Awaitable, Callable
@@ -150,7 +150,7 @@ async def test_topics_may_be_named_by_their_ids(tmp_path: Path) -> None:
             assert response.responses[0].partition_responses[0].error_code == code
 
 
-async def test_append_time_is_told(tmp_path: Path) -> None:
+async def test_append_time_is_returned(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders", configs={"message.timestamp.type": "LogAppendTime"})
         before_ms = node.clock.wall_ms()
@@ -185,7 +185,7 @@ async def test_too_few_replicas_in_sync_refuse_acks_all(tmp_path: Path) -> None:
         assert (await produce(node, request(batch(b"a"), acks=1))).error_code == 0
 
 
-async def test_who_is_not_the_leader_says_who_is(tmp_path: Path) -> None:
+async def test_a_broker_that_is_not_the_leader_names_the_leader(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.commit(
             RegisterBrokerRecord(
@@ -315,7 +315,7 @@ async def test_bad_records_are_refused_and_nothing_is_appended(name: str, tmp_pa
         answer = await produce(node, request(make()))
         assert answer.error_code == code
         assert answer.base_offset == -1
-        # Apache says why only of records.
+        # Apache gives a reason only for records.
         assert bool(answer.error_message) is bool(answer.record_errors)
         assert node.replicas.lookup("orders", 0).log.log_end_offset == 0
         assert (await produce(node, request(batch(b"good")))).error_code == 0
@@ -391,7 +391,7 @@ async def test_timestamps_out_of_range_are_named_with_the_range(tmp_path: Path) 
         assert error.batch_index_error_message in possible
 
 
-async def test_sequences_are_refused_without_a_word_and_the_logs_start_is_told(
+async def test_sequences_are_refused_without_a_message_and_with_the_log_start(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as node:

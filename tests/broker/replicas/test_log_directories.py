@@ -1,4 +1,4 @@
-"""Several log directories: what they hold, replicas that move between them, and one that fails."""
+"""Several log directories: their contents, replicas that move between them, and one that fails."""
 
 import asyncio
 import errno
@@ -69,7 +69,7 @@ def home_of(node: DataNode) -> Path:
 
 async def until_moved(node: DataNode, path: Path) -> None:
     async with asyncio.timeout(30):
-        # The move tells the controller only.
+        # Only the controller is notified of a move.
         while home_of(node) != path or _copies(node) > 1:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
@@ -78,7 +78,7 @@ def _copies(node: DataNode) -> int:
     return sum(("orders", 0) in logs.by_partition for logs in node.replicas.store.logs)
 
 
-async def test_directories_tell_what_is_in_them(tmp_path: Path) -> None:
+async def test_directories_describe_their_contents(tmp_path: Path) -> None:
     async with running(tmp_path, directories=2) as node:
         node.create_topic("orders", partitions=2)
         await fill(node, 3)
@@ -122,7 +122,7 @@ async def test_a_log_moves_while_it_is_written_to(tmp_path: Path) -> None:
         assert (await describe(node))[0].topics == []
 
 
-async def test_a_move_goes_on_after_a_restart(tmp_path: Path) -> None:
+async def test_a_move_resumes_after_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path, directories=2) as node:
         node.create_topic("orders", directory=directory_id(0))
         await fill(node, 3_000)
@@ -164,7 +164,7 @@ async def test_a_move_to_where_the_log_is_calls_the_move_off(tmp_path: Path) -> 
 
 
 class FullDisk(SimulatedDisk):
-    """Appends below one directory find no room while the test says so."""
+    """Appends below one directory find no room while the test requests it."""
 
     full: Path | None = None
 
@@ -175,7 +175,7 @@ class FullDisk(SimulatedDisk):
         return number, fault
 
 
-async def test_a_move_that_fails_at_its_end_is_undone_and_can_be_asked_for_again() -> None:
+async def test_a_move_that_fails_at_its_end_is_undone_and_can_be_requested_again() -> None:
     disk = FullDisk()
     async with running(Path("/disk"), directories=2, filesystem=disk) as node:
         node.create_topic("orders", partitions=2, directory=directory_id(0))
@@ -184,7 +184,7 @@ async def test_a_move_that_fails_at_its_end_is_undone_and_can_be_asked_for_again
         promoted = asyncio.Event()
 
         def write_when_promoted(effect: Effect) -> None:
-            """So that there is something left to copy, for which there is no room."""
+            """Leaves something to copy, for which there is no room."""
             is_promotion = effect.kind == "rename" and effect.path == str(there / "orders-0")
             if is_promotion and not promoted.is_set():
                 disk.full = there
@@ -196,7 +196,7 @@ async def test_a_move_that_fails_at_its_end_is_undone_and_can_be_asked_for_again
         await promoted.wait()
         target = node.replicas.store.logs[1]
         async with asyncio.timeout(30):
-            # Nobody hears of a move that failed.
+            # A failed move is not reported.
             while ("orders", 0) in target.by_partition:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         assert home_of(node) == node.directory_paths[0]
@@ -260,10 +260,12 @@ async def test_moves_that_cannot_be_are_refused(tmp_path: Path) -> None:
         assert move(node, there) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-async def test_a_partition_is_made_in_the_directory_that_was_asked_for_before(
+async def test_a_partition_is_made_in_the_directory_that_was_requested_before(
     tmp_path: Path,
 ) -> None:
-    """Kafka's tools do this before a reassignment; the answer says that it is not there yet."""
+    """Kafka's tools do this before a reassignment; the response says that the replica does not
+    exist yet.
+    """
     async with running(tmp_path, directories=3) as node:
         first, second, third = node.directory_paths
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -273,7 +275,7 @@ async def test_a_partition_is_made_in_the_directory_that_was_asked_for_before(
         assert move(node, tmp_path / "elsewhere") == ErrorCode.LOG_DIR_NOT_FOUND
         assert move(node, first, topic="x" * 249) == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert move(node, first, topic="../x") == ErrorCode.INVALID_TOPIC_EXCEPTION
-        # It comes before what the controller chose, which hears of it.
+        # It overrides the controller's choice, and is reported to the controller.
         placed: list[Path] = []
         node.replicas.on_placement(lambda partition: placed.append(partition.log.directory.path))
         node.create_topic("orders", partitions=2, directory=directory_id(1))
@@ -359,7 +361,7 @@ class Controller:
         return AssignReplicasToDirsResponse()
 
 
-async def test_the_controller_hears_where_replicas_are(tmp_path: Path) -> None:
+async def test_the_directories_of_replicas_are_reported_to_the_controller(tmp_path: Path) -> None:
     async with running(tmp_path, directories=2) as node:
         controller, tasks = Controller(), Tasks()
         assignments = DirectoryAssignments(1, controller, lambda: 4, tasks, node.clock)

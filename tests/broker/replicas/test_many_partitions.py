@@ -1,5 +1,5 @@
-"""One request for many partitions: others have their turns in between, and nobody's records or
-answers suffer from it.
+"""One request for many partitions: other requests run in between, and keep their records and
+responses intact.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from moldau.protocol.records.compression import Compression
 PARTITIONS = 32
 PATIENCE_MS = 60_000
 EXPANDED_BYTES = 1_900_000
-"""Of a few thousand compressed ones."""
+"""A batch of a few thousand compressed records."""
 
 
 class Turns:
@@ -52,7 +52,7 @@ def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def produce_request(scratch: bytearray, *, acks: int = -1) -> ProduceRequest:
-    """All partitions get what `scratch` holds, and have only a view of it."""
+    """All partitions get the contents of `scratch`, and have only a view of it."""
     return ProduceRequest(
         acks=acks,
         timeout_ms=10_000,
@@ -130,7 +130,7 @@ async def test_others_are_served_while_many_partitions_are_read(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("short_slices")
-async def test_what_comes_while_a_fetch_still_looks_is_not_missed(tmp_path: Path) -> None:
+async def test_appends_during_a_fetch_attempt_are_not_missed(tmp_path: Path) -> None:
     # Committed as soon as it is appended.
     async with running(tmp_path, settings={"moldau.flush.policy": "os"}) as node:
         node.create_topic("orders", partitions=PARTITIONS)
@@ -147,7 +147,7 @@ async def test_what_comes_while_a_fetch_still_looks_is_not_missed(tmp_path: Path
 
 
 @pytest.mark.usefixtures("short_slices")
-async def test_an_answer_in_many_turns_is_refused_if_its_session_goes_on_meanwhile(
+async def test_a_response_in_many_turns_is_refused_if_its_session_advances_meanwhile(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as node:

@@ -14,7 +14,7 @@ COUNT = 5
 
 
 class Witness:
-    """Sees whose turn it was."""
+    """Records the order of turns."""
 
     def __init__(self) -> None:
         self.seen: list[object] = []
@@ -79,7 +79,7 @@ async def test_others_have_turns_between_requests_that_are_woken_together() -> N
     assert witness.seen == [0, "other", 1, "other", 2, "other", 3, "other", 4, "other"]
 
 
-async def test_one_that_fails_to_look_again_keeps_nobody_from_it(
+async def test_a_failing_retry_does_not_affect_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     witness, wake_ups = Witness(), WakeUps()

@@ -1,4 +1,6 @@
-"""What a large request names is gone through in threads or in slices, never at once in the loop."""
+"""The elements of large requests are processed in threads or in slices, never at once in the
+loop.
+"""
 
 import asyncio
 import threading
@@ -38,7 +40,7 @@ WITHOUT_GROUPS = 7
 
 
 class Elements(list[Any]):
-    """Knows whose thread went through it."""
+    """Records the thread that iterated over it."""
 
     def __init__(self, elements: Any) -> None:
         super().__init__(elements)

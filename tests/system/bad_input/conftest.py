@@ -1,5 +1,5 @@
-"""One node takes all the bad input; after each row it must serve, hold no more than before, and
-have said little about it.
+"""One node receives all the bad input; after each row it must serve, hold no more memory than
+before, and have logged little about it.
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def _unharmed(request: pytest.FixtureRequest) -> Iterator[None]:
     # Segments may have been opened on the way; connections must be closed.
     wait_for(lambda: process.num_fds() <= descriptors + 16, "descriptors to be closed")
     complaints = victim.node.errors.split("\n")[lines:-1]
-    # That earlier ones were left out is told once a second, by whoever comes next.
+    # The number of omitted lines is logged once a second, with the next line.
     unusual = [
         line
         for line in complaints

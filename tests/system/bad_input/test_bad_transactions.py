@@ -40,7 +40,7 @@ NONE, UNKNOWN_PARTITION, INVALID_TOPIC, INVALID_REQUEST = 0, 3, 17, 42
 OUT_OF_ORDER, INVALID_EPOCH, INVALID_STATE, INVALID_MAPPING, INVALID_TIMEOUT = 45, 47, 48, 49, 50
 NO_TXN_ID, NOT_ATTEMPTED, FENCED, ABORTABLE = 53, 55, 90, 120
 PASSING = {14, 15, 16, 19, 51}
-"""Told to wait: the coordinator loads, or the last transaction is about to end."""
+"""Errors that mean "wait": the coordinator loads, or the last transaction is about to end."""
 READ_COMMITTED, LATEST = 1, -1
 ASKED_AGAIN_MAX = 500
 OLD, ABORTABLE_KNOWN, ADDING = 9, 11, 12
@@ -53,13 +53,13 @@ class Producer(NamedTuple):
 
 
 def ask(client: WireClient, request: Message, version: int) -> Any:
-    """As clients do: again while there is something to wait for."""
+    """Sends a request as clients do: again while there is something to wait for."""
     for _ in range(ASKED_AGAIN_MAX):
         answer = client.ask(request, version)
         if not set(all_codes(answer)) & PASSING:
             return answer
         pause()
-    raise AssertionError(f"told to wait for ever: {request}")
+    raise AssertionError(f"endless retries: {request}")
 
 
 def all_codes(answer: Any) -> Iterator[int]:
@@ -181,7 +181,7 @@ def test_bi_065_one_batch_without_its_id_refuses_the_request(
 @pytest.mark.parametrize(
     ("version", "code"), [(3, INVALID_STATE), (OLD, INVALID_STATE), (ABORTABLE_KNOWN, ABORTABLE)]
 )
-def test_bi_102_what_the_coordinator_does_not_know_of_is_not_appended(
+def test_bi_102_a_batch_unknown_to_the_coordinator_is_not_appended(
     client: WireClient, topic: str, version: int, code: int
 ) -> None:
     producer = begin(client)
@@ -329,7 +329,7 @@ def test_bi_145_an_end_that_comes_late_does_not_end_the_next_transaction(
     assert end(client, later, version=5) == NONE
 
 
-def test_bi_147_overlapping_calls_are_told_to_wait(
+def test_bi_147_overlapping_calls_get_a_retriable_error(
     client: WireClient, victim: KafkaUnderTest, topic: str
 ) -> None:
     producer = begin(client)

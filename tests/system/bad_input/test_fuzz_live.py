@@ -1,5 +1,5 @@
-"""A running node under damaged requests: valid frames are cut, bent and spliced. Whatever comes,
-the node answers or hangs up, and goes on; nothing in it fails unexpectedly.
+"""A running node under damaged requests: valid frames are cut, modified and spliced. For each of
+them the node answers or closes the connection, and continues; nothing in it fails unexpectedly.
 """
 
 import random

@@ -1,6 +1,6 @@
 """Changes of topics, of their settings and of logs' starts while nodes are killed. Requests are
-sent ahead of their answers: what was answered before the kill must hold, what was not may have
-happened.
+sent ahead of their responses: a change with a response before the kill must hold, one without
+may have happened.
 """
 
 import random
@@ -38,7 +38,7 @@ class _Asked(NamedTuple):
 
 
 class _Topic:
-    """What a topic may be: several possibilities as long as an answer is missing."""
+    """The possible states of a topic: several as long as a response is missing."""
 
     def __init__(self, partitions: int, setting: str) -> None:
         self.partitions = partitions
@@ -79,13 +79,13 @@ class Changes:
             self.answered_count += 1
 
     def collect_rest(self, client: WireClient) -> None:
-        """What was answered before the node was gone."""
+        """The responses before the node was gone."""
         with suppress(HungUpError):
             self.collect(client, len(self._pending))
         self._pending.clear()
 
     def check(self, client: WireClient) -> None:
-        """What is there now stays: doubts end here. And it can be used."""
+        """The current state is final: no doubts remain. And the topic is usable."""
         found = topics_of(client)
         for name, topic in list(self._topics.items()):
             is_there = name in found
@@ -102,7 +102,7 @@ class Changes:
         places = [(n, i) for n, t in self._topics.items() for i in range(t.partitions)]
         offsets_at(client, places, LATEST)
 
-    # What is asked
+    # Requests
 
     def _create(self) -> _Asked | None:
         if len(self._topics) >= _TOPICS_MAX:
@@ -144,7 +144,7 @@ class Changes:
 
         def answered(answer: Any) -> None:
             assert answer.responses[0].error_code == 0, answer
-            # Later ones are pending behind it.
+            # Later ones are pending after it.
             topic.settings -= before
 
         return _Asked(set_config_request(name, _SETTING, setting), answered)

@@ -1,5 +1,5 @@
-"""What these tests ask a node, each in one request over a `WireClient`. An error is part of the
-answer and is returned: a broker in trouble must still say what is wrong.
+"""The requests of these tests, each in one call over a `WireClient`. An error is part of the
+response and is returned: a broker in trouble must still report errors.
 """
 
 from collections.abc import Iterable, Mapping
@@ -168,13 +168,13 @@ def delete_records(client: WireClient, place: Place, before: int) -> tuple[int, 
 
 
 def find_coordinator(client: WireClient, group: str) -> int:
-    """The error code. The first who asks has the topic of the groups made."""
+    """Returns the error code. The first request creates the topic of the groups."""
     (answer,) = client.ask(FindCoordinatorRequest(coordinator_keys=[group])).coordinators
     return int(answer.error_code)
 
 
 def commit(client: WireClient, group: str, place: Place, offset: int) -> int:
-    """The error code. As somebody who is no member of the group."""
+    """Returns the error code. Commits without being a member of the group."""
     topic, index = place
     wanted = OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
     request = OffsetCommitRequest(

@@ -20,7 +20,7 @@ class SmallDisk:
         self.path = path
 
     def fill(self) -> None:
-        """Not a byte is left. What was there stays."""
+        """Not a byte is left. Existing files stay."""
         with (self.path / _BALLAST).open("ab", buffering=0) as ballast:
             size = _CHUNK_BYTES
             while size:
@@ -40,7 +40,7 @@ class SmallDisk:
             os.truncate(ballast, ballast.stat().st_size - size_bytes)
 
     def make_read_only(self) -> None:
-        """Only while nobody has a file open for writing."""
+        """Only while no process has a file open for writing."""
         _run("mount", "-o", "remount,ro", str(self.path))
 
     def make_writable(self) -> None:

@@ -64,7 +64,7 @@ SIGHT_DEADLINE_S = 1.0
 
 
 class Run:
-    """One node's life and deaths, with the load that goes on all the time."""
+    """One node's life and deaths, with a load that never stops."""
 
     def __init__(self, folder: Path, seed: str) -> None:
         self.seed = seed
@@ -115,7 +115,7 @@ class Run:
             thread.finish()
 
     def give_up(self) -> None:
-        """Something else has failed: nobody waits for them."""
+        """Something else has failed: do not wait for them."""
         for thread in self._threads:
             thread.stopped.set()
 
@@ -133,7 +133,7 @@ class Run:
             check_committed(client, GROUP, self.history)
             self.changes.check(client)
         assert not self.history.problems, "\n".join(self.history.problems[:5])
-        # Only what retention and compaction took away may have lost its offset.
+        # Only records that retention or compaction removed may have lost their offset.
         assert all(place[0] != KEPT for place in self.history.unplaced)
 
     def _check_cleaned(self, client: WireClient, place: Place) -> None:
@@ -151,7 +151,7 @@ class Run:
             assert dict(log.next_numbers) == sent, log.place
 
     def look(self) -> None:
-        """What is seen now must be there after the kill."""
+        """What is visible now must be there after the kill."""
         with WireClient(self.node.address) as client:
             self.watermarks.look(client)
 
@@ -170,7 +170,7 @@ class Run:
         threading.Event().wait(self.chance.uniform(0, seconds_max))
 
     def wait_to_see(self, topic: str, *endings: str) -> None:
-        """Such a file is there now; or it is not, for a while."""
+        """Waits until such a file exists; or does not, for a while."""
         folders = [self.node.log_folder / f"{topic}-{index}" for index in (0, 1)]
 
         def is_there() -> bool:
@@ -312,7 +312,7 @@ def run_kills(folder: Path, kills: int) -> None:
 def test_broken_promises_are_noticed(
     values: list[str], acked: dict[int, str], complaint: str | None
 ) -> None:
-    """Whoever checks is checked."""
+    """Checks the checks."""
     history = History()
     for offset, value in acked.items():
         history.record_acked((KEPT, 0), offset, value.encode())

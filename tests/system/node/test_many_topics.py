@@ -68,7 +68,7 @@ def test_all_topics_are_served_and_outlive_a_stop_and_a_kill(node: RunningNode) 
 
 
 def test_others_are_served_while_many_partitions_are_made(tmp_path: Path) -> None:
-    """And whoever asked for them finds them all there."""
+    """And the client that requested them finds them all there."""
     with RunningNode(tmp_path) as node, ExitStack() as stack:
         node.start()
         maker, other = (stack.enter_context(WireClient(node.address)) for _ in range(2))

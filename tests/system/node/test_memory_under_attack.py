@@ -1,5 +1,5 @@
-"""Whatever clients begin and do not finish, a node's own memory stays small. Measured from outside:
-the anonymous memory of a real process, while the clients are at it.
+"""A node's own memory stays small despite everything that clients begin and do not finish. Measured
+from outside: the anonymous memory of a real process, during the attack.
 """
 
 import contextlib

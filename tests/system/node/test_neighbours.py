@@ -1,5 +1,5 @@
-"""A request that goes wrong is answered for itself; what was asked in the same moment by others is
-served as if it had never come.
+"""A failing request is answered individually; concurrent requests of other clients are served as if
+it had never come.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ async def test_a_commit_that_cannot_be_written_is_refused_alone(
     assert len([record for record in caplog.records if record.exc_info]) == 1
 
 
-async def test_whoever_waits_behind_a_failing_one_is_told_of_the_commit(
+async def test_requests_after_a_failing_one_are_notified_of_the_commit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A callback that raises neither ends the flush rounds nor hides the commit from others."""

@@ -1,4 +1,4 @@
-"""No sync keeps the event loop from its work, whatever is asked of a node."""
+"""No sync blocks the event loop, for any request."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -116,7 +116,7 @@ def _move(admin: Admin) -> None:
 
 
 def _homes(admin: Admin) -> dict[str, dict[TopicPartition, bool]]:
-    """What lies in which directory, and whether it is a copy on its way."""
+    """The contents of each directory, and whether a log is an unfinished copy."""
     return {
         each.path: {one.partition: one.is_future for one in each.replicas}
         for each in admin.describe_log_dirs()
@@ -124,7 +124,7 @@ def _homes(admin: Admin) -> dict[str, dict[TopicPartition, bool]]:
 
 
 @pytest.mark.parametrize("what", ["topics", "rolls", "deletions", "checkpoints"])
-def test_a_disk_that_hangs_keeps_nobody_waiting_who_does_not_need_it(
+def test_a_hanging_disk_delays_only_clients_that_need_it(
     tmp_path: Path, disk_watch: DiskWatch, what: str
 ) -> None:
     broker = two_directories(tmp_path, **{"moldau.flush.policy": "os"})

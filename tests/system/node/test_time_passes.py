@@ -1,4 +1,4 @@
-"""What a node does because time goes by, seen by moving its clock: nobody waits for hours here."""
+"""Time-dependent behaviour of a node, observed by moving its clock instead of waiting for hours."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -170,7 +170,7 @@ def test_a_fetch_that_waits_is_answered_when_its_time_is_up() -> None:
         assert not partition.records
 
 
-def test_connections_that_nobody_uses_are_closed() -> None:
+def test_unused_connections_are_closed() -> None:
     with running({}, connections_max_idle_ms="600000") as (started, client):
         assert produce(client, "kept", b"a")[0] == 0
         started.clock.advance(seconds=601)
@@ -195,7 +195,7 @@ def test_producers_that_are_silent_for_a_day_are_forgotten() -> None:
         assert known() == 1
         started.clock.advance(seconds=2 * DAY_S)
         wait_for(lambda: known() == 0, "the producer's end")
-        # Forgotten is not refused: it goes on, and its next records count.
+        # Forgotten is not refused: it continues, and its next records are accepted.
         producer.produce("kept", b"b")
         assert producer.flush(60) == 0
         assert read_all(client, "kept") == [b"a", b"b"]

@@ -1,4 +1,4 @@
-"""What /metrics says about transactions: how many are in which state, what holds readers up."""
+"""Transactions in /metrics: their number by state, and those that hold up readers."""
 
 import re
 import time

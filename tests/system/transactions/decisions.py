@@ -1,5 +1,5 @@
-"""What the files say about transactions, read by nobody but this module: what was decided, what
-each partition was told, and whether the two agree. The node must be down, or at rest.
+"""What the files say about transactions, parsed by this module alone: the decisions, the markers of
+each partition, and whether the two agree. The node must be down, or at rest.
 """
 
 from collections import defaultdict
@@ -37,14 +37,16 @@ class Told(NamedTuple):
     producer: Producer
     commits: bool
     has_records: bool
-    """False for one that ends nothing: its partition was told before, or never written to."""
+    """False for a marker that ends nothing: its partition had one before, or was never written
+    to.
+    """
     offset: int
 
 
 class PartitionStory(NamedTuple):
     told: list[Told]
     open: dict[int, int]
-    """Producer id -> first offset of what has no end."""
+    """Producer id -> first offset of its open transaction."""
 
 
 class Decided(NamedTuple):
@@ -55,7 +57,7 @@ class Decided(NamedTuple):
 
 
 class Decisions(NamedTuple):
-    """What the coordinator's log says."""
+    """The contents of the coordinator's log."""
 
     decided: list[Decided]
     last: dict[str, Transaction]
@@ -63,7 +65,7 @@ class Decisions(NamedTuple):
 
 
 def batches_of(folder: Path) -> Iterator[RecordBatch]:
-    """Whole batches only; what is torn belongs to nobody."""
+    """Complete batches only; torn ones are ignored."""
     for path in sorted(folder.glob("*.log")):
         try:
             yield from iterate_batches(path.read_bytes())
@@ -72,7 +74,7 @@ def batches_of(folder: Path) -> Iterator[RecordBatch]:
 
 
 def partition_folders(log_folder: Path, topic: str) -> dict[int, Path]:
-    """Not those that are about to be deleted."""
+    """Without those that are about to be deleted."""
     found = {path.name.removeprefix(f"{topic}-"): path for path in log_folder.glob(f"{topic}-*")}
     return {int(index): path for index, path in found.items() if index.isdecimal()}
 
@@ -111,7 +113,9 @@ def transaction_log(log_folder: Path) -> Iterator[Transaction]:
 
 
 def read_decisions(log_folder: Path) -> Decisions:
-    """Asserts that what is prepared is completed, the same way, and nothing else happens to it."""
+    """Asserts that every prepared transaction is completed, with the same outcome, and nothing else
+    happens to it.
+    """
     decided: list[Decided] = []
     last: dict[str, Transaction] = {}
     for state in transaction_log(log_folder):
@@ -129,7 +133,9 @@ def read_decisions(log_folder: Path) -> Decisions:
 
 
 def check_all_decided(log_folder: Path, topics: Iterable[str]) -> Decisions:
-    """Every transaction is decided once, and each of its partitions was told so; none is open."""
+    """Every transaction is decided once, and each of its partitions has the marker; none is
+    open.
+    """
     decisions = read_decisions(log_folder)
     for state in decisions.last.values():
         assert state.state in AT_REST, f"is not at rest: {state}"
@@ -143,7 +149,7 @@ def check_all_decided(log_folder: Path, topics: Iterable[str]) -> Decisions:
 
 
 def check_nothing_open(log_folder: Path, topics: Iterable[str]) -> None:
-    """For logs that do not hold everything any more."""
+    """For logs that no longer contain everything."""
     last = {state.transactional_id: state for state in transaction_log(log_folder)}
     for state in last.values():
         assert state.state in AT_REST, f"is not at rest: {state}"

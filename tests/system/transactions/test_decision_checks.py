@@ -1,4 +1,4 @@
-"""Whoever checks is checked: what a node must never leave in its files is noticed."""
+"""Checks the checks: states that a node must never leave in its files are detected."""
 
 import pytest
 from system.node.questions import Place
@@ -28,13 +28,13 @@ def decided(*ends: bool, at: tuple[Place, ...] = (A, B)) -> list[Decided]:
     [
         (decided(COMMIT), {A: told(COMMIT), B: told(COMMIT)}),
         (decided(COMMIT, at=(A,)), {A: told(COMMIT), B: []}),
-        # Told again after a crash, and added without a write.
+        # Repeated after a crash, and added without a write.
         (decided(COMMIT), {A: told(COMMIT) + told(COMMIT, empty=True), B: told(COMMIT)}),
         (decided(ABORT), {A: told(ABORT, empty=True), B: told(ABORT)}),
         (decided(ABORT, COMMIT), {A: told(ABORT, COMMIT), B: told(ABORT, COMMIT)}),
     ],
 )
-def test_what_agrees_is_accepted(
+def test_consistent_files_are_accepted(
     decisions: list[Decided], stories: dict[Place, list[Told]]
 ) -> None:
     check_agreement(Decisions(decisions, {}), _stories(stories))
@@ -57,14 +57,14 @@ def test_what_agrees_is_accepted(
         (decided(COMMIT, COMMIT, at=(A,)), {A: told(COMMIT), B: []}, "was decided, told"),
     ],
 )
-def test_what_does_not_agree_is_noticed(
+def test_contradictions_are_detected(
     decisions: list[Decided], stories: dict[Place, list[Told]], complaint: str
 ) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_agreement(Decisions(decisions, {}), _stories(stories))
 
 
-def test_what_has_no_end_is_noticed() -> None:
+def test_open_transactions_are_detected() -> None:
     open_ended = {A: PartitionStory(told(COMMIT), {1: 4})}
     with pytest.raises(AssertionError, match="without an end"):
         check_agreement(Decisions(decided(COMMIT, at=(A,)), {}), open_ended)

@@ -23,7 +23,7 @@ class Outcome(Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
-    """Its producer was not told."""
+    """Its producer got no response."""
 
 
 class Leg(NamedTuple):
@@ -84,12 +84,12 @@ class Teller(Worker):
         while not self.stopped.is_set():
             self._count += 1
             transfer = f"{self.name}-{self._count}"
-            # Until somebody knows better.
+            # Until the outcome is known.
             self._books.write(transfer, Outcome.UNKNOWN)
             try:
                 session = self._transfer(session, transfer)
             except LostError:
-                # Nobody can tell what became of it; a new producer begins.
+                # The outcome cannot be known; a new producer begins.
                 session.close()
                 session = self._open()
         session.close()
