@@ -55,21 +55,21 @@ class Node:
         )
 
     def context(self, api_key: ApiKey, version: int) -> RequestContext:
-        nobody = cast("Any", None)
+        absent = cast("Any", None)
         services = BrokerServices(
             node_id=1,
             cluster_id="cluster",
-            clock=nobody,
+            clock=absent,
             settings=self.settings,
             metadata=cast("Any", self),
-            controller=nobody,
-            replicas=nobody,
-            groups=nobody,
-            producer_ids=nobody,
-            transactions=nobody,
-            verification=nobody,
-            fetch_sessions=nobody,
-            topic_creation=nobody,
+            controller=absent,
+            replicas=absent,
+            groups=absent,
+            producer_ids=absent,
+            transactions=absent,
+            verification=absent,
+            fetch_sessions=absent,
+            topic_creation=absent,
             metrics=Metrics(),
             budget=MemoryBudget(lambda: 1 << 30),
         )

@@ -353,7 +353,7 @@ async def test_records_missing_in_snapshots_and_log_are_an_error(tmp_path: Path)
 async def test_a_first_snapshot_that_is_damaged_needs_another_format(tmp_path: Path) -> None:
     formatted(tmp_path)
     damage(tmp_path / METADATA / FIRST)
-    with pytest.raises(Exception, match="there are no voters"):
+    with pytest.raises(Exception, match="nobody is a voter"):
         async with running(tmp_path):
             pass
 

@@ -265,7 +265,7 @@ async def test_a_client_that_is_gone_leaves_no_read() -> None:
         slow.cancel()
         disk.answers.set()
         await asyncio.wait([slow])
-        while node.replicas.cold_reads.bytes_under_way:  # noqa: ASYNC110 - nobody else is told
+        while node.replicas.cold_reads.bytes_under_way:  # noqa: ASYNC110 - no event is available
             await asyncio.sleep(0)
 
 

@@ -214,7 +214,7 @@ async def test_the_broker_s_own_limit_holds_too(tmp_path: Path) -> None:
 
 BAD = {
     "105 before the start": (orders(-1), ErrorCode.OFFSET_OUT_OF_RANGE),
-    "105 behind the end": (orders(5), ErrorCode.OFFSET_OUT_OF_RANGE),
+    "105 after the end": (orders(5), ErrorCode.OFFSET_OUT_OF_RANGE),
     "106 old epoch": (orders(current_leader_epoch=0), ErrorCode.FENCED_LEADER_EPOCH),
     "106 future epoch": (orders(current_leader_epoch=2), ErrorCode.UNKNOWN_LEADER_EPOCH),
     "112 negative": (orders(partition_max_bytes=-1), ErrorCode.INVALID_REQUEST),
@@ -246,8 +246,8 @@ async def test_bad_requests_are_refused(tmp_path: Path) -> None:
             assert answer.error_code == code
         assert (await fetch(node, request())).responses == []
         unknown = FetchTopic(topic_id=topic_id(9), partitions=[FetchPartition()])
-        nobody = FetchTopic(partitions=[FetchPartition()])
-        for topic in (unknown, nobody):
+        unnamed = FetchTopic(partitions=[FetchPartition()])
+        for topic in (unknown, unnamed):
             answer = await fetch_one(node, request(topic), NEWEST)
             assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 

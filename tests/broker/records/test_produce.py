@@ -283,7 +283,7 @@ CASES: dict[str, tuple[Callable[[], Any], ErrorCode]] = {
     "81 magic -1": (patched(16, ">b", -1), ErrorCode.CORRUPT_MESSAGE),
     "82 tiny length": (patched(8, ">i", 13), ErrorCode.CORRUPT_MESSAGE),
     "83 length beyond": (patched(8, ">i", 10_000), ErrorCode.INVALID_RECORD),
-    "83 partial batch behind": (lambda: batch(b"a") + b"\x00" * 20, ErrorCode.INVALID_RECORD),
+    "83 partial batch after": (lambda: batch(b"a") + b"\x00" * 20, ErrorCode.INVALID_RECORD),
     "84 checksum": (wrong_crc, ErrorCode.CORRUPT_MESSAGE),
     "85 too large": (lambda: batch(b"x" * 1_100_000), ErrorCode.MESSAGE_TOO_LARGE),
     "86 base offset": (patched(0, ">q", 4), ErrorCode.INVALID_RECORD),
@@ -321,7 +321,7 @@ async def test_bad_records_are_refused_and_nothing_is_appended(name: str, tmp_pa
         assert (await produce(node, request(batch(b"good")))).error_code == 0
 
 
-TOLD = {
+MESSAGES = {
     ErrorCode.NOT_ENOUGH_REPLICAS: "Unable to verify the partition has been added to the "
     "transaction. Underlying error: COORDINATOR_NOT_AVAILABLE",
 }
@@ -348,7 +348,7 @@ async def test_bad_requests_are_refused(tmp_path: Path) -> None:
         ]:  # fmt: skip
             answer = await produce(node, asked, version)
             assert answer.error_code == code
-            assert answer.error_message == TOLD.get(code)
+            assert answer.error_message == MESSAGES.get(code)
             assert answer.log_start_offset == -1
         assert node.replicas.lookup("orders", 0).log.log_end_offset == 0
         assert (await produce(node, request(zstd), 7)).error_code == 0

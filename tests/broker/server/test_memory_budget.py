@@ -1,4 +1,6 @@
-"""However many frames and answers are left unfinished, memory stays bounded, and others go on."""
+"""Memory stays bounded, and other clients continue, with any number of unfinished frames and
+responses.
+"""
 
 import asyncio
 

@@ -35,10 +35,12 @@ def many_topics() -> Message:
 
 
 def the_same_of_many() -> Message:
-    told = [DescribeConfigsResourceResult(name=f"setting.{n}", value=str(n)) for n in range(100)]
+    settings = [
+        DescribeConfigsResourceResult(name=f"setting.{n}", value=str(n)) for n in range(100)
+    ]
     return DescribeConfigsResponse(
         results=[
-            DescribeConfigsResult(resource_name=f"g{number}", configs=told)
+            DescribeConfigsResult(resource_name=f"g{number}", configs=settings)
             for number in range(COUNT)
         ]
     )

@@ -276,7 +276,7 @@ class ShardHost(Generic[ShardT]):
         answer.add_done_callback(lambda _: self._asked.pop(ticket, None))
         try:
             self.run(lambda turn: event(ticket, turn), depends=depends)
-        except Exception as error:  # noqa: BLE001 - whoever asked is told, and nobody else
+        except Exception as error:  # noqa: BLE001 - only the caller gets the error
             if not answer.done():
                 # The traceback of a refusal is useless, and would keep the request alive in a
                 # cycle.
@@ -335,7 +335,7 @@ class ShardHost(Generic[ShardT]):
         else:
             try:
                 encoded = EncodedAppend.of(append)
-            except Exception as error:  # noqa: BLE001 - before it shares a batch with anybody
+            except Exception as error:  # noqa: BLE001 - before it shares a batch with others
                 self._fail([append], error)
                 return
             if append.may_gather:

@@ -363,8 +363,8 @@ class Fetch:
         self._refuse_found(index, changes_too_fast(self._requested[index].topic))
 
     def _read_found(self, index: int, cold: Cold) -> Generator[Cold, None, None]:
-        """Reads everything that was found, some of it from the disk. Meanwhile the memory behind
-        views may leave the page cache, or change: everything is copied.
+        """Reads everything that was found, some of it from the disk. Meanwhile the memory of views
+        may leave the page cache, or change: everything is copied.
         """
         self._reads.send_no_files()
         for earlier, found in self._found.items():

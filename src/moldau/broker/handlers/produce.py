@@ -1,6 +1,5 @@
 """Produce (versions 3 to 13). Stage one appends each partition's batch, in the order of the
-request; stage two waits until all of them are committed, for acks=all. Records are not parsed
-here.
+request; stage two waits until all of them are committed, for acks=all. No record is parsed here.
 
 A batch that would begin a transaction on its partition is appended after the transaction's
 coordinator has agreed; from version 12 on that verification adds the partition.
@@ -309,26 +308,22 @@ class _Appends:
 
     async def append_heavy(self, heavy: _Heavy) -> None:
         try:
-            replicas = self.ctx.broker.replicas
-            prepared = await heavy.partition.prepare(writable(heavy.records), replicas.workers)
+            replicas, partition = self.ctx.broker.replicas, heavy.partition
+            prepared = await partition.prepare(writable(heavy.records), replicas.workers)
             cold = heavy.cold
             for _ in range(ATTEMPTS_MAX):
                 if cold is not None:
-                    await replicas.cold_reads.load(heavy.partition.log, cold)
+                    await replicas.cold_reads.load(partition.log, cold)
                 try:
-                    return self._append_to(
-                        heavy.partition, prepared, heavy.answer, heavy.verification
-                    )
+                    return self._append_to(partition, prepared, heavy.answer, heavy.verification)
                 except NotCachedError as error:
                     cold = error
-            raise changes_too_fast(heavy.partition.log.topic_partition)
+            raise changes_too_fast(partition.log.topic_partition)
         except KafkaError as error:
             put_refused_append(heavy.answer, error, heavy.partition)
 
     async def append_verified(self) -> None:
-        """Appends the batches that the coordinator agrees to. All are of one producer, as
-        `_refusal` has checked.
-        """
+        """Appends what the coordinator agrees to. `_refusal` has checked for one producer."""
         transactional_id = self.request.transactional_id
         assert transactional_id is not None, "_check_flags lets no batch pass without"
         adds = self.ctx.version >= ADDS_PARTITIONS_SINCE_VERSION

@@ -342,7 +342,7 @@ class QuorumNode:
             self._complete_waiting()
         except MoldauError as error:
             self._fail(str(error))
-        except Exception as error:  # noqa: BLE001 - whoever missed a record must not go on
+        except Exception as error:  # noqa: BLE001 - a listener that missed a record must stop
             _log.exception("a listener could not follow the metadata log")
             self._fail(f"a listener could not follow the metadata log: {error!r}")
 

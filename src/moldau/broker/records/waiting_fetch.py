@@ -113,7 +113,7 @@ class WaitingFetch:
         except StopIteration as ended:
             self._attempted(ended.value)
             return
-        except Exception as error:  # noqa: BLE001 - whoever waits for the answer maps it
+        except Exception as error:  # noqa: BLE001 - the waiting caller maps it
             self.answered.set_exception(error)
             return
         self._is_reading = True

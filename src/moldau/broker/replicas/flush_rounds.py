@@ -118,7 +118,7 @@ class FlushRounds:
         try:
             for ticket in part:
                 ticket.run()
-        except Exception as error:  # noqa: BLE001 - the loop must hear of it
+        except Exception as error:  # noqa: BLE001 - the loop must be notified
             unforeseen = error
         # The loop may have been closed in the meantime.
         with contextlib.suppress(RuntimeError):

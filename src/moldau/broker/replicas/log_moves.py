@@ -90,7 +90,7 @@ class LogMoves:
                 partition = self._waiting.pop(next(iter(self._waiting)))
                 try:
                     await self._copy(partition)
-                except Exception:  # noqa: BLE001 - those behind it in the line have their turn
+                except Exception:  # noqa: BLE001 - later moves in the queue must run
                     _log.exception("%s is not moved", partition.topic_partition)
         finally:
             self._is_working = False

@@ -48,8 +48,7 @@ _WAITING_BYTES_MAX = 64 * 1024
 pauses; below it continues, since only reading detects that the client has gone.
 """
 _UNSENT_BYTES_MAX = 16 * 1024
-"""Bytes of responses that may be unsent before they count, and before no further request is begun.
-"""
+"""Unsent bytes of responses beyond which they count, and no further request is begun."""
 
 
 class Connection(asyncio.BufferedProtocol, Holder):
@@ -134,9 +133,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         self._proceed(now_ms)
 
     def eof_received(self) -> bool:
-        """A producer that expects no responses closes after its last request: what waits is served
-        first.
-        """
+        """A producer with acks=0 closes after its last request: what waits is served first."""
         is_waiting = self._is_queued or (self._is_stuffed() and self._waiting_bytes > 0)
         self._is_at_end = is_waiting or any(each.is_being_appended for each in self._exchanges)
         return self._is_at_end
@@ -208,7 +205,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
             self._serve(frame, now_ms)
         except MalformedRequestError as error:
             self._refuse(error)
-        except Exception as error:  # noqa: BLE001 - it may be somebody else's turn that ends
+        except Exception as error:  # noqa: BLE001 - the turn may belong to another connection
             log_unexpected(_log, "a request, which ends its connection,", error)
             self.abort()
 
