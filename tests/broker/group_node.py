@@ -164,9 +164,9 @@ class GroupNode(DataNode):
         return response.topics[0].partitions[0].error_code
 
     async def fetch_offset(self, group: str, *, topic: str = "t", partition: int = 0) -> int:
-        asked = OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])
+        requested = OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])
         request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=group, topics=[asked])]
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=[requested])]
         )
         response: OffsetFetchResponse = await self.ask(request, 9)
         assert response.groups[0].error_code == 0, response

@@ -120,9 +120,10 @@ class MarkerNode(GroupNode):
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     async def stable_offset(self, group: str, *, partition: int = 0) -> int | ErrorCode:
-        asked = OffsetFetchRequestTopics(name="t", partition_indexes=[partition])
+        requested = OffsetFetchRequestTopics(name="t", partition_indexes=[partition])
         request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=group, topics=[asked])], require_stable=True
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=[requested])],
+            require_stable=True,
         )
         (answered,) = (await self.ask(request, 9)).groups
         assert answered.error_code == 0, answered

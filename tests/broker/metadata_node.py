@@ -25,7 +25,7 @@ CLUSTER = "MetadataTestCluster00Q"
 QUIET = {"metadata.max.idle.interval.ms": "0"}
 
 
-class Told(QuorumListener):
+class RecordingListener(QuorumListener):
     """Remembers the listener calls, in order."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class RunningNode:
     feed: MetadataFeed
     snapshots: SnapshotMaker
     clock: ShiftedClock
-    told: Told
+    listener: RecordingListener
     failures: list[str] = field(default_factory=list)
 
     async def commit(self, *records: Message) -> int:
@@ -101,11 +101,11 @@ async def running(
         quorum = QuorumNode(directory, config, clock, failures.append)
         feed = MetadataFeed()
         snapshots = SnapshotMaker(quorum, config, clock)
-        told = Told()
-        quorum.add_listener(told)
+        listener = RecordingListener()
+        quorum.add_listener(listener)
         quorum.add_listener(feed)
         feed.subscribe(snapshots.image_changed)
-        node = RunningNode(directory, quorum, feed, snapshots, clock, told, failures)
+        node = RunningNode(directory, quorum, feed, snapshots, clock, listener, failures)
         try:
             await quorum.start()
             yield node

@@ -65,11 +65,11 @@ async def test_no_more_than_the_limit_is_under_way() -> None:
 
     async with strange_server(serve) as address:
         channel = await RequestChannel.open(address, Clock(), ChannelOptions(in_flight_max=3))
-        asked = [asyncio.ensure_future(ask(channel)) for _ in range(4)]
+        requested = [asyncio.ensure_future(ask(channel)) for _ in range(4)]
         await heard_three.wait()
         assert channel.in_flight == 3
         may_answer.set()
-        assert (await asyncio.gather(*asked))[3] == "fourth"
+        assert (await asyncio.gather(*requested))[3] == "fourth"
         await channel.close()
 
 
@@ -84,10 +84,10 @@ async def test_a_late_answer_fails_everything_that_waits() -> None:
     clock = ShiftedClock()
     async with strange_server(serve) as address:
         channel = await RequestChannel.open(address, clock)
-        asked = [asyncio.ensure_future(ask(channel)) for _ in range(2)]
+        requested = [asyncio.ensure_future(ask(channel)) for _ in range(2)]
         await heard.wait()
         clock.advance(30_001)
-        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        outcomes = await asyncio.gather(*requested, return_exceptions=True)
         await channel.close()
     assert [str(outcome) for outcome in outcomes] == [f"{address}: no response in time"] * 2
     with pytest.raises(ChannelError):
@@ -176,14 +176,14 @@ async def test_a_cancelled_question_disturbs_no_other() -> None:
 
     async with strange_server(serve) as address:
         channel = await RequestChannel.open(address, Clock())
-        asked = [
+        requested = [
             asyncio.ensure_future(channel.ask(HeartbeatRequest(), HeartbeatResponse, 4))
             for _ in range(2)
         ]
         await first_heard.wait()
-        asked[0].cancel()
+        requested[0].cancel()
         may_answer.set()
-        assert (await asked[1]).error_code == 2
+        assert (await requested[1]).error_code == 2
         await channel.close()
 
 

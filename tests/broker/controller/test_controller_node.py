@@ -349,7 +349,7 @@ async def test_static_voters_are_raised_with_a_release(tmp_path: Path) -> None:
     static = {**voters, "controller.quorum.bootstrap.servers": ""}
     options = FormatOptions(cluster_id=CLUSTER, release_version="4.0")
     format_node(DiskFileSystem(), config_for(path, static), options, 1)
-    asked = UpdateFeaturesRequest(
+    requested = UpdateFeaturesRequest(
         feature_updates=[
             FeatureUpdateKey(feature="kraft.version", max_version_level=1),
             FeatureUpdateKey(feature="metadata.version", max_version_level=30),
@@ -357,13 +357,13 @@ async def test_static_voters_are_raised_with_a_release(tmp_path: Path) -> None:
     )
     async with bench(path, static) as node:
         assert node.quorum.kraft_version == 0
-        assert (await node.ask(asked)).error_code == ErrorCode.NONE
+        assert (await node.ask(requested)).error_code == ErrorCode.NONE
         await node.ask(create("orders"))
         node.check()
     async with bench(path, static, incarnation=2) as node:
         assert (node.quorum.kraft_version, node.image.metadata_version) == (1, 30)
         assert "orders" in node.image.topics
-        assert (await node.ask(asked)).error_code == ErrorCode.NONE
+        assert (await node.ask(requested)).error_code == ErrorCode.NONE
         node.check()
 
 

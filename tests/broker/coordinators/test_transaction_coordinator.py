@@ -181,7 +181,7 @@ async def test_a_broker_verifies_many_transactions_at_once(tmp_path: Path) -> No
         producers = {name: await node.begun(name) for name in ("a", "b", "c")}
         topics = [AddPartitionsToTxnTopic(name="t", partitions=[0, 1])]
 
-        def asked(name: str, **fields: Any) -> AddPartitionsToTxnTransaction:
+        def requested(name: str, **fields: Any) -> AddPartitionsToTxnTransaction:
             producer_id, epoch = producers.get(name, (1, 0))
             return AddPartitionsToTxnTransaction(
                 transactional_id=name,
@@ -191,7 +191,13 @@ async def test_a_broker_verifies_many_transactions_at_once(tmp_path: Path) -> No
                 **fields,
             )
 
-        transactions = [asked("a"), asked("b", verify_only=True), asked("c"), asked("?"), asked("")]
+        transactions = [
+            requested("a"),
+            requested("b", verify_only=True),
+            requested("c"),
+            requested("?"),
+            requested(""),
+        ]
         request = AddPartitionsToTxnRequest(transactions=transactions)
         answer = await node.ask(request, BROKERS_ADD)
         assert {

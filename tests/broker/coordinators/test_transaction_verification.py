@@ -42,7 +42,7 @@ async def test_the_coordinator_verifies_the_partitions_of_a_transaction(tmp_path
         assert await verify(node) is ErrorCode.TRANSACTION_ABORTABLE
         coordinator.add("t", ORDERS)
         assert await verify(node) is ErrorCode.NONE
-        assert all(each.transactions[0].verify_only for each in coordinator.asked)
+        assert all(each.transactions[0].verify_only for each in coordinator.requests)
 
 
 async def test_the_question_itself_may_add_the_partition(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ async def test_the_question_itself_may_add_the_partition(tmp_path: Path) -> None
         coordinator = coordinated(node)
         assert await verify(node, adds=True) is ErrorCode.NONE
         assert await verify(node) is ErrorCode.NONE
-        asked = coordinator.asked[0].transactions[0]
-        assert (asked.producer_id, asked.producer_epoch, asked.verify_only) == (5, 0, False)
+        sent = coordinator.requests[0].transactions[0]
+        assert (sent.producer_id, sent.producer_epoch, sent.verify_only) == (5, 0, False)
 
 
 async def test_questions_that_gather_during_a_request_share_the_next(tmp_path: Path) -> None:
@@ -60,13 +60,13 @@ async def test_questions_that_gather_during_a_request_share_the_next(tmp_path: P
         coordinator.hold()
         waiting = [asyncio.ensure_future(verify(node, name)) for name in ("a", "b", "c", "b")]
         await turns()
-        assert [len(each.transactions) for each in coordinator.asked] == [4 - 1]
+        assert [len(each.transactions) for each in coordinator.requests] == [4 - 1]
         more = [asyncio.ensure_future(verify(node, name)) for name in ("d", "a", "e")]
         await turns()
-        assert len(coordinator.asked) == 1, "one question at a time"
+        assert len(coordinator.requests) == 1, "one question at a time"
         coordinator.release()
         await asyncio.gather(*waiting, *more)
-        names = [[t.transactional_id for t in each.transactions] for each in coordinator.asked]
+        names = [[t.transactional_id for t in each.transactions] for each in coordinator.requests]
         # Each transactional id once.
         assert names == [["a", "b", "c"], ["b", "d", "a", "e"]]
 
@@ -115,7 +115,7 @@ async def test_without_a_live_coordinator_no_request_is_sent(tmp_path: Path) -> 
         for index in range(3):
             node.change_partition(TRANSACTION_STATE_NUMBER, index, leader=NO_LEADER)
         assert await verify(node) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert coordinator.asked == []
+        assert coordinator.requests == []
 
 
 async def test_a_client_that_leaves_does_not_disturb_the_others(tmp_path: Path) -> None:
@@ -171,9 +171,9 @@ async def test_the_end_of_the_last_transaction_is_waited_for_a_moment(tmp_path: 
         coordinator = coordinated(node)
         coordinator.codes = [ErrorCode.CONCURRENT_TRANSACTIONS] * 2
         waiting = asyncio.ensure_future(guard(node, adds=True))
-        for asked in range(1, 3):
+        for sent in range(1, 3):
             await turns()
-            assert len(coordinator.asked) == asked
+            assert len(coordinator.requests) == sent
             node.clock.advance(20)
         assert isinstance(await waiting, Verification)
 
@@ -189,7 +189,7 @@ async def test_but_not_for_ever(tmp_path: Path) -> None:
         found = await waiting
         assert isinstance(found, KafkaError)
         assert found.code is ErrorCode.CONCURRENT_TRANSACTIONS
-        assert len(coordinator.asked) == 2
+        assert len(coordinator.requests) == 2
 
 
 async def test_a_client_that_added_its_partitions_itself_tries_again_itself(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ async def test_a_client_that_added_its_partitions_itself_tries_again_itself(tmp_
         found = await guard(node)
         assert isinstance(found, KafkaError)
         assert found.code is ErrorCode.CONCURRENT_TRANSACTIONS
-        assert len(coordinator.asked) == 1
+        assert len(coordinator.requests) == 1
 
 
 async def test_verification_can_be_switched_off_for_clients_that_add_themselves(
@@ -211,6 +211,6 @@ async def test_verification_can_be_switched_off_for_clients_that_add_themselves(
         node.create_topic("orders")
         coordinator = coordinated(node)
         assert await guard(node) is None
-        assert coordinator.asked == []
+        assert coordinator.requests == []
         assert isinstance(await guard(node, adds=True), Verification)
-        assert len(coordinator.asked) == 1
+        assert len(coordinator.requests) == 1

@@ -216,8 +216,8 @@ async def test_the_cluster_is_described(tmp_path: Path) -> None:
             assert (told.error_code, told.controller_id, told.endpoint_type) == (0, 1, 1)
             assert [(each.broker_id, each.port) for each in told.brokers] == [(1, 9092)]
             assert told.cluster_authorized_operations == NOT_ASKED
-        asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
-        assert (await node.serve(asked)).cluster_authorized_operations == 0b1111110100000
+        requested = DescribeClusterRequest(include_cluster_authorized_operations=True)
+        assert (await node.serve(requested)).cluster_authorized_operations == 0b1111110100000
         wrong = await node.serve(DescribeClusterRequest(endpoint_type=2))
         assert wrong.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
         unknown = await node.serve(DescribeClusterRequest(endpoint_type=9))
@@ -229,8 +229,8 @@ async def test_controllers_are_described_on_their_own_listener(tmp_path: Path) -
 
     async with bench(tmp_path / "data") as node:
         await register_controller(node.channel, node.settings.current, Uuid(b"c" * 16))
-        asked = DescribeClusterRequest(endpoint_type=2)
-        told = await node.serve(asked, listener="CONTROLLER")
+        requested = DescribeClusterRequest(endpoint_type=2)
+        told = await node.serve(requested, listener="CONTROLLER")
         assert (told.error_code, told.controller_id, told.endpoint_type) == (0, 1, 2)
         assert [each.broker_id for each in told.brokers] == [1]
         wrong = await node.serve(DescribeClusterRequest(), listener="CONTROLLER")

@@ -91,7 +91,7 @@ async def test_a_snapshot_is_made_when_enough_was_committed(tmp_path: Path) -> N
         ControlType.KRAFT_VOTERS,
     ]
     async with running(tmp_path, EVERY_KIB) as node:
-        assert node.told.events[0] == f"snapshot {newest.offset - 1}"
+        assert node.listener.events[0] == f"snapshot {newest.offset - 1}"
         assert node.image.configs == {
             next(iter(node.image.configs)): {f"name-{n}": "value" * 10 for n in range(25)}
         }
@@ -312,7 +312,7 @@ async def test_a_damaged_snapshot_falls_back_to_an_older_one(tmp_path: Path) -> 
     damage(tmp_path / METADATA / names[-1])
     async with running(tmp_path) as node:
         assert anywhere(node.image) == anywhere(before)
-        assert node.told.events[0] == f"snapshot {int(names[-2][:20]) - 1}"
+        assert node.listener.events[0] == f"snapshot {int(names[-2][:20]) - 1}"
     assert snapshots_of(tmp_path) == names[:-1]
     assert (tmp_path / METADATA / "quarantine" / names[-1]).exists()
 
@@ -430,6 +430,6 @@ async def test_the_log_restarts_after_a_snapshot_that_is_ahead_of_it(tmp_path: P
     newest = parse_snapshot_name(names[-1])
     assert newest is not None
     async with running(tmp_path, EVERY_KIB) as node:
-        assert node.told.events[0] == f"snapshot {newest.offset - 1}"
-        assert node.told.batches[0].base_offset == newest.offset
+        assert node.listener.events[0] == f"snapshot {newest.offset - 1}"
+        assert node.listener.batches[0].base_offset == newest.offset
         assert node.quorum.leader_epoch == 2

@@ -85,20 +85,20 @@ async def test_listeners_receive_everything_in_order(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         await bootstrapped(node)
         await node.commit(topic("a"))
-        told = node.told
+        listener = node.listener
         events = ["batch 0-2", "end", "leader 1 epoch 1", "batch 3-8", "end", "batch 9-9", "end"]
-        assert told.events == events
-        assert told.batches[-1] == CommittedBatch(
-            9, 9, 1, told.batches[-1].append_time_ms, (topic("a"),)
+        assert listener.events == events
+        assert listener.batches[-1] == CommittedBatch(
+            9, 9, 1, listener.batches[-1].append_time_ms, (topic("a"),)
         )
-    assert told.events == [*events, "leader -1 epoch 1"]
+    assert listener.events == [*events, "leader -1 epoch 1"]
     async with running(tmp_path) as node:
         # Those from the disk first; a leader is announced when all records before its epoch are
         # known.
-        assert node.told.events == [
+        assert node.listener.events == [
             "batch 0-2", "batch 3-8", "batch 9-9", "batch 10-10", "end", "leader 1 epoch 2",
         ]  # fmt: skip
-        assert node.told.batches[2].records == [topic("a")]
+        assert node.listener.batches[2].records == [topic("a")]
 
 
 async def test_the_image_includes_the_awaited_record(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_one_sync_covers_many_appends() -> None:
             node.quorum.append([topic(f"t{number}")], number)
         await node.quorum.wait_committed(node.quorum.last_offset)
         assert len(node.image.topics) == 200
-        assert [batch.append_time_ms for batch in node.told.batches[-200:]] == list(range(200))
+        assert [batch.append_time_ms for batch in node.listener.batches[-200:]] == list(range(200))
         assert sum(effect.kind == "sync" for effect in disk.trace) - syncs < 20
 
 
@@ -151,7 +151,7 @@ async def test_an_append_is_one_batch(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path) as node:
         await node.commit(*[NoOpRecord()] * 3000)
-        assert node.told.batches[-1].last_offset - node.told.batches[-1].base_offset == 2999
+        assert node.listener.batches[-1].last_offset - node.listener.batches[-1].base_offset == 2999
 
 
 async def test_an_oversized_batch_is_refused_and_changes_nothing(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ async def test_transactions_show_when_they_end(tmp_path: Path) -> None:
 async def test_idle_nodes_write_no_ops_after_the_bootstrap(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path, {"metadata.max.idle.interval.ms": "10000"}) as node:
-        committed = len(node.told.batches)
+        committed = len(node.listener.batches)
         node.clock.advance(20_000)
         await asyncio.sleep(0)
         await bootstrapped(node)
@@ -233,10 +233,10 @@ async def test_idle_nodes_write_no_ops_after_the_bootstrap(tmp_path: Path) -> No
         for _ in range(50):
             await asyncio.sleep(0)
         await node.quorum.wait_committed(node.quorum.last_offset)
-        assert len(node.told.batches) == committed + 1
+        assert len(node.listener.batches) == committed + 1
         node.clock.advance(2_000)
         await node.feed.wait_for(node.image.offset + 1)
-        assert node.told.batches[-1].records == [NoOpRecord()]
+        assert node.listener.batches[-1].records == [NoOpRecord()]
 
 
 async def test_the_status_is_what_describe_quorum_returns(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ async def test_the_metadata_of_apache_is_read(
                 assert node.image.config_of(ConfigResourceType.TOPIC, name) == wanted.configs
             assert len(node.image.acls) == 2
             assert len(node.image.scram_credentials) == 1
-            assert node.quorum.leader_epoch > node.told.batches[0].epoch
+            assert node.quorum.leader_epoch > node.listener.batches[0].epoch
 
 
 # Failures
@@ -294,7 +294,7 @@ async def test_static_voters_need_no_voters_in_the_log(tmp_path: Path) -> None:
         async with running(tmp_path, settings) as node:
             assert node.quorum.kraft_version == 0
             assert node.quorum.leader_epoch == epoch
-            assert node.told.batches[0].last_offset == 0  # the leader, and nothing else
+            assert node.listener.batches[0].last_offset == 0  # the leader, and nothing else
             assert (
                 '"currentVoters":[{"voterId":1}]'
                 in (tmp_path / METADATA / "quorum-state").read_text()

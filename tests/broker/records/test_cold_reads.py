@@ -48,18 +48,18 @@ class SlowDisk(SimulatedDisk):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = threading.Event()
+        self.requested = threading.Event()
         self.answers = threading.Event()
         self.threads: set[str] = set()
         self.wait_for_disk = self._wait
 
     def _wait(self, _path: Path) -> None:
         self.threads.add(threading.current_thread().name)
-        self.asked.set()
+        self.requested.set()
         assert self.answers.wait(PATIENCE_S)
 
     async def until_asked(self) -> None:
-        assert await asyncio.to_thread(self.asked.wait, PATIENCE_S)
+        assert await asyncio.to_thread(self.requested.wait, PATIENCE_S)
 
     def cool_down(self, *names: str) -> None:
         """All files of the partitions are cold."""
@@ -119,8 +119,8 @@ async def test_the_loop_s_own_thread_never_waits_for_a_disk() -> None:
 async def test_cached_bytes_are_answered_at_once() -> None:
     async with cold_node() as (node, disk):
         await read_all(node)
-        asked = request(orders(3))
-        assert isinstance(handle_fetch(node.context(asked, 12), asked), FetchResponse)
+        requested = request(orders(3))
+        assert isinstance(handle_fetch(node.context(requested, 12), requested), FetchResponse)
         assert not disk.threads
 
 
@@ -129,11 +129,11 @@ async def test_limits_are_those_of_cached_reads(max_bytes: int) -> None:
     async with cold_node() as (node, disk):
         disk.answers.set()
         for offset in (0, 7, 23, 39):
-            asked = request(orders(offset, 0, 1, partition_max_bytes=400), max_bytes=max_bytes)
+            requested = request(orders(offset, 0, 1, partition_max_bytes=400), max_bytes=max_bytes)
             disk.cool_down("orders-0", "orders-1")
-            cold = await fetch(node, asked)
+            cold = await fetch(node, requested)
             disk.cool_down()
-            warm = await fetch(node, asked)
+            warm = await fetch(node, requested)
             assert _records(cold) == _records(warm)
 
 
@@ -182,9 +182,9 @@ async def test_loaded_bytes_count_as_memory_of_responses() -> None:
     async with cold_node() as (node, disk):
         await fetch(node, request(orders()))
         disk.is_cold = lambda path: path.suffix == ".log"
-        asked = request(orders())
-        context = node.context(asked, 12)
-        outcome = handle_fetch(context, asked)
+        requested = request(orders())
+        context = node.context(requested, 12)
+        outcome = handle_fetch(context, requested)
         assert not isinstance(outcome, FetchResponse)
         slow = asyncio.ensure_future(outcome)
         await disk.until_asked()
@@ -227,18 +227,18 @@ async def test_no_view_of_a_file_waits_for_the_disk(tmp_path: Path) -> None:
         file.sync()
         with file.path.open("rb") as opened:
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        asked = request(orders(0, 0, 1))
-        context = node.context(asked, 12)
+        requested = request(orders(0, 0, 1))
+        context = node.context(requested, 12)
         context.peer.takes_files = True
-        outcome = handle_fetch(context, asked)
+        outcome = handle_fetch(context, requested)
         if isinstance(outcome, FetchResponse):
             pytest.skip("this file system keeps its files in memory")
         partitions = (await outcome).responses[0].partitions
         assert [len(values_of(each.records)) for each in partitions] == [6, 6]
         assert [view_behind(each.records) for each in partitions] == [None, None]
         # Nothing is cold any more, and this is not the first request.
-        handle_fetch(context, asked)
-        outcome = handle_fetch(context, asked)
+        handle_fetch(context, requested)
+        outcome = handle_fetch(context, requested)
         assert isinstance(outcome, FetchResponse)
         assert all(view_behind(each.records) for each in outcome.responses[0].partitions)
 
@@ -278,15 +278,15 @@ async def test_bytes_under_way_are_bounded_also_when_clients_leave(
         disk.is_cold = lambda path: path.suffix == ".log"
         cold_reads = node.replicas.cold_reads
         before = cold_reads.count
-        asked = [
+        requested = [
             asyncio.ensure_future(fetch_one(node, request(orders(0, index, partition_max_bytes=9))))
             for index in (0, 1, 0, 1)
         ]
         await disk.until_asked()
         assert cold_reads.count == before + 1, "the others wait for their turn"
-        asked.pop(1).cancel()
+        requested.pop(1).cancel()
         disk.answers.set()
-        assert all([(await each).records for each in asked])
+        assert all([(await each).records for each in requested])
         assert cold_reads.bytes_under_way == 0
 
 
@@ -336,8 +336,8 @@ async def test_an_unreadable_file_is_not_a_full_disk() -> None:
 async def test_a_waiting_fetch_is_answered_when_its_retry_fails() -> None:
     async with cold_node() as (node, disk):
         await read_all(node)
-        asked = request(orders(40), max_wait_ms=60_000)
-        waiting = handle_fetch(node.context(asked, 12), asked)
+        requested = request(orders(40), max_wait_ms=60_000)
+        waiting = handle_fetch(node.context(requested, 12), requested)
         assert not isinstance(waiting, FetchResponse)
 
         def surprise(_path: Path) -> None:

@@ -53,16 +53,16 @@ def orders(offset: int = 0, *indexes: int, **fields: Any) -> FetchTopic:
 
 
 async def fetch(
-    node: DataNode, asked: FetchRequest, version: int = BY_NAME, **options: Any
+    node: DataNode, sent: FetchRequest, version: int = BY_NAME, **options: Any
 ) -> FetchResponse:
-    outcome = handle_fetch(node.context(asked, version, **options), asked)
+    outcome = handle_fetch(node.context(sent, version, **options), sent)
     return outcome if isinstance(outcome, FetchResponse) else await outcome
 
 
 async def fetch_one(
-    node: DataNode, asked: FetchRequest, version: int = BY_NAME, **options: Any
+    node: DataNode, sent: FetchRequest, version: int = BY_NAME, **options: Any
 ) -> PartitionData:
-    response = await fetch(node, asked, version, **options)
+    response = await fetch(node, sent, version, **options)
     return response.responses[0].partitions[0]
 
 
@@ -109,8 +109,8 @@ async def test_uncommitted_records_are_not_shown(tmp_path: Path) -> None:
 async def test_a_waiting_fetch_is_answered_as_soon_as_records_are_committed(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
-        asked = request(orders(), max_wait_ms=60_000)
-        waiting = handle_fetch(node.context(asked, BY_NAME), asked)
+        sent = request(orders(), max_wait_ms=60_000)
+        waiting = handle_fetch(node.context(sent, BY_NAME), sent)
         assert isinstance(waiting, asyncio.Future)
         node.replicas.lookup("orders", 0).append(batch(b"a"))
         response = await waiting
@@ -121,8 +121,8 @@ async def test_a_waiting_fetch_waits_for_enough_bytes(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         size = len(batch(b"a"))
-        asked = request(orders(), max_wait_ms=60_000, min_bytes=2 * size)
-        waiting = handle_fetch(node.context(asked, BY_NAME), asked)
+        sent = request(orders(), max_wait_ms=60_000, min_bytes=2 * size)
+        waiting = handle_fetch(node.context(sent, BY_NAME), sent)
         assert isinstance(waiting, asyncio.Future)
         await fill(node, b"a")
         await asyncio.sleep(0)
@@ -139,8 +139,8 @@ async def test_a_waiting_fetch_returns_what_exists_when_its_time_is_up(
     async with running(tmp_path) as node:
         node.create_topic("orders")
         await fill(node, b"a")
-        asked = request(orders(), max_wait_ms=10_000, min_bytes=1_000_000)
-        waiting = handle_fetch(node.context(asked, BY_NAME), asked)
+        sent = request(orders(), max_wait_ms=10_000, min_bytes=1_000_000)
+        waiting = handle_fetch(node.context(sent, BY_NAME), sent)
         assert isinstance(waiting, asyncio.Future)
         node.clock.advance(11_000)
         response = await waiting
@@ -151,8 +151,8 @@ async def test_a_waiting_fetch_returns_what_exists_when_its_time_is_up(
 async def test_no_fetch_waits_longer_than_five_minutes(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
-        asked = request(orders(), max_wait_ms=2**31 - 1, min_bytes=2**31 - 1)
-        waiting = handle_fetch(node.context(asked, BY_NAME), asked)
+        sent = request(orders(), max_wait_ms=2**31 - 1, min_bytes=2**31 - 1)
+        waiting = handle_fetch(node.context(sent, BY_NAME), sent)
         assert isinstance(waiting, asyncio.Future)
         node.clock.advance(301_000)
         assert (await waiting).error_code == 0
@@ -161,8 +161,8 @@ async def test_no_fetch_waits_longer_than_five_minutes(tmp_path: Path) -> None:
 async def test_a_fetch_whose_client_is_gone_leaves_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
-        asked = request(orders(), max_wait_ms=10_000)
-        waiting = handle_fetch(node.context(asked, BY_NAME), asked)
+        sent = request(orders(), max_wait_ms=10_000)
+        waiting = handle_fetch(node.context(sent, BY_NAME), sent)
         assert isinstance(waiting, asyncio.Future)
         waiting.cancel()
         await asyncio.sleep(0)
@@ -174,8 +174,8 @@ async def test_a_fetch_whose_client_is_gone_leaves_nothing(tmp_path: Path) -> No
 async def test_a_waiting_fetch_notices_a_deleted_topic(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
-        asked = request(orders(), max_wait_ms=60_000)
-        waiting = handle_fetch(node.context(asked, BY_NAME), asked)
+        sent = request(orders(), max_wait_ms=60_000)
+        waiting = handle_fetch(node.context(sent, BY_NAME), sent)
         assert isinstance(waiting, asyncio.Future)
         node.delete_topic()
         response = await waiting
@@ -255,8 +255,8 @@ async def test_bad_requests_are_refused(tmp_path: Path) -> None:
 async def test_negative_waits_are_none(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
-        asked = request(orders(), max_wait_ms=-5)
-        assert isinstance(handle_fetch(node.context(asked, BY_NAME), asked), FetchResponse)
+        sent = request(orders(), max_wait_ms=-5)
+        assert isinstance(handle_fetch(node.context(sent, BY_NAME), sent), FetchResponse)
 
 
 async def test_readers_of_committed_records_get_the_aborted_transactions(tmp_path: Path) -> None:
@@ -298,8 +298,8 @@ async def test_a_reader_of_committed_records_waits_for_the_end_of_the_transactio
             partition,
             batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True),
         )
-        asked = request(orders(), isolation_level=1, max_wait_ms=60_000, min_bytes=1)
-        waiting = handle_fetch(node.context(asked, 12), asked)
+        sent = request(orders(), isolation_level=1, max_wait_ms=60_000, min_bytes=1)
+        waiting = handle_fetch(node.context(sent, 12), sent)
         assert isinstance(waiting, asyncio.Future)
         await partition.wait_committed(partition.append(batch(b"b")).last_offset)
         await asyncio.sleep(0)
@@ -345,8 +345,8 @@ async def test_a_waiting_follower_gets_what_is_appended_at_once(tmp_path: Path) 
     async with running(tmp_path) as node:
         node.create_topic("orders", replicas=(1, 2))
         topic = FetchTopic(topic_id=topic_id(1), partitions=orders(0).partitions)
-        asked = request(topic, replica_state=ReplicaState(replica_id=2), max_wait_ms=60_000)
-        waiting = handle_fetch(node.context(asked, NEWEST, privileged=True), asked)
+        sent = request(topic, replica_state=ReplicaState(replica_id=2), max_wait_ms=60_000)
+        waiting = handle_fetch(node.context(sent, NEWEST, privileged=True), sent)
         assert isinstance(waiting, asyncio.Future)
         node.replicas.lookup("orders", 0).append(batch(b"a"))
         response = await waiting

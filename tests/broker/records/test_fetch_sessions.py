@@ -34,10 +34,10 @@ def request(*names: str, session_id: int = 0, epoch: int = 0) -> FetchRequest:
 
 
 def begin(
-    sessions: FetchSessions, asked: FetchRequest, *, error_code: int = 0, now_ms: float = 0.0
+    sessions: FetchSessions, sent: FetchRequest, *, error_code: int = 0, now_ms: float = 0.0
 ) -> int:
     """A new session's id."""
-    fetch = sessions.begin(asked, BY_NAME, is_follower=False, now_ms=now_ms)
+    fetch = sessions.begin(sent, BY_NAME, is_follower=False, now_ms=now_ms)
     assert isinstance(fetch, FullFetch)
     for each in fetch.requested:
         fetch.is_news(each, PartitionData(error_code=error_code))

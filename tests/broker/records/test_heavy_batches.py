@@ -37,13 +37,13 @@ async def test_batches_that_wait_for_a_thread_are_charged_or_not_copied(
     async with running(tmp_path) as node:
         node.create_topic("orders", partitions=count)
         parts = [PartitionProduceData(index=n, records=memoryview(sent)) for n in range(count)]
-        asked = ProduceRequest(
+        requested = ProduceRequest(
             acks=1, topic_data=[TopicProduceData(name="orders", partition_data=parts)]
         )
-        context = node.context(asked, VERSION)
+        context = node.context(requested, VERSION)
         tracemalloc.start()
         try:
-            working = asyncio.ensure_future(cast("Any", handle_produce(context, asked)))
+            working = asyncio.ensure_future(cast("Any", handle_produce(context, requested)))
             most = 0
             while not working.done():
                 most = max(most, context.broker.budget.held)

@@ -56,13 +56,13 @@ async def list_offset(
     isolation: int = 0,
     replica_id: int = -1,
 ) -> ListOffsetsPartitionResponse:
-    asked = ListOffsetsPartition(
+    requested = ListOffsetsPartition(
         partition_index=index, timestamp=timestamp, current_leader_epoch=epoch
     )
     request = ListOffsetsRequest(
         replica_id=replica_id,
         isolation_level=isolation,
-        topics=[ListOffsetsTopic(name="orders", partitions=[asked])],
+        topics=[ListOffsetsTopic(name="orders", partitions=[requested])],
     )
     response: Any = handle_list_offsets(node.context(request, version), request)
     if inspect.isawaitable(response):
@@ -187,11 +187,11 @@ async def test_epochs_end_where_the_next_one_begins(tmp_path: Path) -> None:
         await fill(node, [3000])
 
         def end_of(epoch: int, current: int = -1, index: int = 0) -> tuple[int, int, int]:
-            asked = OffsetForLeaderPartition(
+            requested = OffsetForLeaderPartition(
                 partition=index, leader_epoch=epoch, current_leader_epoch=current
             )
             request = OffsetForLeaderEpochRequest(
-                topics=[OffsetForLeaderTopic(topic="orders", partitions=[asked])]
+                topics=[OffsetForLeaderTopic(topic="orders", partitions=[requested])]
             )
             response: Any = handle_offset_for_leader_epoch(node.context(request), request)
             found = response.topics[0].partitions[0]

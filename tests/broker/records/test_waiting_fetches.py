@@ -45,13 +45,13 @@ class CountingDisk(SimulatedDisk):
 def waiting(
     node: DataNode, min_bytes: int, *indexes: int, **fields: int
 ) -> "asyncio.Future[PartitionData]":
-    asked = request(
+    sent = request(
         orders(fields.pop("offset", 0), *indexes, partition_max_bytes=fields.pop("most", 1 << 20)),
         min_bytes=min_bytes,
         max_wait_ms=PATIENCE_MS,
         **fields,
     )
-    return asyncio.ensure_future(fetch_one(node, asked))
+    return asyncio.ensure_future(fetch_one(node, sent))
 
 
 async def settle() -> None:

@@ -346,9 +346,9 @@ async def test_a_partition_of_an_offline_directory_is_not_made_anew_elsewhere(
 
 class Controller:
     def __init__(self) -> None:
-        self.told: list[AssignReplicasToDirsRequest] = []
+        self.reports: list[AssignReplicasToDirsRequest] = []
         self.refuses = 0
-        self.is_told = asyncio.Event()
+        self.is_reported = asyncio.Event()
 
     async def send(self, request: Message, version: int | None = None) -> Message:
         assert version is None
@@ -356,8 +356,8 @@ class Controller:
         if self.refuses:
             self.refuses -= 1
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        self.told.append(request)
-        self.is_told.set()
+        self.reports.append(request)
+        self.is_reported.set()
         return AssignReplicasToDirsResponse()
 
 
@@ -370,13 +370,13 @@ async def test_the_directories_of_replicas_are_reported_to_the_controller(tmp_pa
         node.create_topic("orders", partitions=2, directory=UNASSIGNED_DIRECTORY)
         await asyncio.sleep(0)
         node.clock.advance(2_000)
-        await controller.is_told.wait()
-        told = {
+        await controller.is_reported.wait()
+        reports = {
             (topic.topic_id, partition.partition_index): directory.id
-            for directory in controller.told[0].directories
+            for directory in controller.reports[0].directories
             for topic in directory.topics
             for partition in topic.partitions
         }
-        assert told == {(topic_id(1), 0): directory_id(0), (topic_id(1), 1): directory_id(1)}
-        assert controller.told[0].broker_epoch == 4
+        assert reports == {(topic_id(1), 0): directory_id(0), (topic_id(1), 1): directory_id(1)}
+        assert controller.reports[0].broker_epoch == 4
         await tasks.close()

@@ -72,8 +72,8 @@ async def produce(
     node: DataNode, scratch: bytearray, *, acks: int = -1
 ) -> tuple[ProduceResponse, bool]:
     """The answer, and whether others were served before the last batch was appended."""
-    asked = produce_request(scratch, acks=acks)
-    outcome: Any = handle_produce(node.context(asked, 9), asked)
+    requested = produce_request(scratch, acks=acks)
+    outcome: Any = handle_produce(node.context(requested, 9), requested)
     is_later = isinstance(outcome, Awaitable)
     # The next read of any connection.
     scratch[:] = bytes(len(scratch))
@@ -118,9 +118,9 @@ async def test_others_are_served_while_many_partitions_are_read(tmp_path: Path) 
         node.create_topic("orders", partitions=PARTITIONS)
         for index in range(PARTITIONS):
             await fill(node, b"%d" % index, index=index)
-        asked = fetch_request(orders(0, *range(PARTITIONS)))
+        requested = fetch_request(orders(0, *range(PARTITIONS)))
         turns = Turns()
-        answer = await fetch(node, asked)
+        answer = await fetch(node, requested)
         # To find, to read and to answer.
         assert turns.count >= 3 * PARTITIONS
         assert [values_of(each.records) for each in answer.responses[0].partitions] == [
@@ -134,8 +134,8 @@ async def test_appends_during_a_fetch_attempt_are_not_missed(tmp_path: Path) -> 
     # Committed as soon as it is appended.
     async with running(tmp_path, settings={"moldau.flush.policy": "os"}) as node:
         node.create_topic("orders", partitions=PARTITIONS)
-        asked = fetch_request(orders(0, *range(PARTITIONS)), max_wait_ms=PATIENCE_MS)
-        waiting = asyncio.ensure_future(fetch(node, asked))
+        requested = fetch_request(orders(0, *range(PARTITIONS)), max_wait_ms=PATIENCE_MS)
+        waiting = asyncio.ensure_future(fetch(node, requested))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         node.replicas.lookup("orders", 0).append(batch(b"early"))
@@ -153,8 +153,8 @@ async def test_a_response_in_many_turns_is_refused_if_its_session_advances_meanw
     async with running(tmp_path) as node:
         node.create_topic("orders", partitions=PARTITIONS)
         first = await fetch(node, fetch_request(orders(0, *range(PARTITIONS)), session_epoch=0))
-        asked = fetch_request(session_id=first.session_id, session_epoch=1)
-        answering = handle_fetch(node.context(asked, 12), asked)
+        requested = fetch_request(session_id=first.session_id, session_epoch=1)
+        answering = handle_fetch(node.context(requested, 12), requested)
         assert not isinstance(answering, FetchResponse)
         slow = asyncio.ensure_future(answering)
         await asyncio.sleep(0)

@@ -244,8 +244,8 @@ def test_bi_104_invented_producer_ids_take_no_room(client: WireClient, topic: st
         request = producing(producer.transactional_id, topic, content(invented, 0))
         (code,) = all_codes(client.ask(request, OLD))
         assert code == INVALID_MAPPING
-    asked = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
-    (partition,) = client.ask(asked, 0).topics[0].partitions
+    requested = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
+    (partition,) = client.ask(requested, 0).topics[0].partitions
     assert partition.active_producers == []
 
 

@@ -63,12 +63,12 @@ class Changes:
     def begin(self, client: WireClient, count: int) -> None:
         """Send so many changes; the node does them one after the other."""
         for _ in range(count):
-            asked = self._chance.choice(
+            requested = self._chance.choice(
                 [self._create, self._create, self._delete, self._set, self._set, self._trim]
             )()
-            if asked is not None:
-                client.send(asked.request)
-                self._pending.append(asked)
+            if requested is not None:
+                client.send(requested.request)
+                self._pending.append(requested)
 
     def collect(self, client: WireClient, count: int) -> None:
         """Wait for so many answers."""

@@ -113,14 +113,14 @@ def test_settings_of_a_resource_are_described_once(address: str) -> None:
 
 def test_settings_requested_by_name_are_described_for_each_request(address: str) -> None:
     names = ("num.partitions", "log.dirs")
-    asked = [
+    requested = [
         DescribeConfigsResource(
             resource_type=ConfigResourceType.BROKER, resource_name="1", configuration_keys=[name]
         )
         for name in names * 3
     ]
     with WireClient(address) as client:
-        results = client.ask(DescribeConfigsRequest(resources=asked)).results
+        results = client.ask(DescribeConfigsRequest(resources=requested)).results
     assert [[row.name for row in result.configs] for result in results] == [[n] for n in names]
 
 
@@ -198,13 +198,13 @@ def test_transactions_and_producers_are_described_once(address: str) -> None:
 
 def test_an_answer_that_would_be_too_large_is_refused(address: str) -> None:
     """A group that does not exist has settings, and the longest texts are documentation."""
-    asked = [
+    requested = [
         DescribeConfigsResource(resource_type=ConfigResourceType.GROUP, resource_name=str(number))
         for number in range(20_000)
     ]
     with WireClient(address) as client:
         request = DescribeConfigsRequest(
-            resources=asked, include_synonyms=True, include_documentation=True
+            resources=requested, include_synonyms=True, include_documentation=True
         )
         results = client.ask(request).results
     assert {result.error_code for result in results} == {ErrorCode.INVALID_REQUEST}
@@ -227,19 +227,19 @@ def describe_configs() -> Message:
 
 
 def describe_producers() -> Message:
-    asked = TopicRequest(name="orders", partition_indexes=list(range(MANY)))
-    return DescribeProducersRequest(topics=[asked])
+    requested = TopicRequest(name="orders", partition_indexes=list(range(MANY)))
+    return DescribeProducersRequest(topics=[requested])
 
 
 def list_offsets() -> Message:
-    asked = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(MANY)]
-    return ListOffsetsRequest(topics=[ListOffsetsTopic(name="orders", partitions=asked)])
+    requested = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(MANY)]
+    return ListOffsetsRequest(topics=[ListOffsetsTopic(name="orders", partitions=requested)])
 
 
 def offsets_for_epochs() -> Message:
-    asked = [OffsetForLeaderPartition(partition=index) for index in range(MANY)]
+    requested = [OffsetForLeaderPartition(partition=index) for index in range(MANY)]
     return OffsetForLeaderEpochRequest(
-        topics=[OffsetForLeaderTopic(topic="orders", partitions=asked)]
+        topics=[OffsetForLeaderTopic(topic="orders", partitions=requested)]
     )
 
 
@@ -267,13 +267,15 @@ def alter_configs() -> Message:
 
 
 def delete_records() -> Message:
-    asked = [DeleteRecordsPartition(partition_index=index, offset=0) for index in range(MANY)]
-    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="missing", partitions=asked)])
+    requested = [DeleteRecordsPartition(partition_index=index, offset=0) for index in range(MANY)]
+    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="missing", partitions=requested)])
 
 
 def alter_replica_log_dirs() -> Message:
-    asked = AlterReplicaLogDirTopic(name="missing", partitions=list(range(MANY)))
-    return AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path="/nowhere", topics=[asked])])
+    requested = AlterReplicaLogDirTopic(name="missing", partitions=list(range(MANY)))
+    return AlterReplicaLogDirsRequest(
+        dirs=[AlterReplicaLogDir(path="/nowhere", topics=[requested])]
+    )
 
 
 LARGE: dict[str, Callable[[], Message]] = {
@@ -311,8 +313,8 @@ def test_others_are_served_while_a_large_request_is_worked_on(address: str, api:
 def test_many_offsets_are_returned_as_of_the_request(address: str) -> None:
     """The offsets of a large group are read in slices, and none is lost between them."""
     indexes = [index % (2 * PARTITIONS) for index in range(MANY)]
-    asked = OffsetFetchRequestTopics(name="orders", partition_indexes=indexes)
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[asked])])
+    requested = OffsetFetchRequestTopics(name="orders", partition_indexes=indexes)
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[requested])])
     served = 0
     with WireClient(address) as large, WireClient(address) as other:
         large.send(request, OFFSET_FETCH_VERSION)

@@ -141,13 +141,13 @@ def test_impossible_listeners_are_refused_and_nothing_changes(node: RunningNode)
             plaintext: "CONTROLLER is not in listeners",
             f"EXTRA://127.0.0.1:{free},{controller}": "inter.broker.listener.name",
         }
-        for asked, says in refused.items():
+        for requested, says in refused.items():
             settings: dict[str, str | None] = {
-                "listeners": asked,
+                "listeners": requested,
                 "listener.security.protocol.map": PROTOCOLS,
             }
             code, message = change(client, settings)
-            assert code == ErrorCode.INVALID_REQUEST, asked
+            assert code == ErrorCode.INVALID_REQUEST, requested
             assert says in (message or ""), message
         code, message = change(client, {"advertised.listeners": plaintext})
         assert code == ErrorCode.INVALID_REQUEST

@@ -126,12 +126,12 @@ def test_fetches_that_wait_keep_no_records(node: RunningNode) -> None:
         for _ in range(BATCHES):
             answer = client.ask(produce, PRODUCE_VERSION)
             assert answer.responses[0].partition_responses[0].error_code == 0
-    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=2**31 - 1)
+    requested = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=2**31 - 1)
     fetch = FetchRequest(
         max_wait_ms=30_000,
         min_bytes=2**31 - 1,
         max_bytes=2**31 - 1,
-        topics=[FetchTopic(topic="loaded", partitions=[asked])],
+        topics=[FetchTopic(topic="loaded", partitions=[requested])],
     )
     frame = b"".join(build_request(fetch, FETCH_VERSION, correlation_id=1, client_id="waits"))
     largest = 0.0

@@ -66,8 +66,8 @@ def test_an_offset_that_is_kept_for_ever_is_committed_beside_others(
             one.send(commit("one", "orders", retention_time_ms=FOR_EVER_MS), version)
             other.send(commit("other", "orders"), 9)
             os.kill(node.process.pid, signal.SIGCONT)
-            for client, asked in ((one, version), (other, 9)):
-                _, answer = client.receive(ApiKey.OFFSET_COMMIT, asked)
+            for client, requested in ((one, version), (other, 9)):
+                _, answer = client.receive(ApiKey.OFFSET_COMMIT, requested)
                 assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
         node.stop()
         assert "Traceback" not in node.errors

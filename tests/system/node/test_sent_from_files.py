@@ -104,8 +104,8 @@ def test_a_client_that_reads_later_gets_the_same_though_the_topic_is_gone(
     node: RunningNode,
 ) -> None:
     with WireClient(node.address) as slow, WireClient(node.address) as other:
-        asked = range(0, RECORDS, 10)
-        for offset in asked:
+        requested = range(0, RECORDS, 10)
+        for offset in requested:
             slow.send(fetch_from(offset), FETCH_VERSION)
         wait_for(slow.has_answer, "the first answer")
         answer = other.ask(DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=30_000), 5)
@@ -114,7 +114,7 @@ def test_a_client_that_reads_later_gets_the_same_though_the_topic_is_gone(
         first = records_of(slow.receive(ApiKey.FETCH, FETCH_VERSION)[1])
         assert [value for _, value in first] == VALUES[: len(first)]
         assert len(first) >= 9
-        for _ in asked[1:]:
+        for _ in requested[1:]:
             # Partitions that were not begun before have an error, and no records.
             _, answer = slow.receive(ApiKey.FETCH, FETCH_VERSION)
             (partition,) = answer.responses[0].partitions
@@ -123,10 +123,10 @@ def test_a_client_that_reads_later_gets_the_same_though_the_topic_is_gone(
 
 def test_requests_that_queue_are_answered_in_order(node: RunningNode) -> None:
     with WireClient(node.address) as client:
-        asked = [0, 40, 20, 60, 10]
-        for offset in asked:
+        requested = [0, 40, 20, 60, 10]
+        for offset in requested:
             client.send(fetch_from(offset), FETCH_VERSION)
-        for offset in asked:
+        for offset in requested:
             read = records_of(client.receive(ApiKey.FETCH, FETCH_VERSION)[1])
             assert read[0] == (offset, VALUES[offset])
 

@@ -31,7 +31,7 @@ _COMPLETED = {
 }
 
 
-class Told(NamedTuple):
+class WrittenMarker(NamedTuple):
     """A marker in a partition."""
 
     producer: Producer
@@ -44,7 +44,7 @@ class Told(NamedTuple):
 
 
 class PartitionStory(NamedTuple):
-    told: list[Told]
+    markers: list[WrittenMarker]
     open: dict[int, int]
     """Producer id -> first offset of its open transaction."""
 
@@ -80,14 +80,14 @@ def partition_folders(log_folder: Path, topic: str) -> dict[int, Path]:
 
 
 def partition_story(folder: Path) -> PartitionStory:
-    told: list[Told] = []
+    markers: list[WrittenMarker] = []
     begun: dict[int, int] = {}
     for batch in batches_of(folder):
         marker = marker_of(batch)
         if marker is not None:
             first = begun.pop(batch.producer_id, None)
-            told.append(
-                Told(
+            markers.append(
+                WrittenMarker(
                     (batch.producer_id, batch.producer_epoch),
                     marker.control_type is ControlType.COMMIT,
                     first is not None,
@@ -96,7 +96,7 @@ def partition_story(folder: Path) -> PartitionStory:
             )
         elif batch.is_transactional:
             begun.setdefault(batch.producer_id, batch.base_offset)
-    return PartitionStory(told, begun)
+    return PartitionStory(markers, begun)
 
 
 def transaction_log(log_folder: Path) -> Iterator[Transaction]:
@@ -166,27 +166,29 @@ def check_agreement(decisions: Decisions, stories: dict[Place, PartitionStory]) 
             wanted[place, decided.producer].append(decided.commits)
     for place, story in stories.items():
         assert not story.open, f"{place} has transactions without an end: {story.open}"
-        told_of: dict[Producer, list[Told]] = defaultdict(list)
-        for told in story.told:
-            told_of[told.producer].append(told)
-        for producer, all_told in told_of.items():
-            _check_told(place, wanted.pop((place, producer), []), all_told)
+        markers_of: dict[Producer, list[WrittenMarker]] = defaultdict(list)
+        for marker in story.markers:
+            markers_of[marker.producer].append(marker)
+        for producer, markers in markers_of.items():
+            _check_markers(place, wanted.pop((place, producer), []), markers)
     missing = {key: ends for key, ends in wanted.items() if key[0] in stories}
-    assert not missing, f"decided and not told: {missing}"
+    assert not missing, f"decided without a marker: {missing}"
 
 
-def _check_told(place: Place, decided: list[bool], all_told: list[Told]) -> None:
+def _check_markers(place: Place, decided: list[bool], markers: list[WrittenMarker]) -> None:
     """Before transaction version 2 one epoch has many ends. A marker may come again after a crash:
     then it ends nothing.
     """
     waiting = list(decided)
-    for told in all_told:
-        if told.has_records:
+    for marker in markers:
+        if marker.has_records:
             # Those before it were of transactions that wrote nothing here.
-            while waiting and waiting[0] is not told.commits:
+            while waiting and waiting[0] is not marker.commits:
                 waiting.pop(0)
-            assert waiting, f"{place}: {told}, but decided was {decided}"
+            assert waiting, f"{place}: {marker}, but decided was {decided}"
             waiting.pop(0)
         else:
-            assert told.commits in decided, f"{place}: {told}, but decided was {decided}"
-    assert len(all_told) >= len(decided), f"{place}: {decided} was decided, told {all_told}"
+            assert marker.commits in decided, f"{place}: {marker}, but decided was {decided}"
+    assert len(markers) >= len(decided), (
+        f"{place}: {decided} was decided, the markers are {markers}"
+    )

@@ -61,7 +61,7 @@ def described_configs(
     }
     description = _Description(broker, request)
     return in_slices(
-        description.of, distinct.values(), lambda found: DescribeConfigsResponse(results=found)
+        description.of, distinct.values(), lambda rows: DescribeConfigsResponse(results=rows)
     )
 
 
@@ -92,16 +92,16 @@ class _Description:
         kind, name = resource.resource_type, resource.resource_name
         result = DescribeConfigsResult(resource_type=kind, resource_name=name)
         try:
-            found = self._settings_of(kind, name)
+            rows = self._settings_of(kind, name)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.detail
             return result
         wanted = _keys(resource.configuration_keys)
         if wanted:
-            result.configs = [row for row in found.rows if row.name in wanted]
+            result.configs = [row for row in rows.rows if row.name in wanted]
         else:
-            result.configs = found.rows
-            self._size_bytes += found.size_bytes
+            result.configs = rows.rows
+            self._size_bytes += rows.size_bytes
         if self._size_bytes > ANSWER_BYTES_MAX:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,

@@ -50,20 +50,20 @@ class TopicCreation:
         """Returns when each topic exists here (NONE) or could not be created, which does not raise.
         Names that are invalid for topics are not tried.
         """
-        wanted = list(dict.fromkeys(names))
-        are_valid = await slices_of(is_valid_name, wanted)
+        distinct = list(dict.fromkeys(names))
+        are_valid = await slices_of(is_valid_name, distinct)
         outcomes = {
             name: ErrorCode.INVALID_TOPIC_EXCEPTION
-            for name, is_valid in zip(wanted, are_valid, strict=True)
+            for name, is_valid in zip(distinct, are_valid, strict=True)
             if not is_valid
         }
-        fresh = [name for name in wanted if name not in outcomes and name not in self._running]
+        fresh = [name for name in distinct if name not in outcomes and name not in self._running]
         if len(self._running) + len(fresh) > CREATIONS_AT_ONCE_MAX:
-            return dict.fromkeys(wanted, ErrorCode.POLICY_VIOLATION)
+            return dict.fromkeys(distinct, ErrorCode.POLICY_VIOLATION)
         if fresh:
             task = self._tasks.start(self._create(fresh), "create-topics")
             self._running |= dict.fromkeys(fresh, task)
-        shared = {name: self._running[name] for name in wanted if name not in outcomes}
+        shared = {name: self._running[name] for name in distinct if name not in outcomes}
         if shared:
             await asyncio.wait(set(shared.values()))
         for name, task in shared.items():
@@ -97,7 +97,7 @@ class TopicCreation:
             for name in names:
                 del self._running[name]
         assert isinstance(response, CreateTopicsResponse)
-        factors = {asked.name: asked.replication_factor for asked in request.topics}
+        factors = {topic.name: topic.replication_factor for topic in request.topics}
         outcomes = {}
         news: dict[tuple[ErrorCode, str | None], list[CreatableTopicResult]] = {}
         for topic in response.topics:

@@ -263,17 +263,17 @@ class GroupCoordinator:
         await slices_of(find_host, group_ids)
         waiting: list[tuple[list[str], asyncio.Future[list[DeletableGroupResult]]]] = []
         slices = Slices()
-        for host, all_asked in by_host.items():
-            for start in range(0, len(all_asked), _DELETED_IN_TURN):
-                asked = all_asked[start : start + _DELETED_IN_TURN]
-                waiting.append((asked, host.ask(functools.partial(_delete_groups, host, asked))))
+        for host, all_ids in by_host.items():
+            for start in range(0, len(all_ids), _DELETED_IN_TURN):
+                ids = all_ids[start : start + _DELETED_IN_TURN]
+                waiting.append((ids, host.ask(functools.partial(_delete_groups, host, ids))))
                 if slices.is_over:
                     await slices.next()
-        for asked, answer in waiting:
+        for ids, answer in waiting:
             try:
                 results += await answer
             except KafkaError as error:
-                results += [DeletableGroupResult(group_id=g, error_code=error.code) for g in asked]
+                results += [DeletableGroupResult(group_id=g, error_code=error.code) for g in ids]
         return results
 
     # Metrics
@@ -289,9 +289,9 @@ class GroupCoordinator:
         meanwhile.
         """
         for host in list(self._hosts.active()):
-            found = list(islice(host.shard.store, count_max))
-            count_max -= len(found)
-            for group_id, (topic, partition), committed in found:
+            entries = list(islice(host.shard.store, count_max))
+            count_max -= len(entries)
+            for group_id, (topic, partition), committed in entries:
                 yield group_id, topic, partition, committed.offset
 
 

@@ -158,15 +158,15 @@ class TransactionMarkers:
             return
         leaderless: list[TopicPartition] = []
         by_leader: dict[int, list[TopicPartition]] = {}
-        for place in partitions:
-            leader = self._leader_of(place)
+        for topic_partition in partitions:
+            leader = self._leader_of(topic_partition)
             if leader is None:
-                _log.info("%s is deleted and needs no marker", place)
-                ending.missing.discard(place)
+                _log.info("%s is deleted and needs no marker", topic_partition)
+                ending.missing.discard(topic_partition)
             elif leader == NO_LEADER:
-                leaderless.append(place)
+                leaderless.append(topic_partition)
             else:
-                by_leader.setdefault(leader, []).append(place)
+                by_leader.setdefault(leader, []).append(topic_partition)
         for broker_id, led in by_leader.items():
             destination = self._destinations.setdefault(broker_id, _Destination())
             destination.waiting.append(_Part(ending, led))
@@ -175,9 +175,9 @@ class TransactionMarkers:
             self._retry(ending, leaderless)
         self._finish_if_complete(ending)
 
-    def _leader_of(self, place: TopicPartition) -> int | None:
-        topic = self._feed.image.topic(place.topic)
-        partition = None if topic is None else topic.partitions.get(place.partition)
+    def _leader_of(self, topic_partition: TopicPartition) -> int | None:
+        topic = self._feed.image.topic(topic_partition.topic)
+        partition = None if topic is None else topic.partitions.get(topic_partition.partition)
         return None if partition is None else partition.leader
 
     def _retry(self, ending: _Ending, partitions: list[TopicPartition]) -> None:
@@ -241,17 +241,19 @@ class TransactionMarkers:
         ending = part.ending
         name = ending.marker.transactional_id
         again: list[TopicPartition] = []
-        for place, code in codes.items():
+        for topic_partition, code in codes.items():
             if code in _WRITTEN:
-                ending.missing.discard(place)
+                ending.missing.discard(topic_partition)
             elif code in _FENCED:
-                _log.info("giving up the markers of %r: %s answered %s", name, place, code.name)
+                _log.info(
+                    "giving up the markers of %r: %s answered %s", name, topic_partition, code.name
+                )
                 self._finish(ending, code)
                 return
             else:
                 level = logging.DEBUG if code in _PASSING else logging.WARNING
-                _log.log(level, "%s has no marker for %r yet: %s", place, name, code.name)
-                again.append(place)
+                _log.log(level, "%s has no marker for %r yet: %s", topic_partition, name, code.name)
+                again.append(topic_partition)
         if again:
             self._retry(ending, again)
         self._finish_if_complete(ending)

@@ -183,12 +183,12 @@ class ShardHost(Generic[ShardT]):
         read = self._services.cold_reads.read
         offset = self.partition.log.log_start_offset
         while offset < (log := self.partition.log).log_end_offset:
-            found = await read(log, offset, LOAD_CHUNK_BYTES, isolation=Isolation.LOG_END)
+            chunk = await read(log, offset, LOAD_CHUNK_BYTES, isolation=Isolation.LOG_END)
             if self.state is not HostState.LOADING:
                 break
             # Compaction may leave nothing at the end of a log.
-            offset = found.next_offset if found.records else log.log_end_offset
-            for batch in iterate_batches(found.records):
+            offset = chunk.next_offset if chunk.records else log.log_end_offset
+            for batch in iterate_batches(chunk.records):
                 count += replay_batch(self.shard, batch, self._decode)
             await asyncio.sleep(0)
         return count

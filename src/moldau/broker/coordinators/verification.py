@@ -130,7 +130,9 @@ class TransactionVerification:
             self._waiting[broker_id].append(question)
         else:
             self._waiting[broker_id] = [question]
-            _ = self._tasks.start(self._ask(broker_id), f"verify transactions with {broker_id}")
+            _ = self._tasks.start(
+                self._send_questions(broker_id), f"verify transactions with {broker_id}"
+            )
         return await answer
 
     def _coordinator_of(self, transactional_id: str) -> int | None:
@@ -145,17 +147,17 @@ class TransactionVerification:
         broker = image.brokers.get(partition.leader)
         return None if broker is None or broker.is_fenced else partition.leader
 
-    async def _ask(self, broker_id: int) -> None:
-        asked: list[_Question] = []
+    async def _send_questions(self, broker_id: int) -> None:
+        sent: list[_Question] = []
         try:
             while self._waiting[broker_id]:
-                asked, self._waiting[broker_id] = _one_each(self._waiting[broker_id])
-                await self._ask_together(broker_id, asked)
+                sent, self._waiting[broker_id] = _split_by_id(self._waiting[broker_id])
+                await self._send_request(broker_id, sent)
         finally:
-            for question in asked + self._waiting.pop(broker_id):
+            for question in sent + self._waiting.pop(broker_id):
                 question.answer_all(ErrorCode.NETWORK_EXCEPTION)
 
-    async def _ask_together(self, broker_id: int, questions: list[_Question]) -> None:
+    async def _send_request(self, broker_id: int, questions: list[_Question]) -> None:
         try:
             response = await self._peers.send(broker_id, _request(questions))
         except KafkaError:
@@ -188,7 +190,7 @@ def _begin(
     return verifications
 
 
-def _one_each(questions: list[_Question]) -> tuple[list[_Question], list[_Question]]:
+def _split_by_id(questions: list[_Question]) -> tuple[list[_Question], list[_Question]]:
     """A request names a transactional id once: further questions about it wait for the next."""
     first: dict[str, _Question] = {}
     later = [q for q in questions if first.setdefault(q.transactional_id, q) is not q]
@@ -220,16 +222,16 @@ def _topics(partitions: Collection[TopicPartition]) -> list[AddPartitionsToTxnTo
 
 
 def _answer_each(questions: list[_Question], response: AddPartitionsToTxnResponse) -> None:
-    found: dict[str, Codes] = {}
+    codes_by_id: dict[str, Codes] = {}
     for result in response.results_by_transaction:
-        codes = found.setdefault(result.transactional_id, {})
+        codes = codes_by_id.setdefault(result.transactional_id, {})
         for topic in result.topic_results:
             for each in topic.results_by_partition:
                 code = ErrorCode(each.partition_error_code)
                 name = TopicPartition(topic.name, each.partition_index)
                 codes[name] = _FOR_WRITERS.get(code, code)
     for question in questions:
-        codes = found.get(question.transactional_id, {})
+        codes = codes_by_id.get(question.transactional_id, {})
         question.answer_with(
             {name: codes.get(name, ErrorCode.NETWORK_EXCEPTION) for name in question.partitions}
         )

@@ -62,8 +62,8 @@ def _names(
     """The names from `first_name` on. Python orders strings as Java does for every valid topic
     name.
     """
-    wanted = {topic.name for topic in request.topics} if request.topics else image.topics
-    return sorted(name for name in wanted if name >= first_name)
+    selected = {topic.name for topic in request.topics} if request.topics else image.topics
+    return sorted(name for name in selected if name >= first_name)
 
 
 def _check_cursor(names: list[str], first_name: str, index: int, *, wants_all: bool) -> None:

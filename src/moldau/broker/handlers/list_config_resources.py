@@ -47,6 +47,10 @@ def _names(broker: BrokerServices, kind: ConfigResourceType) -> Iterator[str]:
         case ConfigResourceType.TOPIC:
             yield from image.topics
         case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
-            yield from (str(one.broker_id) for one in image.brokers.values() if not one.is_fenced)
+            yield from (
+                str(broker_image.broker_id)
+                for broker_image in image.brokers.values()
+                if not broker_image.is_fenced
+            )
         case _:
             yield from (resource.name for resource in image.configs if resource.kind == kind)

@@ -46,13 +46,13 @@ async def handle_offset_fetch(
     return OffsetFetchResponse(error_code=only.error_code, topics=topics)
 
 
-def _distinct(asked: list[OffsetFetchRequestGroup]) -> Iterator[OffsetFetchRequestGroup]:
+def _distinct(groups: list[OffsetFetchRequestGroup]) -> Iterator[OffsetFetchRequestGroup]:
     """All offsets of a group are returned once, however often they are requested: Kafka repeats
     them each time, so that a small request can have an unbounded response. Partitions that are
     named are answered as often as they are named.
     """
     answered: set[str] = set()
-    for group in asked:
+    for group in groups:
         if group.topics is None:
             if group.group_id in answered:
                 continue
@@ -133,9 +133,9 @@ def _identified(
 ) -> list[OffsetFetchResponseTopics]:
     """A topic without an id cannot be named in these versions, so a deleted one is left out."""
     for topic in topics:
-        found = image.topic(topic.name)
-        if topic.topic_id == ZERO_UUID and found is not None:
-            topic.topic_id = found.topic_id
+        known = image.topic(topic.name)
+        if topic.topic_id == ZERO_UUID and known is not None:
+            topic.topic_id = known.topic_id
     return [topic for topic in topics if topic.topic_id != ZERO_UUID]
 
 

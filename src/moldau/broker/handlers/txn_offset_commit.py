@@ -34,8 +34,8 @@ async def handle_txn_offset_commit(
     accepted: list[TxnOffsetCommitRequestTopic] = []
     refused: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
-        found = ctx.broker.image.topic(topic.name)
-        indexes = {} if found is None else found.partitions
+        image = ctx.broker.image.topic(topic.name)
+        indexes = {} if image is None else image.partitions
         missing = [p for p in topic.partitions if p.partition_index not in indexes]
         if missing:
             refused.append(_refuse(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))

@@ -181,7 +181,9 @@ class NodeCollector:
     def _damage(self) -> Iterator[Metric | None]:
         replicas = self._services.replicas
         yield _counter(
-            "moldau_damage_found", "Ranges of offsets found damaged.", replicas.reports.damage_found
+            "moldau_damage_found",
+            "Ranges of offsets found damaged.",
+            replicas.reports.damage_found,
         )
         labels = ["topic", "partition"]
         ranges = GaugeMetricFamily(
@@ -260,13 +262,13 @@ async def render(collector: NodeCollector) -> bytes:
     """Returns the current metrics as text. The numbers are collected in slices; formatting them
     takes ten times as long with many partitions, so a thread does it.
     """
-    found: list[Metric] = []
+    metrics: list[Metric] = []
     slices = Slices()
     for metric in collector.collect():
         if metric is not None:
-            found.append(metric)
+            metrics.append(metric)
         if slices.is_over:
             await slices.next()
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(found))
+    registry.register(_Collected(metrics))
     return await asyncio.get_running_loop().run_in_executor(None, generate_latest, registry)

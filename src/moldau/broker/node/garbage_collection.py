@@ -80,11 +80,11 @@ class GarbageCollection:
     def _collect_all(self) -> None:
         began_s = time.perf_counter()
         gc.unfreeze()
-        found = gc.collect()
+        freed = gc.collect()
         gc.freeze()
         alive = gc.get_freeze_count()
         self._full_above = max(2 * alive, self._frozen_min)
         self._counts_above = 0
         self.full_collections += 1
         took_ms = (time.perf_counter() - began_s) * 1000
-        _log.debug("a full collection of %d objects freed %d in %.0f ms", alive, found, took_ms)
+        _log.debug("a full collection of %d objects freed %d in %.0f ms", alive, freed, took_ms)

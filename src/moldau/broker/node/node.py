@@ -228,7 +228,11 @@ class Node:
     def drop_connections(self) -> int:
         """Closes all connections of clients and returns their number."""
         names = self.config.controller_names
-        return sum(one.drop_connections() for one in self.listeners.all if one.name not in names)
+        return sum(
+            listener.drop_connections()
+            for listener in self.listeners.all
+            if listener.name not in names
+        )
 
     def _client_listener(self) -> Listener:
         names = self.config.controller_names

@@ -125,7 +125,8 @@ def with_ports(config: BrokerConfig, ports: Mapping[str, int]) -> BrokerConfig:
         return config
     properties = dict(config.given)
     properties["listeners"] = ",".join(
-        f"{one.name}://{_bracketed(one.host)}:{ports[one.name]}" for one in config.bound_listeners
+        f"{listener.name}://{_bracketed(listener.host)}:{ports[listener.name]}"
+        for listener in config.bound_listeners
     )
     if config.controller_quorum_bootstrap_servers:
         controller = config.controller_listeners[0]
@@ -176,8 +177,8 @@ class Directories:
     def previous_epoch(self) -> int:
         """The broker epoch of the last clean shutdown; -1 if it missed any of the directories."""
         epochs = {directory.clean_stop_epoch for directory in self.logs}
-        found = epochs.pop() if len(epochs) == 1 else None
-        return -1 if found is None else found
+        epoch = epochs.pop() if len(epochs) == 1 else None
+        return -1 if epoch is None else epoch
 
     def take_reserves(self, bytes_max: int) -> None:
         for directory in self._by_path.values():

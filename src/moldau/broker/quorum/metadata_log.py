@@ -283,7 +283,7 @@ def _read_start(log: Log, now_ms: int) -> tuple[SnapshotStore, LoadedSnapshot]:
         start = _loaded(*found)
     except MetadataReplayError as error:
         raise MetadataLogError(f"{log.path / found[0].file_name}: {error}") from error
-    _start_behind(log, found[0], now_ms)
+    _start_after(log, found[0], now_ms)
     return snapshots, start
 
 
@@ -305,7 +305,7 @@ def _kraft_version(value: ControlValue) -> int:
     return decode(KRaftVersionRecord, 0, value[1]).kraft_version
 
 
-def _start_behind(log: Log, newest: SnapshotId, now_ms: int) -> None:
+def _start_after(log: Log, newest: SnapshotId, now_ms: int) -> None:
     """Data in a snapshot is safe, even if the log has lost it."""
     if newest.offset > log.log_end_offset:
         _log.warning(

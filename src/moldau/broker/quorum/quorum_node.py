@@ -205,17 +205,17 @@ class QuorumNode:
                 listener.on_snapshot(image)
 
     def _started(self) -> Started:
-        found = self.log.quorum_records()
-        voters = found.voters
-        if voters is None or found.kraft_version < RECONFIGURABLE_FROM:
+        quorum_records = self.log.quorum_records()
+        voters = quorum_records.voters
+        if voters is None or quorum_records.kraft_version < RECONFIGURABLE_FROM:
             voters = _configured_voters(self._config)
         return Started(
             log_end_offset=self.log.log.log_end_offset,
             last_epoch=self.log.last_epoch,
             election=self.log.read_election(),
             voters=voters,
-            voters_offset=found.voters_offset,
-            kraft_version=found.kraft_version,
+            voters_offset=quorum_records.voters_offset,
+            kraft_version=quorum_records.kraft_version,
         )
 
     async def stop(self) -> None:

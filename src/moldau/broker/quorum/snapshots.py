@@ -74,10 +74,10 @@ class SnapshotStore:
         removed.
         """
         for name in self._filesystem.list_directory(self.path):
-            found = parse_snapshot_name(name)
-            if found is not None and found.offset >= log_start_offset:
-                self.ids.append(found)
-            elif found is not None or name.endswith((PARTIAL_SUFFIX, DELETED_SUFFIX)):
+            snapshot_id = parse_snapshot_name(name)
+            if snapshot_id is not None and snapshot_id.offset >= log_start_offset:
+                self.ids.append(snapshot_id)
+            elif snapshot_id is not None or name.endswith((PARTIAL_SUFFIX, DELETED_SUFFIX)):
                 self._filesystem.remove(self.path / name)
         self.ids.sort()
         for each in self.ids:

@@ -55,23 +55,23 @@ class DiskReports:
                 exc_info=None if is_foreseen else error,
             )  # fmt: skip
 
-    def _damaged(self, found: DamageFound) -> None:
+    def _damaged(self, damage: DamageFound) -> None:
         self.damage_found += 1
-        lost = f"offsets {found.first_offset} to {found.next_offset - 1}"
-        if found.is_offline:
+        lost = f"offsets {damage.first_offset} to {damage.next_offset - 1}"
+        if damage.is_offline:
             _log.error(
                 "%s is damaged and refuses all requests: %s of it cannot be read (%s: %s). Bring "
                 "the file back from a copy and restart, or start once with %s=true to continue "
                 "without what is lost",
-                found.topic_partition, lost, found.path, found.reason, ACCEPT_DAMAGE,
+                damage.topic_partition, lost, damage.path, damage.reason, ACCEPT_DAMAGE,
             )  # fmt: skip
             return
         _log.error(
             "%s is damaged: %s cannot be read (%s: %s). All other offsets are served. A consumer "
             "that stops there with CORRUPT_MESSAGE continues after a seek to %d. To mend it, stop "
             "the node and bring the file back from a copy; or delete the records before %d",
-            found.topic_partition, lost, found.path, found.reason,
-            found.next_offset, found.next_offset,
+            damage.topic_partition, lost, damage.path, damage.reason,
+            damage.next_offset, damage.next_offset,
         )  # fmt: skip
 
     def _write_refused(self, directory: LogDirectory, error: DiskFullError) -> None:

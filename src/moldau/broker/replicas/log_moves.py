@@ -132,8 +132,8 @@ class LogMoves:
         if start == source.log_end_offset:
             return start
         read = self._cold_reads.read
-        found = (await read(source, start, 1, isolation=Isolation.LOG_END)).records
-        return min(RecordBatch(found).base_offset, start) if found else start
+        records = (await read(source, start, 1, isolation=Isolation.LOG_END)).records
+        return min(RecordBatch(records).base_offset, start) if records else start
 
     async def _copy_piece(self, partition: "Partition", future: "Log") -> bool:
         """True if the rest is small enough to finish."""

@@ -79,7 +79,7 @@ class LogStore:
 
     def _load_one(self, logs: Logs, now_ms: int) -> None:
         """Reports progress: a start after a crash may take long."""
-        path, found = logs.directory.path, logs.directory.recovered
+        path, recovered = logs.directory.path, logs.directory.recovered
         began_ms = reported_ms = self._clock.mono_ms()
 
         def report(number: int, total: int) -> None:
@@ -88,15 +88,15 @@ class LogStore:
                 reported_ms = self._clock.mono_ms()
                 _log.warning(
                     "recovery of %s: %d of %d logs, %d bytes scanned",
-                    path, number, total, found.bytes_scanned,
+                    path, number, total, recovered.bytes_scanned,
                 )  # fmt: skip
 
         logs.load(now_ms, report)
-        if logs.directory.clean_stop_epoch is None and found.logs:
+        if logs.directory.clean_stop_epoch is None and recovered.logs:
             _log.warning(
                 "%s was not stopped cleanly: %d logs were checked, %d bytes scanned, "
                 "%d unacknowledged ones cut off, in %.1f s; there is nothing to do",
-                path, found.logs, found.bytes_scanned, found.bytes_cut,
+                path, recovered.logs, recovered.bytes_scanned, recovered.bytes_cut,
                 (self._clock.mono_ms() - began_ms) / 1000,
             )  # fmt: skip
 
@@ -147,7 +147,7 @@ class LogStore:
         return next(logs for logs in self.logs if logs.directory is log.directory)
 
     def making(
-        self, wanted: Mapping[TopicPartition, tuple[Uuid, Uuid]], do_all: DoAll
+        self, placements: Mapping[TopicPartition, tuple[Uuid, Uuid]], do_all: DoAll
     ) -> tuple[list[Making], Refused]:
         """Returns the steps that make new logs, given their topics' ids and directories, and that
         persist everything made, deleted or set aside before. Logs without a usable directory are
@@ -156,7 +156,7 @@ class LogStore:
         refused: Refused = {}
         counts = {logs: len(logs.by_partition) + len(logs.futures) for logs in self.online()}
         homes: dict[Logs, dict[TopicPartition, Uuid]] = {logs: {} for logs in counts}
-        for partition, (topic_id, directory_id) in wanted.items():
+        for partition, (topic_id, directory_id) in placements.items():
             if self.log_of(partition, topic_id) is not None:
                 continue
             try:

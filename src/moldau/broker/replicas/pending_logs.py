@@ -50,20 +50,20 @@ class PendingLogs:
         self._disk = disk
         self._do_all = do_all
         self._owner = owner
-        self._behind: dict[TopicPartition, None] = {}
+        self._missing: dict[TopicPartition, None] = {}
         self._leaving: dict[TopicPartition, None] = {}
         self._without_room: dict[TopicPartition, None] = {}
         self._caught_up = asyncio.Event()
         self._caught_up.set()
 
     def make(self, name: TopicPartition) -> None:
-        self._behind[name] = None
+        self._missing[name] = None
 
     def delete(self, name: TopicPartition) -> None:
         self._leaving[name] = None
 
     def begin(self, tasks: "Tasks") -> None:
-        if (self._leaving or self._behind) and self._caught_up.is_set():
+        if (self._leaving or self._missing) and self._caught_up.is_set():
             self._caught_up.clear()
             _ = tasks.start(self._catch_up(), "make and delete logs")
 
@@ -73,33 +73,33 @@ class PendingLogs:
 
     async def _catch_up(self) -> None:
         try:
-            while self._leaving or self._behind:
-                wanted = self._take_out(_LOGS_AT_ONCE)
-                making, refused = self._store.making(wanted, self._do_all)
+            while self._leaving or self._missing:
+                homes = self._take_out(_LOGS_AT_ONCE)
+                making, refused = self._store.making(homes, self._do_all)
                 for logs, names, steps in making:
                     try:
                         refused |= await self._disk.run(logs.directory, steps)
                     except KafkaError as error:
                         refused |= dict.fromkeys(names, error)
-                self._hand_over(wanted, refused)
+                self._hand_over(homes, refused)
         finally:
             self._caught_up.set()
 
     def catch_up_here(self) -> None:
         """Makes all logs at once and blocks on the disk: for the start of a node."""
-        while self._leaving or self._behind:
-            wanted = self._take_out(len(self._leaving) + len(self._behind))
-            making, refused = self._store.making(wanted, self._do_all)
+        while self._leaving or self._missing:
+            homes = self._take_out(len(self._leaving) + len(self._missing))
+            making, refused = self._store.making(homes, self._do_all)
             for _, names, steps in making:
                 try:
                     refused |= run_here(steps)
                 except KafkaError as error:
                     refused |= dict.fromkeys(names, error)
-            self._hand_over(wanted, refused)
+            self._hand_over(homes, refused)
 
     def delete_here(self) -> None:
         """Makes no further logs."""
-        self._behind.clear()
+        self._missing.clear()
         self.catch_up_here()
 
     def _take_out(self, count: int) -> dict[TopicPartition, LogHome]:
@@ -110,11 +110,11 @@ class PendingLogs:
         for name in leaving:
             del self._leaving[name]
             self._owner.delete(name)
-        return dict(self._homes(list(islice(self._behind, count - len(leaving)))))
+        return dict(self._homes(list(islice(self._missing, count - len(leaving)))))
 
     def _homes(self, names: list[TopicPartition]) -> Iterator[tuple[TopicPartition, LogHome]]:
         for name in names:
-            del self._behind[name]
+            del self._missing[name]
             home = self._owner.home_of(name)
             if home is not None:
                 log = self._store.log_of(name, home.topic_id)
@@ -123,9 +123,9 @@ class PendingLogs:
                 yield name, home
 
     def _hand_over(
-        self, wanted: dict[TopicPartition, LogHome], refused: dict[TopicPartition, KafkaError]
+        self, homes: dict[TopicPartition, LogHome], refused: dict[TopicPartition, KafkaError]
     ) -> None:
-        for name, home in wanted.items():
+        for name, home in homes.items():
             now = self._owner.home_of(name)
             if now is not None and now.topic_id == home.topic_id:
                 self._owner.made(name, refused.get(name))
@@ -133,7 +133,7 @@ class PendingLogs:
             # Deleted while its log was made, and perhaps made again.
             self._leaving[name] = None
             if now is not None:
-                self._behind[name] = None
+                self._missing[name] = None
         self._owner.settled()
 
     # On a full disk
@@ -151,7 +151,7 @@ class PendingLogs:
     async def _make_again(self, tasks: "Tasks", clock: "Clock") -> None:
         while self._without_room:
             await clock.sleep(_ROOM_CHECK_INTERVAL_MS)
-            self._behind |= self._without_room
+            self._missing |= self._without_room
             self.begin(tasks)
             await self.wait()
             for name in list(self._without_room):

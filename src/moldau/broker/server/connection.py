@@ -407,17 +407,17 @@ class Connection(asyncio.BufferedProtocol, Holder):
     def _adjust_reading(self) -> None:
         if self._is_closing or self._transport is None:
             return
-        wanted = not (
+        should_read = not (
             self._waiting_bytes > _WAITING_BYTES_MAX
             or self._is_full()
             or (self._is_queued and self.unfinished_bytes)
             or self.is_throttled
             or (self._budget.is_tight and self._budget.refuses(self))
         )
-        if wanted != self._is_reading:
-            self._is_reading = wanted
+        if should_read != self._is_reading:
+            self._is_reading = should_read
             now_ms = self._clock.mono_ms()
-            if wanted:
+            if should_read:
                 # The client is not responsible for the time in between.
                 if self._frame_started_ms is not None:
                     self._frame_started_ms += now_ms - self._reading_paused_ms

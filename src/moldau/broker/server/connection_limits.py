@@ -129,8 +129,8 @@ def addresses_of(host: str) -> list[tuple[socket.AddressFamily, str]]:
         return both
     try:
         # As bytes: a string would load the tables for international names at every start.
-        found = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
+        resolved = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise MoldauError(f"the host {host!r} is unknown: {error.strerror}") from error
-    unique = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
+    unique = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in resolved)
     return list(unique)

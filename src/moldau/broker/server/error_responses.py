@@ -78,9 +78,9 @@ class _Teller:
         values: dict[str, Any] = {}
         if depth:
             for name, names in shape.same:
-                found = _first_value(requested, names)
-                if found is not None:
-                    values[name] = found
+                value = _first_value(requested, names)
+                if value is not None:
+                    values[name] = value
             values |= shape.errors
             self.is_reported = self.is_reported or bool(shape.errors)
         if shape.lists:

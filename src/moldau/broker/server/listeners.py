@@ -38,7 +38,7 @@ class Listeners:
         """Applies what an earlier run changed. No client is served yet, so that an address may
         change, too.
         """
-        addresses = {one.name: one for one in config.broker_listeners}
+        addresses = {listener.name: listener for listener in config.broker_listeners}
         for listener in list(self.all):
             configured = addresses.get(listener.name)
             if (
@@ -82,7 +82,7 @@ class Listeners:
         """Controllers' listeners stay as they are. A listener whose address changed keeps its old
         one until the next start, as in Kafka.
         """
-        configured = {one.name: one for one in config.bound_listeners}
+        configured = {listener.name: listener for listener in config.bound_listeners}
         for listener in list(self.all):
             if listener.name in config.controller_names:
                 continue
@@ -97,7 +97,7 @@ class Listeners:
     def endpoints(self, config: BrokerConfig) -> list[Endpoint]:
         """The advertised endpoints of this node."""
         bound = {listener.name: listener for listener in self.all}
-        found = []
+        endpoints = []
         for advertised in config.advertised_broker_listeners:
             listener = bound.get(advertised.name)
             if listener is None:
@@ -105,14 +105,14 @@ class Listeners:
             host, port = advertised.host, advertised.port or listener.port
             if config.advertised_listeners is None:
                 host, port = listener.host, listener.port
-            found.append(
+            endpoints.append(
                 Endpoint(advertised.name, reachable_host(host), port, advertised.security_protocol)
             )
-        return found
+        return endpoints
 
     def _new(self, config: BrokerConfig) -> list[ConfiguredListener]:
         names = {listener.name for listener in self.all}
-        return [one for one in config.broker_listeners if one.name not in names]
+        return [listener for listener in config.broker_listeners if listener.name not in names]
 
     def _bound(self, configured: ConfiguredListener, *, is_controller: bool) -> Listener:
         listener = Listener(

@@ -322,11 +322,11 @@ class MemoryBudget:
             return
         before_ms = now_ms - _STALLED_MS
         parked = [
-            one
-            for one in self._not_small
-            if (since_ms := one.parked_since_ms) is not None and since_ms < before_ms
+            holder
+            for holder in self._not_small
+            if (since_ms := holder.parked_since_ms) is not None and since_ms < before_ms
         ]
-        if sum(one.held_bytes for one in parked) * 2 < self.served_max:
+        if sum(holder.held_bytes for holder in parked) * 2 < self.served_max:
             return
         for holder in sorted(parked, key=_bytes_of, reverse=True):
             if surplus <= 0:
@@ -345,9 +345,9 @@ class MemoryBudget:
             return
         surplus += (self._too_much - self.served_max) // 2
         younger = [
-            one
-            for one in list(self._not_small)[1:]
-            if one.answer_bytes or one.parked_since_ms is not None
+            holder
+            for holder in list(self._not_small)[1:]
+            if holder.answer_bytes or holder.parked_since_ms is not None
         ]
         for holder in sorted(younger, key=_bytes_of, reverse=True):
             if surplus <= 0:
@@ -359,8 +359,8 @@ class MemoryBudget:
         is_short = self.unfinished >= self._unfinished_tight
         if not is_short or not any(holder in self._waiting for holder in self._unfinished):
             return
-        ordinary = [one for one in self._unfinished if not one.is_privileged]
-        stalled = [one for one in ordinary if one.is_stalled(now_ms, _STALLED_MS)]
+        ordinary = [holder for holder in self._unfinished if not holder.is_privileged]
+        stalled = [holder for holder in ordinary if holder.is_stalled(now_ms, _STALLED_MS)]
         if stalled or not ordinary:
             yield from stalled
             return
