@@ -1,4 +1,6 @@
-"""A listener without a node: the test gives the outcome of every request, and moves the clock."""
+"""A listener without a node: the test supplies the response to every request, and moves the
+clock.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -29,7 +31,7 @@ DEADLINE_S = 30
 
 class Server:
     def __init__(self, outcome: Outcome, clock: ShiftedClock, **settings: str) -> None:
-        """`possible`: how many connections there are descriptors for."""
+        """`possible`: the number of connections that there are descriptors for."""
         possible = int(settings.pop("possible", 1_000_000))
         properties = standalone_properties("unused", host="127.0.0.1", port=0)
         properties |= {name.replace("_", "."): value for name, value in settings.items()}
@@ -53,7 +55,7 @@ class Server:
             config=lambda: config,
         )
         self.listener = Listener("PLAINTEXT", "127.0.0.1", 0, services)
-        # No handler is reached: the interceptor gives every outcome.
+        # No handler is reached: the interceptor supplies every response.
         self.dispatcher = Dispatcher(cast("BrokerServices", None), broker_table())
         self.dispatcher.interceptor = outcome
         self.clients: list[Client] = []

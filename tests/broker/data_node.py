@@ -77,7 +77,7 @@ def values_of(records: Any) -> list[bytes | None]:
 
 
 def open_transaction(partition: Partition, records: bytearray) -> AppendResult:
-    """Append the first batch of a transaction, as if the coordinator had agreed."""
+    """Appends the first batch of a transaction, as if the coordinator had agreed."""
     header = RecordBatch(records)
     verification = partition.begin_verification(
         header.producer_id, header.producer_epoch, header.base_sequence, adds=False
@@ -131,7 +131,7 @@ class DataNode:
         self.ask_coordinator(LocalPeers(NODE, self.settings, self.clock))
 
     def ask_coordinator(self, peers: Peers) -> None:
-        """Transactions are verified with these from now on."""
+        """Transactions are verified with these peers from now on."""
         self.verification = TransactionVerification(
             peers, cast("Any", self), self.settings, self.clock, self.tasks
         )
@@ -158,7 +158,7 @@ class DataNode:
         self.clock = ShiftedClock()
 
     def forget_clean_stop(self) -> None:
-        """The stop that was looks like a crash to the next start."""
+        """To the next start the last stop looks like a crash."""
         for path in self.directory_paths:
             for name in (CLEAN_STOP_FILE, INVENTORY_FILE):
                 (path / name).unlink()

@@ -1,4 +1,4 @@
-"""A transaction coordinator on another broker, as a partition's leader knows it: by its answers."""
+"""A transaction coordinator on another broker, represented by its responses."""
 
 import asyncio
 from typing import Any
@@ -45,7 +45,7 @@ class FarCoordinator:
         self._may_answer.set()
 
     async def is_requested(self) -> None:
-        """Once for each question."""
+        """Once for each request."""
         await self._is_requested.acquire()
 
     def add(self, transactional_id: str, *partitions: tuple[str, int]) -> None:
@@ -100,7 +100,7 @@ class FarCoordinator:
 
 
 def coordinated(node: DataNode, *, fenced: bool = False) -> FarCoordinator:
-    """All transactions of `node`'s clients are coordinated by another broker from now on."""
+    """From now on another broker coordinates all transactions of `node`'s clients."""
     broker: Any = RegisterBrokerRecord(broker_id=COORDINATOR, broker_epoch=1, fenced=fenced)
     node.commit(broker)
     node.create_topic(

@@ -25,7 +25,7 @@ async def commit_for_ever(path: Path) -> None:
         number = next_number(node.image.configs)
         waiting: list[tuple[int, int]] = []
         while True:
-            # Several under way, as from a busy controller.
+            # Several in flight, as from a busy controller.
             while len(waiting) < 8:
                 record = config("number", str(number))
                 waiting.append((number, node.quorum.append([record], number)))

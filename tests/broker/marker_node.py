@@ -1,4 +1,4 @@
-"""A group node that sends markers to itself by requests, and can be made to answer otherwise."""
+"""A group node that sends markers to itself by requests, whose responses can be replaced."""
 
 import asyncio
 import contextlib

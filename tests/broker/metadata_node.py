@@ -91,7 +91,7 @@ async def running(
     filesystem: FileSystem | None = None,
     cluster_id: str = CLUSTER,
 ) -> AsyncIterator[RunningNode]:
-    """Starts on a formatted directory, stops in good order."""
+    """Starts on a formatted directory, stops cleanly."""
     disk = filesystem or DiskFileSystem()
     config = config_for(path, settings)
     directory = LogDirectory.open(disk, path, cluster_id=cluster_id, node_id=BrokerId(NODE_ID))

@@ -112,7 +112,7 @@ class TransactionNode:
         return answer
 
     async def begun(self, name: str = "a", **options: Any) -> tuple[int, int]:
-        """Producer id and epoch, once the transaction before is out of the way."""
+        """Producer id and epoch, once the last transaction is complete."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 answer = await self.init(name, **options)

@@ -1,4 +1,4 @@
-"""Frames come out as they went in, however the socket cuts them, and lengths are not trusted."""
+"""Frames are independent of how the socket divides them, and lengths are not trusted."""
 
 import random
 

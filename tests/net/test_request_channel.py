@@ -1,4 +1,6 @@
-"""The asking side of a connection: answers find their requests, and every failure has one line."""
+"""The client side of a connection: responses reach their requests, and every failure has one
+line.
+"""
 
 import asyncio
 import socket
@@ -200,7 +202,7 @@ async def test_an_unknown_name_is_reported() -> None:
 
 
 async def test_all_addresses_of_a_name_are_tried() -> None:
-    """`localhost` may stand for ::1 first; a broker that listens on 127.0.0.1 is still found."""
+    """`localhost` may resolve to ::1 first; a broker that listens on 127.0.0.1 is still found."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(await next_request(reader), MetadataResponse(cluster_id="here")))

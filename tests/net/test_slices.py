@@ -1,4 +1,4 @@
-"""Long work leaves the loop to others in between; short work is done at once."""
+"""Long work yields to other tasks in between; short work is done at once."""
 
 import asyncio
 import inspect
@@ -18,7 +18,7 @@ def test_short_work_is_done_at_once() -> None:
 async def test_long_work_is_done_in_order_and_others_have_their_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # Every look finds the slice over.
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # Every check finds the slice over.
     seen: list[object] = []
     loop = asyncio.get_running_loop()
 

@@ -20,7 +20,7 @@ from moldau.protocol.wire.schema import Message
 
 
 class Controller:
-    """Hands out blocks of three."""
+    """Allocates blocks of three."""
 
     def __init__(self) -> None:
         self.requests: list[AllocateProducerIdsRequest] = []

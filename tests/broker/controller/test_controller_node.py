@@ -88,7 +88,7 @@ async def test_a_large_request_does_not_keep_others_from_deciding(tmp_path: Path
             names = [f"large-{attempt}-{number}" for number in range(300)]
             large = asyncio.ensure_future(node.ask(create(taken, *names)))
             await asyncio.sleep(0)
-            # The thread has begun. This is nearly always decided before it can be done.
+            # The thread has begun. This decision is nearly always made before its own.
             (small,) = (await node.ask(create(taken))).topics
             codes = {each.name: each.error_code for each in (await large).topics}
             both = {small.error_code, codes.pop(taken)}
@@ -132,7 +132,7 @@ async def test_a_clean_restart_keeps_the_lead_without_doubt(tmp_path: Path) -> N
 
 
 async def test_a_killed_node_registers_again_at_once(tmp_path: Path) -> None:
-    """Kafka makes it wait for the session of its former self, nine seconds by default."""
+    """Kafka makes it wait for the session of its previous incarnation, nine seconds by default."""
     path = tmp_path / "data"
     async with bench(path) as node:
         await node.ask(create("t"))
@@ -158,7 +158,7 @@ async def test_a_broker_that_falls_silent_is_fenced(tmp_path: Path) -> None:
 
 
 async def turns(node: Bench) -> None:
-    """Time for timers that are due, and for heartbeats to be answered."""
+    """Time for due timers, and for the responses to heartbeats."""
     for _ in range(10):
         await asyncio.sleep(0)
     await node.quorum.wait_committed(node.quorum.last_offset)
@@ -263,7 +263,7 @@ async def test_a_registration_without_a_response_ends(tmp_path: Path) -> None:
 
 
 @proves("initial.broker.registration.timeout.ms")
-async def test_a_registration_is_waited_for_as_long_as_the_settings_say(tmp_path: Path) -> None:
+async def test_the_wait_for_a_registration_follows_the_settings(tmp_path: Path) -> None:
     settings = {"initial.broker.registration.timeout.ms": "5000"}
     async with bench(tmp_path / "data", settings, registers=False) as node:
         node.controller.close()

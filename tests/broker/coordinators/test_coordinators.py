@@ -240,7 +240,7 @@ async def test_records_are_packed_according_to_the_settings(
 async def test_unused_offsets_expire(tmp_path: Path) -> None:
     settings = {"offsets.retention.minutes": "60", "offsets.retention.check.interval.ms": "60000"}
     async with running_groups(tmp_path, settings=settings) as node:
-        # More groups in one shard than are looked at in one turn.
+        # More groups in one shard than are checked in one turn.
         names = [f"g{number}" for number in range(5 * EXPIRY_GROUPS_MAX)]
         names = [name for name in names if node.groups.partition_for(name) == 0]
         assert len(names) > EXPIRY_GROUPS_MAX

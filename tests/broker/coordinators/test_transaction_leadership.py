@@ -78,7 +78,7 @@ class CoordinatorNode(MarkerNode):
         return await self.transactions.end_transaction(request, 5)
 
     def lead(self, name: str, leader: int = 1) -> None:
-        """A leader epoch begins: here, or with -1 nowhere."""
+        """A leader epoch begins: on `leader`, or without one if it is -1."""
         index = self.transactions.partition_for(name)
         self.change_partition(NUMBER, index, leader=leader)
 
@@ -100,7 +100,7 @@ async def running_coordinator(path: Path) -> AsyncIterator[CoordinatorNode]:
 
 
 def other_id(node: CoordinatorNode, name: str) -> str:
-    """One of the other partition."""
+    """A transactional id of the other partition."""
     index = node.transactions.partition_for(name)
     names = (f"{name}-{number}" for number in range(50))
     return next(each for each in names if node.transactions.partition_for(each) != index)

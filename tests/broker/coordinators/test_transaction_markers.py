@@ -56,7 +56,7 @@ def answering(code: int) -> Callable[[WriteTxnMarkersRequest], WriteTxnMarkersRe
 
 
 async def tried(node: MarkerNode, times: int) -> None:
-    """Moves the clock until the request was sent so often and its answer is dealt with."""
+    """Moves the clock until the request was sent `times` times and its response is processed."""
     await settled()
     while len(node.requests) < times:
         node.clock.advance(NEXT_TRY_MS)

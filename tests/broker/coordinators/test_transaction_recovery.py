@@ -32,7 +32,7 @@ from moldau.storage.log.read import Isolation
 S = TransactionState
 NONE = ErrorCode.NONE
 CHECK_MS = 10_000
-"""How often overdue transactions are looked for."""
+"""The interval of checks for overdue transactions."""
 
 
 def markers_of(node: TransactionNode, partition: int) -> list[ControlType]:
@@ -157,7 +157,7 @@ async def test_the_time_runs_on_while_the_node_is_down(tmp_path: Path) -> None:
         me = await node.begun(timeout_ms=30_000)
         await node.add(me, 0)
         await node.restart()
-        # Its clock is the real one again: only the look comes later.
+        # Its clock is the real one again: only the check comes later.
         await node.advance(31_000)
         await node.advance(CHECK_MS)
         assert (await node.settled()).state is S.COMPLETE_ABORT
@@ -186,7 +186,7 @@ async def test_ids_expire(tmp_path: Path) -> None:
 # Epochs
 
 
-async def test_used_up_epochs_go_on_with_another_producer_id(tmp_path: Path) -> None:
+async def test_exhausted_epochs_continue_with_another_producer_id(tmp_path: Path) -> None:
     """The state after 32,766 transactions."""
     async with transaction_node(tmp_path) as node:
         me = await node.begun()

@@ -140,7 +140,7 @@ async def test_waiting_callers_are_released_at_the_end(tmp_path: Path) -> None:
         assert await asyncio.gather(*waiting) == [ErrorCode.NETWORK_EXCEPTION] * 2
 
 
-# Guards
+# Verifications
 
 
 async def test_an_agreement_is_a_guard_for_the_append(tmp_path: Path) -> None:

@@ -304,7 +304,7 @@ async def test_without_acks_a_refusal_ends_the_connection(tmp_path: Path) -> Non
 async def test_a_late_batch_of_the_old_protocol_leaves_nothing_open(
     tmp_path: Path, commits: bool
 ) -> None:
-    """It was sent in a transaction that has ended; the producer has the same epoch still."""
+    """It was sent in a transaction that has ended; the producer still has the same epoch."""
     async with running(tmp_path) as node:
         coordinator = start(node)
         coordinator.add("t", ("orders", 0))
@@ -332,7 +332,7 @@ async def test_a_late_batch_of_the_new_protocol_is_fenced(tmp_path: Path, commit
 async def test_a_batch_whose_transaction_ends_while_it_is_verified_is_refused(
     tmp_path: Path,
 ) -> None:
-    """The coordinator agreed, then aborted; the marker was faster than the answer."""
+    """The coordinator agreed, then aborted; the marker was faster than the response."""
     async with running(tmp_path) as node:
         coordinator = start(node)
         coordinator.add("t", ("orders", 0))

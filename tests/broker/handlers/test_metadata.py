@@ -160,7 +160,7 @@ async def test_authorized_operations_are_returned_on_request(tmp_path: Path) -> 
             include_topic_authorized_operations=True,
         )
         told = await node.serve(wanted, 8)
-        # The numbers that Apache Kafka 4.3.1 answers without an authorizer.
+        # Apache Kafka 4.3.1 returns these without an authorizer.
         assert told.cluster_authorized_operations == 0b1111110100000
         assert told.topics[0].topic_authorized_operations == 0b110111111000
         # One client's authorized operations do not leak into another's response.

@@ -15,7 +15,7 @@ MANY = 40
 
 
 class Page:
-    """Takes its time until it is let go."""
+    """Blocks until it is released."""
 
     def __init__(self) -> None:
         self.may_end = asyncio.Event()

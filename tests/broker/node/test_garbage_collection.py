@@ -1,4 +1,4 @@
-"""A node's process is never stopped by a collection that walks over everything that is alive."""
+"""A node's process is never stopped by a collection that traverses all live objects."""
 
 import asyncio
 import gc
@@ -57,7 +57,7 @@ async def test_no_collection_traverses_long_lived_objects() -> None:
 
 
 @pytest.mark.usefixtures("thresholds")
-async def test_cycles_are_freed_if_they_are_garbage_when_they_are_looked_at() -> None:
+async def test_cycles_are_freed_if_they_are_garbage_when_they_are_examined() -> None:
     clock = ShiftedClock()
     collection = GarbageCollection(clock)
     collection.start()

@@ -61,7 +61,7 @@ async def test_each_listener_reports_its_own_address(tmp_path: Path) -> None:
 
 
 def window_of_the_other_side(port: int) -> int:
-    """How much it is ready to receive, as the kernel knows it."""
+    """The client's receive window, as the kernel knows it."""
     with socket.create_connection(("127.0.0.1", port)) as client:
         tcp_info = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
         return int.from_bytes(tcp_info[_WINDOW_AT : _WINDOW_AT + 4], sys.byteorder)

@@ -45,7 +45,7 @@ class History:
         self.points.append(CrashPoint(effect, self.disk.fork(), self.committed, self.epoch))
 
     async def run(self, *, lives: int) -> None:
-        """Starts, commits and stops, a few times; each commit is a number larger by one."""
+        """Starts, commits and stops several times; each commit increases a number by one."""
         self.disk.on_effect(self.keep)
         for _ in range(lives):
             async with running(PATH, BUSY, filesystem=self.disk) as node:
@@ -58,7 +58,7 @@ class History:
 
 
 def committed_in(image: MetadataImage) -> int:
-    """How many commits there are. None is missing in between."""
+    """The number of commits, none of which may be missing."""
     names = {name for values in image.configs.values() for name in values if name.startswith("n")}
     numbers = {int(name[1:]) for name in names}
     assert numbers == set(range(len(numbers))), "a commit is missing"
@@ -77,7 +77,7 @@ async def judge(point: CrashPoint, disk: SimulatedDisk) -> None:
 
 
 def variants(disk: SimulatedDisk, chance: Random) -> Iterator[SimulatedDisk]:
-    """Everything that was not synced is there, or nothing, or some of it."""
+    """Everything unsynced is there, or nothing, or part of it."""
     yield disk.after_crash(lambda _: True)
     yield disk.after_crash(lambda _: False)
     yield disk.crash(chance)

@@ -218,7 +218,7 @@ async def test_snapshots_go_by_age_and_the_newest_stays(tmp_path: Path) -> None:
     async with running(tmp_path, settings) as node:
         await bootstrapped(node)
         committed = 0
-        # They are written in a thread, which a busy machine lets run when it likes.
+        # A thread writes them, which may be delayed on a busy machine.
         while len(snapshots_of(tmp_path)) <= 2:
             assert committed < 4_000
             await commit_some(node, 40, committed)

@@ -244,7 +244,7 @@ async def test_no_view_of_a_file_waits_for_the_disk(tmp_path: Path) -> None:
 
 
 async def test_nothing_of_a_cold_read_waits_for_the_garbage_collector() -> None:
-    """Its buffers would not be used again before, and it hardly ever runs."""
+    """Its buffers would not be reused before that, and it hardly ever runs."""
     async with cold_node("orders-0") as (node, disk):
         disk.answers.set()
         gc.collect()
@@ -395,7 +395,7 @@ async def test_a_length_that_the_disk_has_changed_is_damage_though_more_is_cache
 
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
-async def test_a_retry_after_a_start_is_looked_up_without_keeping_the_loop(
+async def test_a_retry_after_a_start_is_looked_up_without_blocking_the_loop(
     compression: Compression,
 ) -> None:
     """A snapshot has only the last batch of a producer; the ones before it lie on a cold disk."""
@@ -416,7 +416,7 @@ async def test_a_retry_after_a_start_is_looked_up_without_keeping_the_loop(
         answer = await retry
         assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, offsets[6])
         assert all(name.startswith("moldau-read") for name in disk.threads)
-        # Now all that can be in flight is known.
+        # By now all batches that can be in flight are known.
         for number in range(5, 10):
             assert (await produce(node, sent(number))).base_offset == offsets[number]
         assert (await produce(node, sent(10))).base_offset == 90

@@ -457,7 +457,7 @@ async def test_partitions_that_got_something_go_to_the_end_of_the_line(tmp_path:
         assert sorted(served) == [0, 1]
 
 
-async def test_old_clients_look_for_another_leader_when_a_disk_fails(tmp_path: Path) -> None:
+async def test_old_clients_search_for_another_leader_when_a_disk_fails(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders", directory=directory_id(0))
         node.directories[0].fail(OSError(5, "the disk is gone"))

@@ -1,4 +1,4 @@
-"""How much clients can make a node remember by fetch sessions."""
+"""The bounds on what clients can make a node remember by fetch sessions."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_all_sessions_together_have_so_many_bytes(bytes_max: int) -> None:
     assert begin(sessions, request("short")) > 0
 
 
-def test_wide_characters_count_for_what_they_take(bytes_max: int) -> None:
+def test_wide_characters_count_with_their_size_in_memory(bytes_max: int) -> None:
     sessions = FetchSessions(SLOTS)
     wide = "\N{PARTY POPPER}" + "x" * NAME_CHARS
     assert bytes_max < 4 * NAME_CHARS

@@ -1,4 +1,4 @@
-"""Batches that threads look through take no more memory than is counted."""
+"""Batches that threads validate take no more memory than is counted."""
 
 import asyncio
 import random

@@ -72,9 +72,7 @@ async def list_offset(
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
-async def test_large_batches_are_looked_into_in_a_thread(
-    tmp_path: Path, codec: Compression
-) -> None:
+async def test_large_batches_are_searched_in_a_thread(tmp_path: Path, codec: Compression) -> None:
     """While all threads are busy, the event loop answers requests that need none."""
     count = 30_000
     times_ms = [1_000 + min(number, count - number) for number in range(count)]

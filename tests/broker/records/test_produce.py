@@ -236,7 +236,7 @@ async def test_a_partition_named_twice_is_refused_and_the_others_are_not(tmp_pat
 
 
 def patched(position: int, form: str, value: int) -> Callable[[], bytearray]:
-    """A batch with one field changed and a sound checksum."""
+    """A batch with one field changed and a valid checksum."""
 
     def make() -> bytearray:
         made = batch(b"a", b"b")
@@ -382,7 +382,7 @@ async def test_timestamps_out_of_range_are_named_with_the_range(tmp_path: Path) 
             "One or more records have been rejected due to invalid timestamp"
         )
         (error,) = answer.record_errors
-        # The node looked at its clock later.
+        # The node read its clock later.
         possible = [
             f"Timestamp {asked_ms - 1001} of message with offset 0 is out of range. "
             f"The timestamp should be within [{now_ms - 1000}, {now_ms + 3_600_000}]"
@@ -421,7 +421,7 @@ async def test_no_topics_no_answers(tmp_path: Path) -> None:
         assert response.responses == []
 
 
-# Batches that take long to look through
+# Batches that are slow to validate
 
 
 def noise(count: int) -> list[bytes]:

@@ -19,7 +19,7 @@ FOR_EVER_S = 1_000
 
 @pytest.fixture
 def no_forced_switches() -> Iterator[None]:
-    """A thread gets the interpreter only when another one lets go of it."""
+    """A thread gets the interpreter only when another one releases it."""
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(FOR_EVER_S)
     try:

@@ -222,7 +222,7 @@ async def test_no_move_makes_the_loop_wait_for_the_disk_that_it_copies_from() ->
         warm: set[Path] = set()
 
         def is_cold(path: Path) -> bool:
-            """Until a thread has read it, except for the segment that is written to."""
+            """Until a thread has read it; the active segment is the exception."""
             if threading.current_thread() is not threading.main_thread():
                 warm.add(path)
             return path.parent == here / "orders-0" and path not in warm
@@ -282,7 +282,7 @@ async def test_a_partition_is_made_in_the_directory_that_was_requested_before(
         assert home_of(node) == third
         assert node.replicas.lookup("orders", 1).log.directory.path == first
         assert placed == [third, first]
-        # The wish is spent: another topic of that name goes where it belongs.
+        # The preference is spent: another topic of that name is placed as usual.
         node.delete_topic()
         node.create_topic("orders", number=2, directory=directory_id(1))
         assert home_of(node) == second

@@ -46,7 +46,7 @@ async def test_old_segments_go_after_their_time_and_their_files_later(tmp_path: 
 
 
 class WatchedDisk(SimulatedDisk):
-    """Knows which threads remove files of the node's partitions."""
+    """Records the threads that remove files of the node's partitions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ async def test_the_number_of_compactions_at_a_time_changes_at_run_time(tmp_path:
         await until(lambda: cleaning.running_count == 2)
         node.switch("log.cleaner.threads", on=4)
         await until(lambda: cleaning.running_count == 4)
-        # Two of them are not replaced when they end; the passes under way are not lost.
+        # Two of them are not replaced when they end; their current passes are completed.
         node.switch("log.cleaner.threads", on=2)
         assert cleaning.running_count == 4
 
@@ -379,7 +379,7 @@ async def test_under_the_policy_os_a_crash_may_cost_records(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
-async def test_a_disk_that_takes_no_writes_refuses_appends_and_reads_go_on(
+async def test_a_disk_that_accepts_no_writes_refuses_appends_and_reads_continue(
     number: int, tmp_path: Path
 ) -> None:
     disk = SimulatedDisk()

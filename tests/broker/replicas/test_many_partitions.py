@@ -33,7 +33,7 @@ EXPANDED_BYTES = 1_900_000
 
 
 class Turns:
-    """How often others were served meanwhile."""
+    """How often other tasks ran meanwhile."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -47,7 +47,7 @@ class Turns:
 
 @pytest.fixture
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every look finds the slice over."""
+    """Every check finds the slice over."""
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
 
 
@@ -71,7 +71,7 @@ def produce_request(scratch: bytearray, *, acks: int = -1) -> ProduceRequest:
 async def produce(
     node: DataNode, scratch: bytearray, *, acks: int = -1
 ) -> tuple[ProduceResponse, bool]:
-    """The answer, and whether others were served before the last batch was appended."""
+    """The response, and whether other tasks ran before the last batch was appended."""
     requested = produce_request(scratch, acks=acks)
     outcome: Any = handle_produce(node.context(requested, 9), requested)
     is_later = isinstance(outcome, Awaitable)
@@ -121,7 +121,7 @@ async def test_others_are_served_while_many_partitions_are_read(tmp_path: Path) 
         requested = fetch_request(orders(0, *range(PARTITIONS)))
         turns = Turns()
         answer = await fetch(node, requested)
-        # To find, to read and to answer.
+        # To find, to read and to respond.
         assert turns.count >= 3 * PARTITIONS
         assert [values_of(each.records) for each in answer.responses[0].partitions] == [
             [b"%d" % index] for index in range(PARTITIONS)

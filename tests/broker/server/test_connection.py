@@ -1,4 +1,4 @@
-"""Answers leave in the order of their requests, and no client costs memory without bound."""
+"""Responses leave in the order of their requests, and no client costs memory without bound."""
 
 import asyncio
 import gc
@@ -168,7 +168,7 @@ async def test_a_client_that_never_reads_stops_being_read() -> None:
 
 @proves("moldau.unread.answer.deadline.ms")
 async def test_a_slow_reader_is_waited_for_and_a_stopped_one_is_not() -> None:
-    # Much more than sockets take in between.
+    # Much more than the sockets buffer.
     size = 48 << 20
 
     def long_answer(_ctx: RequestContext, _request: HeartbeatRequest) -> FetchResponse:
@@ -191,7 +191,7 @@ async def test_a_slow_reader_is_waited_for_and_a_stopped_one_is_not() -> None:
 
 
 async def _pass(server: Server, ms: int) -> None:
-    """Time enough for the listener to look at its connections, and for them to do their part."""
+    """Time enough for the listener to check its connections, and for clients to do their part."""
     server.clock.advance(ms)
     for _ in range(20):
         await asyncio.sleep(0)
@@ -329,7 +329,7 @@ class _Mark(str):  # noqa: SLOT000 - weak references need a place
 @pytest.mark.parametrize("ends", ["leaves", "is cut off", "is hung up on", "is refused"])
 @pytest.mark.parametrize("more", [0, 1_500_000], ids=["small", "large"])
 async def test_nothing_is_left_of_a_request_that_was_not_answered(ends: str, more: int) -> None:
-    """Before Python's collector comes by, which takes its time: requests may be large."""
+    """Before Python's slow collector runs: requests may be large."""
     began, ending, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def outcome(_ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
@@ -384,7 +384,7 @@ async def test_one_connection_has_no_more_in_flight_than_it_may(allowed: int, be
 
     async with serving(outcome, moldau_connection_inflight_bytes_max=str(allowed)) as server:
         client = await Client.to(server)
-        # Each takes eight times its bytes when it is read.
+        # Each takes eight times its bytes when it is decoded.
         for number in range(10):
             client.send(number, "m" * 20_000)
         await until(lambda: seen == begun)

@@ -1,4 +1,4 @@
-"""A node without limits in its settings has some, and keeps the last places from strangers."""
+"""A node without limits in its settings has some, and reserves the last places for its peers."""
 
 from broker.connection_server import Client, Server, echo, serving
 from support.waiting import until
@@ -19,7 +19,7 @@ def limits(possible: int, **settings: str) -> ConnectionLimits:
 
 
 def taken_by(host: str, limits: ConnectionLimits, *, is_privileged: bool = False) -> int:
-    """How many it gets."""
+    """The number of connections it gets."""
     count = 0
     while limits.refusal(host, is_privileged=is_privileged) is None:
         limits.joined(host)

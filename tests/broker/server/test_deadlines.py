@@ -1,4 +1,4 @@
-"""Requests that wait: when many are due together, others are served in between."""
+"""Requests that wait: when many are due together, other work runs in between."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class Witness:
 
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every look finds the slice over."""
+    """Every check finds the slice over."""
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
 
 

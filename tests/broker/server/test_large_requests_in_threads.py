@@ -70,7 +70,7 @@ async def test_names_of_topics(tmp_path: Path) -> None:
 async def test_names_that_no_topic_may_have_are_found_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # Every look finds the slice over.
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # Every check finds the slice over.
     async with bench(tmp_path / "data") as node:
         creating = asyncio.ensure_future(
             node.topic_creation.ensure(f"not a name {number}" for number in range(COUNT))

@@ -1,4 +1,4 @@
-"""Requests that keep the event loop busy are counted, and the log names their client."""
+"""Requests that block the event loop are counted, and the log names their client."""
 
 import asyncio
 import logging

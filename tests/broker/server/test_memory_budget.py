@@ -28,7 +28,7 @@ SMALL = {"moldau_inflight_bytes_max": str(4 * MIB), "socket_request_max_bytes": 
 
 
 async def half_sent(server: Server, size: int, sent: int) -> Client:
-    """A frame that announces `size` bytes, of which no more than `sent` ever come."""
+    """A frame that announces `size` bytes, of which only `sent` ever arrive."""
     client = await Client.to(server)
     client.writer.write(size.to_bytes(4, "big") + bytes(sent))
     return client
@@ -130,7 +130,8 @@ async def test_a_client_that_does_not_read_yields_when_memory_is_short() -> None
         other = await Client.to(server)
         silent = [await silent_client(server) for _ in range(20)]
         for place, client in enumerate(silent):
-            # More than sockets take in between, and not all alike, which might fit into them.
+            # More than the sockets buffer, and of different sizes, as equal ones might fit into
+            # them.
             for _ in range(100):
                 client.send(1, str(MIB - 1_000 - 30_000 * place))
         await until(lambda: server.budget.room_for_answer() == 0)
@@ -187,7 +188,7 @@ async def test_a_client_that_holds_next_to_nothing_is_served_however_much_others
         other = await Client.to(server)
         waiting = [await Client.to(server) for _ in range(40)]
         for client in waiting:
-            # Eight times as much when it is read.
+            # Eight times as much when it is decoded.
             client.send(1, "waits", more=15_000)
         await until(lambda: server.budget.held > 1.25 * server.budget.served_max)
         await settled(server)
@@ -217,7 +218,7 @@ async def test_far_beyond_the_limit_the_largest_holder_goes_at_once(
 
 
 async def test_records_of_large_frames_that_are_complete_at_once_are_all_taken() -> None:
-    """They only move from one share to the other; nothing is won by cutting them off."""
+    """They only move from one share to the other; closing them would gain nothing."""
     may_answer = asyncio.Event()
 
     async def outcome(_ctx: RequestContext, _request: ProduceRequest) -> Message:
@@ -252,8 +253,8 @@ async def test_a_far_too_slow_reader_yields_as_well() -> None:
     async with serving(much_or_little, **SMALL) as server:
         other, slow = await Client.to(server), await Client.to(server)
         assert await is_served(slow)
-        server.clock.advance(950)  # The listener looks at its connections once a second.
-        # Much more than sockets take in between.
+        server.clock.advance(950)  # The listener checks its connections once a second.
+        # Much more than the sockets buffer.
         slow.send(1, str(96 * MIB))
         await until(lambda: server.budget.large_answers.bytes > server.budget.served_max)
         (await Client.to(server)).send(1, str(16 * MIB))
@@ -295,7 +296,7 @@ async def test_large_questions_are_served_a_few_at_a_time_and_others_beside_them
         await until(lambda: under_way == 2)
         await settled(server)
         assert await is_served(await Client.to(server))
-        # Those that wait are not read yet, and take no more than their bytes.
+        # Those that wait are not decoded yet, and take no more than their bytes.
         assert server.budget.held == len(asking) * (len(frame) - 4)
         await _gone(asking.pop(), server)
         answered.set()

@@ -90,7 +90,7 @@ async def test_flooding_clients_get_equal_shares() -> None:
         assert max(shares.values()) - min(shares.values()) < 100
 
 
-async def test_many_clients_with_one_long_request_each_leave_the_loop_time_to_look_around() -> None:
+async def test_many_clients_with_one_long_request_each_leave_the_loop_time_to_poll() -> None:
     served = Served()
     async with serving(served) as server:
         served.server = server
@@ -131,5 +131,5 @@ async def test_a_client_that_persistently_takes_more_than_its_share_is_named(
         assert f"127.0.0.1:{port} ('test') is held back" in caplog.text
         for _ in range(FLOOD):
             await client.answer()
-        # Once, not with every look.
+        # Once, not with every check.
         assert caplog.text.count("is held back") == 1

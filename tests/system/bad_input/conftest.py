@@ -40,7 +40,7 @@ def _unharmed(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     _answers(victim.address)
     assert process.memory_info().rss - memory < RSS_GROWTH_MAX
-    # Segments may have been opened on the way; connections must be closed.
+    # Segments may have been opened meanwhile; connections must be closed.
     wait_for(lambda: process.num_fds() <= descriptors + 16, "descriptors to be closed")
     complaints = victim.node.errors.split("\n")[lines:-1]
     # The number of omitted lines is logged once a second, with the next line.

@@ -1,4 +1,4 @@
-"""Topics, settings and groups that cannot be.
+"""Invalid topics, settings and groups.
 
 The ids are the rows of the project's list of bad inputs, groups G and H.
 """

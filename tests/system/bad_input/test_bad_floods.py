@@ -85,7 +85,7 @@ def test_producers_beyond_the_limit_replace_the_least_recently_used(
             for start in range(0, total, IN_FLIGHT):
                 wanted = range(start, start + IN_FLIGHT)
                 assert offsets_of_writes(client, wanted) == list(wanted)
-            # One that is remembered is recognised, one that was pushed out is met anew.
+            # A remembered producer is recognised, a replaced one is treated as new.
             assert offsets_of_writes(client, range(total - 1, total)) == [total - 1]
             assert offsets_of_writes(client, range(1)) == [total]
             request = DescribeProducersRequest(

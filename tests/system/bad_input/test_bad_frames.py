@@ -119,7 +119,7 @@ def test_the_connection_ends_without_an_answer(client: WireClient, content: byte
 def test_bi_004_an_announced_frame_takes_no_memory(victim: KafkaUnderTest) -> None:
     with WireClient(victim.address) as client:
         client.send_raw(struct.pack(">i", 104857600) + b"abc")
-        # The fixture looks at memory and at another connection while this one waits.
+        # The fixture checks memory and another connection while this one waits.
         with WireClient(victim.address) as other:
             assert other.ask(MetadataRequest(), 12).brokers
 

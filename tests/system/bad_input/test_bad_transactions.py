@@ -1,4 +1,4 @@
-"""Transactions that no coordinator may agree to, and batches that belong to none.
+"""Transactions that a coordinator must refuse, and batches that belong to none.
 
 The ids are the rows of the project's list of bad inputs, groups E and I.
 """
@@ -134,7 +134,7 @@ def write(
 
 
 def stable_offset(client: WireClient, topic: str, index: int = 0) -> tuple[int, int]:
-    """The ends for readers of committed records, and of all."""
+    """The log ends for read_committed readers, and for all."""
     found = []
     for isolation in (READ_COMMITTED, 0):
         wanted = ListOffsetsPartition(partition_index=index, timestamp=LATEST)
@@ -157,7 +157,7 @@ def topic(victim: KafkaUnderTest) -> str:
     name = fresh_name("bad-transactions")
     create_topic(victim.address, name, partitions=3)
     with WireClient(victim.address) as asking:
-        # Leaders are named before they lead.
+        # Leaders are announced before they lead.
         wait_for(
             lambda: all(stable_offset(asking, name, index) == (0, 0) for index in range(3)),
             "leaders",

@@ -1,4 +1,4 @@
-"""Watches and blocks the syncs of nodes in this process, at the seam to the disk."""
+"""Watches and blocks the syncs of nodes in this process, at the file system interface."""
 
 import contextlib
 import threading

@@ -45,11 +45,11 @@ class _Topic:
         self.may_be_there = {True, False}
         self.settings = {setting}
         self.is_busy = True
-        """No answer yet to a request that changes whether it is there."""
+        """The response to a creation or deletion is still missing."""
 
 
 class Changes:
-    """One connection's worth of requests after the other."""
+    """The requests of one connection after the other."""
 
     def __init__(self, trimmed: Place, watermarks: Watermarks, chance: random.Random) -> None:
         self._trimmed = trimmed
@@ -61,7 +61,7 @@ class Changes:
         self.answered_count = 0
 
     def begin(self, client: WireClient, count: int) -> None:
-        """Send so many changes; the node does them one after the other."""
+        """Sends `count` changes; the node makes them one after the other."""
         for _ in range(count):
             requested = self._chance.choice(
                 [self._create, self._create, self._delete, self._set, self._set, self._trim]
@@ -71,7 +71,7 @@ class Changes:
                 self._pending.append(requested)
 
     def collect(self, client: WireClient, count: int) -> None:
-        """Wait for so many answers."""
+        """Waits for `count` responses."""
         for _ in range(min(count, len(self._pending))):
             request = self._pending[0].request
             _, answer = client.receive(ApiKey(request.API_KEY), request.VERSIONS[1])
@@ -156,7 +156,7 @@ class Changes:
 
         def answered(answer: Any) -> None:
             (result,) = answer.topics[0].partitions
-            # Retention may have been there first.
+            # Retention may have been faster.
             assert result.error_code in {0, 1}, answer
             if result.error_code == 0:
                 low = max(result.low_watermark, self._watermarks.starts[self._trimmed])

@@ -45,14 +45,14 @@ def parse_value(value: bytes | None) -> tuple[str, int]:
 
 
 class History:
-    """Filled by the load's threads, looked at by the test."""
+    """The load's threads fill it, the test reads it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.acked: dict[Place, dict[int, bytes]] = defaultdict(dict)
         """By offset."""
         self.unplaced: set[Place] = set()
-        """Where some were acknowledged without an offset."""
+        """Partitions where records were acknowledged without an offset."""
         self.acked_count = 0
         self.committed: dict[Place, int] = {}
         """The committed offsets that members saw acknowledged."""
@@ -89,7 +89,7 @@ class History:
 
 
 class KeptLog:
-    """Reads on where it ended the last time."""
+    """Continues reading where it ended the last time."""
 
     def __init__(self, place: Place) -> None:
         self.place = place

@@ -32,7 +32,7 @@ class SmallDisk:
                     size //= 2
 
     def make_room(self, size_bytes: int | None = None) -> None:
-        """So many bytes, or all that `fill` has taken."""
+        """Frees `size_bytes`, or all that `fill` has taken."""
         ballast = self.path / _BALLAST
         if size_bytes is None:
             ballast.unlink()
@@ -59,7 +59,7 @@ def small_disk(path: Path, size: str = "4m") -> Iterator[SmallDisk]:
     try:
         yield SmallDisk(path)
     finally:
-        # Lazily: a node that hangs must not keep the next test run from cleaning up.
+        # Lazily: a hanging node must not prevent the clean-up.
         _run("umount", "--lazy", str(path))
 
 

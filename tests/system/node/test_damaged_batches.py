@@ -36,7 +36,7 @@ def fill(node: RunningNode) -> None:
         create_topics(client, {"orders": 1}, {"segment.bytes": str(1 << 20)})
         for number in range(COUNT):
             assert produce(client, "orders", value(number), timestamp_ms=1_000 + number)[0] == 0
-    # Only from here on a start after a crash knows that it was on the disk.
+    # Only from here on does a start after a crash know that it was on the disk.
     node.stop()
     node.start()
 

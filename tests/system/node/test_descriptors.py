@@ -1,4 +1,4 @@
-"""Clients that take every descriptor they can get do not take those that the logs need."""
+"""Clients that take every descriptor they can get leave those that the logs need."""
 
 import resource
 import signal
@@ -25,7 +25,7 @@ def test_a_flood_of_connections_leaves_the_logs_their_files(tmp_path: Path) -> N
         with WireClient(node.address) as client:
             create_topics(client, {"kept": PARTITIONS})
             assert node.process is not None
-            # All of them are there when it looks again.
+            # All of them are there at its next check.
             freeze(node.process.pid)
             for _ in range(2 * FILES_MAX):
                 flood.enter_context(socket.create_connection(("127.0.0.1", node.port)))
@@ -44,7 +44,7 @@ def test_a_flood_of_connections_leaves_the_logs_their_files(tmp_path: Path) -> N
 
 @contextmanager
 def no_more_files(node: RunningNode) -> Iterator[None]:
-    """Every further open of the process fails, as if something else had taken all descriptors."""
+    """Every further open of the process fails, as if another process had taken all descriptors."""
     assert node.process is not None
     before = resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, (1, before[1]))

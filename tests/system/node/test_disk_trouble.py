@@ -302,7 +302,7 @@ def test_a_directory_that_cannot_be_used_does_not_keep_the_other_from_serving(
         assert node.stop() == 0
 
 
-def test_a_directory_that_fails_goes_offline_and_the_other_serves_on(tmp_path: Path) -> None:
+def test_a_failed_directory_goes_offline_and_the_other_keeps_serving(tmp_path: Path) -> None:
     """Writes past a limit fail with an error that no disk recovers from."""
     two = TwoDirectories(tmp_path, tmp_path / "failing")
     with two.node as node:

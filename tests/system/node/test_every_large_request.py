@@ -12,7 +12,7 @@ from support.wire_client import HungUpError, WireClient, create_topic
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 
 ELEMENTS = 5_000
-"""More than the event loop reads and writes itself."""
+"""More than the event loop itself decodes and encodes."""
 NAMES = [large.name for large in large_requests(Existing("", bytes(16), ""), 10)]
 
 

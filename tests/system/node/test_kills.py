@@ -1,5 +1,5 @@
 """A node that is killed again and again under load, at random moments and at bad ones, keeps every
-promise: nothing acknowledged is lost or doubled, orders are kept, offsets never go back.
+promise: nothing acknowledged is lost or duplicated, order is kept, offsets never move back.
 """
 
 import random
@@ -48,7 +48,7 @@ TOPICS = {
 }
 # Groups' offsets are compacted as often.
 OFFSETS_TOPIC = {"internal.segment.bytes": "4000", "min.cleanable.dirty.ratio": "0.01"}
-# Everything that happens from time to time happens all the time.
+# All periodic work happens all the time.
 SETTINGS = QUICK_SETTINGS | {
     "group.min.session.timeout.ms": "1000",
     "internal.metadata.log.segment.bytes": "20000",
@@ -211,7 +211,7 @@ def rebalancing(run: Run) -> None:
     run.wait_randomly(0.15)
     run.node.kill()
     if run.guest.stopped.is_set():
-        # It leaves, or gives up; the group notices either way.
+        # It leaves or times out; the group notices either way.
         run.start(run.chance.choice(POLICIES))
         run.guest.finish()
         run.guest = None

@@ -139,7 +139,7 @@ def test_all_offsets_of_a_group_are_returned_once(address: str) -> None:
 def test_of_a_partition_that_is_committed_again_and_again_the_last_offset_counts(
     address: str,
 ) -> None:
-    """Every place is answered; one record is written."""
+    """Every partition is answered; one record is written."""
     places = [
         OffsetCommitRequestPartition(partition_index=index % 2, committed_offset=index)
         for index in range(40_000)

@@ -32,7 +32,7 @@ PROTOCOLS = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT,CLOSED:SSL
 
 
 def change(client: WireClient, settings: dict[str, str | None]) -> tuple[int, str | None]:
-    """None takes a setting away."""
+    """None deletes a setting."""
     resource = AlterConfigsResource(
         resource_type=ConfigResourceType.BROKER,
         resource_name=NODE_ID,

@@ -39,7 +39,7 @@ BATCHES = 32
 FETCH_VERSION = 12
 PRODUCE_VERSION = 9
 QUIET_S = 0.3
-"""Nothing more is taken for so long: the node has had enough."""
+"""The node has read nothing for so long: it has had enough."""
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def many_descriptors() -> Iterator[None]:
 
 
 def anonymous_mb(node: RunningNode) -> float:
-    """After everything that was sent so far was looked at."""
+    """After everything that was sent so far was processed."""
     assert node.process is not None
     with WireClient(node.address) as client:
         client.ask(ApiVersionsRequest())

@@ -67,7 +67,7 @@ def test_waiting_for_the_disk_is_bounded_and_delays_no_other_client(
             sending = threading.Thread(target=send)
             sending.start()
             wait_for(lambda: size_of(tmp_path, FAST) >= BACKLOG_BYTES_MAX, "a full backlog")
-            # Others append, and are answered.
+            # Other clients append, and get their responses.
             reader.send(produce(OTHER, 1, b"second"), VERSION)
             _, answer = reader.receive(ApiKey.PRODUCE, VERSION)
             assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE

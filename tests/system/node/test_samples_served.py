@@ -78,7 +78,7 @@ def client(sample: Sample) -> Iterator[WireClient]:
 
 
 def read(address: str, topic: str, partitions: list[int], *, committed: bool) -> dict[int, Any]:
-    """Everything that a consumer of librdkafka is given, by partition."""
+    """Everything that a librdkafka consumer receives, by partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,

@@ -71,7 +71,7 @@ def test_a_second_signal_forces_while_the_stop_waits_for_the_disk(tmp_path: Path
         assert node.process is not None
         disk.hang()
         node.process.send_signal(signal.SIGTERM)
-        # Or both signals could be one, if the node was at the disk just before the first.
+        # The signals could be merged into one, if the node was at the disk just before the first.
         wait_for(lambda: " stopping" in node.errors, "the signal to arrive")
         wait_for(lambda: disk.is_hanging, "the stop to sync its files")
         node.process.send_signal(signal.SIGTERM)

@@ -54,7 +54,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return node.log_folder
 
 
-# Refusals: each gets a folder to prepare, and gives the arguments
+# Refusals: each gets a folder to prepare, and returns the arguments
 
 
 def _a_file(folder: Path) -> list[object]:
@@ -455,7 +455,7 @@ def test_plain_asyncio_does_where_uvloop_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_node_starts_with_unknown_settings_and_names_them(tmp_path: Path) -> None:
-    """Real files carry settings of plug-ins, vendors and releases before."""
+    """Real files contain settings of plug-ins, vendors and earlier releases."""
     arguments = _config(PROPERTIES + "vendor.balancer=on\nnum.partitons=3\n")(tmp_path)
     command = [*COMMAND, "storage", "format", "--standalone", "-t", "AAAAAAAAAAAAAAAAAAAAAA"]
     command += map(str, arguments)

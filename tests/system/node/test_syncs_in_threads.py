@@ -88,7 +88,7 @@ def _work(broker: ThreadBroker, admin: Admin, producer: Producer, watch: DiskWat
     fill(producer, "plain", 10)
     watch.until_synced("replication-offset-checkpoint")
     watch.until_synced(".checkpoint.part")
-    # The metadata log tidies up once a minute.
+    # The metadata log is cleaned up once a minute.
     broker.clock.advance(seconds=70)
     watch.until_synced("__cluster_metadata-0/recovery-point-offset-checkpoint")
     fill(producer, "compacted", 10)
@@ -147,7 +147,7 @@ def test_a_hanging_disk_delays_only_clients_that_need_it(
             }[what]
             running = threads.submit(slow)
             assert disk_watch.waiting.acquire(timeout=60)
-            # The node answers, reads and takes records while its disk hangs.
+            # The node answers, reads and accepts records while its disk hangs.
             assert "plain" in other.list_topics()
             found = other.list_offsets({PLAIN: -1})[PLAIN]
             assert isinstance(found, FoundOffset)

@@ -148,7 +148,7 @@ def test_a_member_that_is_silent_for_too_long_is_out() -> None:
         started.clock.advance(seconds=6)
         assert client.ask(heartbeat).error_code == 0
         started.clock.advance(seconds=6)
-        # It spoke six seconds ago.
+        # Its last heartbeat was six seconds ago.
         assert client.ask(heartbeat).error_code == 0
         started.clock.advance(seconds=11)
         wait_for(lambda: state_of(client) == "Empty", "the session's end")
@@ -161,7 +161,7 @@ def test_a_fetch_that_waits_is_answered_when_its_time_is_up() -> None:
         topic = FetchTopic(topic="kept", partitions=[wanted])
         client.send(FetchRequest(max_wait_ms=3_600_000, min_bytes=1, topics=[topic]), 12)
         with WireClient(started.bootstrap) as other:
-            # Answered after the first was read: it waits by now, or will without any delay.
+            # Answered after the first was read: the first one waits by now, or will without delay.
             assert offset_at(other, PLACE, LATEST) == 0
         started.clock.advance(seconds=3600)
         _, answer = client.receive(ApiKey.FETCH, 12)
@@ -202,7 +202,7 @@ def test_producers_that_are_silent_for_a_day_are_forgotten() -> None:
 
 
 def test_a_jump_of_the_clock_leaves_the_node_in_service() -> None:
-    """Its own controller must not take it for dead."""
+    """Its own controller must not fence it."""
     with running({"retention.ms": "-1"}) as (started, client):
         for number in range(5):
             started.clock.advance(seconds=DAY_S)

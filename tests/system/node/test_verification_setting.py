@@ -36,7 +36,7 @@ def switch(address: str, *, on: bool) -> None:
 
 
 @proves_change(SETTING)
-def test_verification_goes_off_and_on_at_run_time(address: str) -> None:
+def test_verification_can_be_switched_off_and_on_at_run_time(address: str) -> None:
     """Off, a partition accepts what old clients forgot to add, and it is never ended: as in
     Kafka.
     """

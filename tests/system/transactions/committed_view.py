@@ -25,7 +25,7 @@ _NOT_AT_REST = ["Ongoing", "PrepareCommit", "PrepareAbort"]
 
 
 class NodeStopsError(ConnectionError):
-    """It has let go of its partitions."""
+    """It has released its partitions."""
 
 
 class CommittedFetch(NamedTuple):

@@ -25,7 +25,7 @@ def value_of(partition: int, offset: int) -> bytes:
 
 
 class BeginAnewError(Exception):
-    """By chance, or after an error that a producer does not survive."""
+    """At random, or after an error that a producer does not survive."""
 
 
 class Copier:

@@ -100,7 +100,7 @@ def partition_story(folder: Path) -> PartitionStory:
 
 
 def transaction_log(log_folder: Path) -> Iterator[Transaction]:
-    """All states in the order in which each transactional id took them."""
+    """All states in the order in which each transactional id went through them."""
     for folder in partition_folders(log_folder, TRANSACTION_LOG).values():
         for batch in batches_of(folder):
             for record in batch.records():

@@ -38,7 +38,7 @@ class MustAbortError(Exception):
 
 
 class LostError(Exception):
-    """The producer is of no use any more."""
+    """The producer is unusable from now on."""
 
     def __init__(self, reason: object, *, is_fenced: bool) -> None:
         super().__init__(reason)

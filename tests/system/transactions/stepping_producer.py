@@ -47,7 +47,7 @@ def go_to(step: Step, producer: WireProducer, value: bytes) -> None:
 def stopped_at(
     step: Step, address: str, transactional_id: str, style: Style
 ) -> Iterator[subprocess.Popen[str]]:
-    """It has come so far."""
+    """It has reached this step."""
     names = [address, transactional_id, style.name, step.name]
     process = subprocess.Popen(
         [sys.executable, "-m", "system.transactions.stepping_producer", *names],

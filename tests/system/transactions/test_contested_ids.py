@@ -123,7 +123,7 @@ class Contest:
         wait_for_more(self._books, transactions, self._problems)
 
     def end(self) -> set[str]:
-        """The names of all that are seen."""
+        """The names of all visible records."""
         finish(self._contenders)
         self._problems.check()
         for transactional_id in IDS:

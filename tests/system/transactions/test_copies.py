@@ -92,7 +92,7 @@ class Copying:
         threading.Event().wait(self.chance.uniform(0, 0.8))
 
     def look(self) -> None:
-        """Never is anything there twice."""
+        """No record is ever there twice."""
         with WireClient(self.node.address) as client:
             for reader in self._readers:
                 self._copied.update(reader.read_on(client))

@@ -53,7 +53,7 @@ KEPT = {"retention.ms": "-1"}
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[ProcessBroker]:
-    """Nothing is open when it has been stopped."""
+    """Nothing is open after it was stopped."""
     made = ProcessBroker(SETTINGS, tmp_path)
     try:
         made.start()

@@ -56,7 +56,7 @@ def running(tmp_path: Path) -> Iterator[ProcessBroker]:
 
 
 def grown_old(running: ProcessBroker, epoch: int, style: Style) -> WireProducer:
-    """A producer that has used so many epochs: an earlier life of the node wrote it down."""
+    """A producer at `epoch`: an earlier life of the node recorded it."""
     producer = WireProducer(running.bootstrap, fresh_name("old"), style)
     producer.init().send(PLACES[0], b"young")
     producer.end(commits=True)
@@ -101,7 +101,7 @@ def seen(running: ProcessBroker) -> list[list[bytes]]:
         return [[v for v in read_committed(client, p) if v != b"young"] for p in PLACES]
 
 
-def test_transactions_go_on_with_another_producer_id(running: ProcessBroker) -> None:
+def test_transactions_continue_with_another_producer_id(running: ProcessBroker) -> None:
     with grown_old(running, LAST_CLIENT_EPOCH - 2, Style.V2) as producer:
         old_id = producer.producer_id
         used = []

@@ -149,12 +149,12 @@ class Deaths:
         return is_safe
 
     def check(self) -> None:
-        """Everything that was ended is seen, or nothing of it."""
+        """Everything that was ended is visible, or nothing of it."""
         with WireClient(self.node.address) as client:
             wait_until_stable(client, PLACES)
             for place in PLACES:
                 assert read_committed(client, place) == self._visible, place
-            # Its marker comes as late as any other.
+            # Its marker is as late as any other.
             wait_for(
                 lambda: committed(client, GROUP) == (0, {PLACES[0]: self._offset}),
                 f"offset {self._offset}",

@@ -31,7 +31,7 @@ UNDECIDED = [step for step in Step if step < Step.END_SENT]
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    """At the end its files are looked at."""
+    """At the end its files are checked."""
     folder = tmp_path_factory.mktemp("node")
     settings = QUICK_SETTINGS | {
         "moldau.reserve.bytes": "0",
@@ -141,7 +141,7 @@ def test_a_zombie_is_fenced_in_every_step(
                 deed(zombie)
             assert refused.value.code in SHUT_OUT, (deed.__name__, refused.value)
         if heir_at is not Step.ENDED:
-            # Nothing that the zombie tried was in its way.
+            # Nothing that the zombie tried affected it.
             if heir_at is Step.BEGUN:
                 heir.send(PLACES[0], after)
                 heir.send(PLACES[1], after)

@@ -146,7 +146,7 @@ def test_a_plain_batch_cannot_slip_into_an_open_transaction(
 
 
 def test_idempotent_and_transactional_producers_share_partitions(running: ThreadBroker) -> None:
-    """While connections break all the time, answers get lost and everything is sent again."""
+    """While connections break all the time, responses get lost and everything is sent again."""
     problems, books = Problems(), Books()
     teller = Teller(
         fresh_name("teller"),

@@ -1,5 +1,5 @@
 """Money that moves between accounts in transactions, and a reader that keeps the books. A record is
-one leg of a transfer: `transfer legs account amount`; the amounts of a transfer add up to nothing.
+one leg of a transfer: `transfer legs account amount`; the amounts of a transfer add up to zero.
 """
 
 import random
@@ -98,7 +98,7 @@ class Teller(Worker):
         return self._open_session(self.name)
 
     def _transfer(self, session: Session, transfer: str) -> Session:
-        """The producer to go on with."""
+        """The producer to continue with."""
         session.begin()
         choice = self._chance.random()
         try:
@@ -156,7 +156,7 @@ class Auditor(Worker):
         self._partial: dict[str, set[Leg]] = defaultdict(set)
         self.balances = [0] * ACCOUNTS
         self.seen: set[str] = set()
-        """Transfers of which every leg was seen."""
+        """Transfers whose legs were all seen."""
         self.reads = 0
 
     def work(self) -> None:
@@ -190,7 +190,7 @@ class Auditor(Worker):
         assert sum(self.balances) == 0, f"{transfer} changed the sum: {legs}"
 
     def check(self, books: Books) -> None:
-        """When all transactions have their ends."""
+        """Once all transactions have ended."""
         assert not self._partial, f"seen in part: {dict(self._partial)}"
         missing = books.named(Outcome.COMMITTED) - self.seen
         assert not missing, f"committed and not seen: {missing}"

@@ -1,5 +1,6 @@
-"""A transactional producer that does one step at a time, so that a test can end it, or the node,
-between any two. It speaks as clients of transaction version 1 or 2 do, and tries again like them.
+"""A transactional producer that does one step at a time, so that a test can kill it, or the node,
+between any two. It uses the protocol of transaction version 1 or 2, and retries like real
+clients.
 """
 
 import time
@@ -241,7 +242,7 @@ class WireProducer:
         if not self.style.adds_itself:
             self.go_on_as(answer.producer_id, answer.producer_epoch)
 
-    # Trying again
+    # Retries
 
     def _find_coordinator(self, key_type: int, key: str) -> None:
         """The first request creates the coordinators' topic."""
